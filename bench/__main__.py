@@ -1,0 +1,104 @@
+"""`python -m bench`: measure, compare, show. README.md says what the numbers mean."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import plot, report, wording
+from bench.findings import by_subject, findings
+from bench.runner import Job, Sample, plan, take
+from bench.workloads import WORKLOADS
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+RESULTS_QUICK = HERE / ".cache" / "results-quick"
+MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty")]
+WIDTH_OF_A_FILE = 130
+PEERS = {"restate": ["holdfast_split", "restate", "restate_tuned"]}
+
+
+def main() -> int:
+    wanted = _arguments()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
+    jobs = plan(wanted.only, wanted.contenders, repetitions=wanted.repetitions, quick=wanted.quick)
+    samples = _measure(console, jobs, quick=wanted.quick)
+    values = by_subject(samples)
+    found = findings(values)
+    console.print()
+    report.print_figures(console, values)
+    console.print()
+    report.print_ratios(console, found)
+    results = RESULTS_QUICK if wanted.quick else RESULTS
+    report.write_json(results / "latest.json", samples, found)
+    plot.draw(results / "ratios.png", found)
+    console.print(f"\n{results.relative_to(HERE.parent)}: latest.json, ratios.png")
+    if wanted.quick:
+        console.print("Quick sizes: this shows that the benchmark works, not how fast anything is.")
+    return 1 if any(sample.error for sample in samples) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--only", type=_names(MEASURED), default=MEASURED, metavar="W1,W3", help=", ".join(MEASURED)
+    )
+    parser.add_argument(
+        "--contenders",
+        type=_names(list(wording.NAMES)),
+        default=_default_contenders(),
+        metavar="holdfast,floor",
+        help=f"{', '.join(wording.NAMES)}; those of Restate join in by themselves with PEERS=restate",
+    )
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it works, not how fast")
+    return parser.parse_args()
+
+
+def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := [name for name in chosen if name not in known]:
+            message = f"unknown: {', '.join(unknown)} (there are {', '.join(known)})"
+            raise argparse.ArgumentTypeError(message)
+        return chosen
+
+    return names
+
+
+def _default_contenders() -> list[str]:
+    peers = [name for peer in os.environ.get("PEERS", "").split(",") for name in PEERS.get(peer, [])]
+    return ["holdfast", "floor", "dbos", *peers]
+
+
+def _measure(console: Console, jobs: Sequence[Job], *, quick: bool) -> list[Sample]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    samples: list[Sample] = []
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(jobs))
+        taken = take(jobs, quick=quick)
+        for job in jobs:
+            progress.update(task, description=f"{job.workload} {wording.NAMES[job.contender]}")
+            sample = next(taken)
+            samples.append(sample)
+            progress.console.print(_line(sample))
+            progress.advance(task)
+    return samples
+
+
+def _line(sample: Sample) -> str:
+    job = sample.job
+    figures = "  ".join(
+        f"{figure.replace('_', ' ')} {wording.amount(value)}" for figure, value in sample.figures.items()
+    )
+    said = f"[red]failed[/]\n{escape(sample.error)}" if sample.error else figures
+    return f"{job.workload:8} {job.repetition}  {wording.NAMES[job.contender]:22} {said}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Holdfast on one SQLite file, its client and its worker in one process: the shape in which DBOS runs too."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bench.contenders.holdfast_pack import many, one, pack, timer, url
+from bench.entry import contend
+from bench.workloads import Wait
+from holdfast import Holdfast
+
+
+class HoldfastContender:
+    """The verbs of a contender through the public API of Holdfast."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+
+    async def one(self, order: str) -> None:
+        run, _ = await self._hf.start(one(order))
+        await run.result()
+
+    async def many(self, order: str, effects: int) -> None:
+        run, _ = await self._hf.start(many(order, effects))
+        await run.result()
+
+    async def start(self, order: str) -> Wait:
+        run, _ = await self._hf.start(one(order))
+        return run.result
+
+    async def timer(self, order: str, due: float) -> None:
+        run, _ = await self._hf.start(timer(order, due))
+        await run.result()
+
+
+@asynccontextmanager
+async def open_holdfast(directory: Path) -> AsyncGenerator[HoldfastContender, None]:
+    async with Holdfast(url(directory), packs=[pack]) as hf:
+        yield HoldfastContender(hf)
+
+
+if __name__ == "__main__":
+    contend(open_holdfast)

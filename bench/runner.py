@@ -1,0 +1,108 @@
+"""Runs the measurements: each in a process of its own, in a fresh directory, the contenders taking turns.
+
+for every workload: A B C  A B C  A B C        so that a slow minute of the machine falls on all of them
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
+
+from bench.workloads import WORKLOADS, Figures
+
+ROOT = Path(__file__).parents[1]
+# On the project's disk, not in the system's temporary directory: that may be memory, where a commit is free.
+SCRATCH = Path(__file__).parent / ".cache" / "scratch"
+TIMEOUT_S = 900
+ONLY_HOLDFAST = {"crowded", "empty", "depth"}
+# What is measured in turns because one is compared with the other.
+TWINS = {"crowded": ("empty", "crowded")}
+
+
+class ContenderFailed(Exception):
+    """A contender's process ended badly, or not at all; the message is what it complained of."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One measurement to take."""
+
+    workload: str
+    contender: str
+    repetition: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one measurement showed, or why it failed."""
+
+    job: Job
+    figures: Figures
+    error: str | None = None
+
+
+def plan(workloads: Sequence[str], contenders: Sequence[str], *, repetitions: int, quick: bool) -> list[Job]:
+    return [
+        Job(twin, contender, repetition, size_of(twin, quick=quick))
+        for workload in workloads
+        for repetition in range(1, repetitions + 1)
+        for twin in TWINS.get(workload, (workload,))
+        for contender in contenders
+        if contender == "holdfast" or workload not in ONLY_HOLDFAST
+    ]
+
+
+def size_of(workload: str, *, quick: bool) -> int:
+    return WORKLOADS[workload].size_quick if quick else WORKLOADS[workload].size
+
+
+def take(jobs: Sequence[Job], *, quick: bool) -> Iterator[Sample]:
+    """The samples, in the order of the jobs, each as soon as it is there."""
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as crowd:
+        for job in jobs:
+            with tempfile.TemporaryDirectory(dir=SCRATCH) as fresh:
+                if job.workload == "crowded":
+                    _crowd(Path(crowd), Path(fresh), quick=quick)
+                yield _sample(job, Path(fresh))
+
+
+def _crowd(crowd: Path, fresh: Path, *, quick: bool) -> None:
+    """Lay the file full of finished runs into the fresh directory; it is made once, the first time."""
+    if not any(crowd.iterdir()):
+        _run("holdfast", "fill", size_of("fill", quick=quick), crowd)
+    for file in crowd.iterdir():
+        with Path(shutil.copy(file, fresh)).open("rb+") as copied:
+            # On the disk before the clock starts, or the first commits would pay for the copy.
+            os.fsync(copied.fileno())
+
+
+def _sample(job: Job, directory: Path) -> Sample:
+    try:
+        return Sample(job, _run(job.contender, job.workload, job.size, directory))
+    except ContenderFailed as failed:
+        return Sample(job, {}, error=str(failed))
+
+
+def _run(contender: str, workload: str, size: int, directory: Path) -> Figures:
+    command = [sys.executable, "-m", f"bench.contenders.{contender}", workload]
+    command += ["--size", str(size), "--directory", str(directory)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE, text=True) as process:
+        try:
+            said, complained = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # An interrupt, which it can catch, and not a kill: it may have a server of its own to take down.
+            process.send_signal(signal.SIGINT)
+            raise ContenderFailed(f"did not end within {TIMEOUT_S} s") from None
+    if process.returncode:
+        raise ContenderFailed(complained.strip())
+    figures: Figures = json.loads(said.splitlines()[-1])
+    return figures

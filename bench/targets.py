@@ -1,0 +1,70 @@
+"""What is compared with what, and what Holdfast aims for.
+
+A comparison sets a figure of Holdfast against the same figure of another contender. More is better for a
+rate, less for a latency; the one comparison that is a difference and no ratio is W5, which is counted in
+milliseconds over the floor of one commit.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Sense(Enum):
+    """How two figures are set against each other, and which way is better."""
+
+    RATE = "rate"
+    LATENCY = "latency"
+    EXCESS = "excess"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`ours` against `theirs`; `bound` is the least ratio of rates, or greatest of latencies, that does."""
+
+    workload: str
+    ours: str
+    theirs: str
+    figure: str
+    sense: Sense
+    bound: float | None = None
+    # What `theirs` is read from, where that is another workload or another figure of the same one.
+    workload_theirs: str | None = None
+    figure_theirs: str | None = None
+
+    def value(self, ours: float, theirs: float) -> float:
+        return ours - theirs if self.sense is Sense.EXCESS else ours / theirs
+
+    def met(self, value: float) -> bool | None:
+        """Whether the target is met; None where there is none."""
+        if self.bound is None:
+            return None
+        return value >= self.bound if self.sense is Sense.RATE else value <= self.bound
+
+
+def _against(ours: str, theirs: str, **bounds: float) -> list[Comparison]:
+    return [
+        Comparison("W1", ours, theirs, "rate", Sense.RATE, bounds.get("W1")),
+        Comparison("W2", ours, theirs, "rate", Sense.RATE, bounds.get("W2")),
+        Comparison("W3", ours, theirs, "p50_ms", Sense.LATENCY, bounds.get("W3")),
+        Comparison("W3", ours, theirs, "p99_ms", Sense.LATENCY),
+        Comparison("W4", ours, theirs, "rate", Sense.RATE, bounds.get("W4")),
+        Comparison("W5", ours, theirs, "p50_ms", Sense.LATENCY),
+        Comparison("W5", ours, theirs, "p99_ms", Sense.LATENCY),
+    ]
+
+
+COMPARISONS = [
+    *_against("holdfast", "dbos", W1=50, W2=50, W3=1 / 10, W4=50),
+    *_against("holdfast", "floor", W1=1 / 4),
+    Comparison("W5", "holdfast", "floor", "p50_ms", Sense.EXCESS, bound=2.0),
+    Comparison("W5", "holdfast", "floor", "p99_ms", Sense.EXCESS),
+    # A peer with a server has its client and its worker in separate processes, so there ours are too ...
+    *_against("holdfast_split", "restate", W1=5, W2=5, W3=1 / 5),
+    # ... and what its users gain by needing no server is shown beside it.
+    *_against("holdfast", "restate"),
+    *_against("holdfast_split", "restate_tuned"),
+    Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
+    Comparison(
+        "depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"
+    ),
+]

@@ -1,0 +1,61 @@
+"""How figures and ratios are written, in the tables and in the plot alike."""
+
+from bench.findings import Finding
+from bench.targets import Comparison, Sense
+
+NAMES = {
+    "holdfast": "Holdfast",
+    "holdfast_split": "Holdfast, 2 processes",
+    "dbos": "DBOS",
+    "floor": "floor",
+    "restate": "Restate",
+    "restate_tuned": "Restate, tuned",
+}
+FIGURES = {
+    "rate": "rate",
+    "p50_ms": "p50",
+    "p99_ms": "p99",
+    "early_us": "effect 100",
+    "late_us": "last effects",
+}
+SMALL = 0.5
+LARGE = 100
+
+
+def amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= LARGE else f"{value:.3g}"
+
+
+def ratio(comparison: Comparison, value: float) -> str:
+    """`62x`, `0.41x`, `1/17` for a latency that is a fraction, `+0.80 ms` for a difference."""
+    if comparison.sense is Sense.EXCESS:
+        return f"{value:+.2f} ms"
+    if comparison.sense is Sense.LATENCY and value < SMALL:
+        return f"1/{amount(1 / value)}"
+    return f"{amount(value)}x"
+
+
+def target(comparison: Comparison) -> str:
+    if comparison.bound is None:
+        return ""
+    sign = "≥" if comparison.sense is Sense.RATE else "≤"
+    return f"{sign} {ratio(comparison, comparison.bound).lstrip('+')}"
+
+
+def verdict(finding: Finding) -> str:
+    return {None: "", True: "met", False: "missed"}[finding.met]
+
+
+def subject(comparison: Comparison) -> str:
+    """`W1 rate`, `W5 p50`: what is compared."""
+    named = f"{comparison.workload} {FIGURES[comparison.figure]}"
+    if comparison.sense is Sense.EXCESS:
+        return f"{named} above it"
+    if comparison.workload_theirs:
+        return f"{comparison.workload} : {comparison.workload_theirs} {FIGURES[comparison.figure]}"
+    return f"{named} : {FIGURES[comparison.figure_theirs]}" if comparison.figure_theirs else named
+
+
+def opponents(comparison: Comparison) -> str:
+    itself = comparison.ours == comparison.theirs
+    return f"{NAMES[comparison.ours]} : {'itself' if itself else NAMES[comparison.theirs]}"

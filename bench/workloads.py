@@ -1,0 +1,177 @@
+"""The workloads, written once: they reach every contender through the same four verbs.
+
+W1       keyed starts of a one-effect workflow, 50 at a time, to the last completion       runs/s
+W2       runs of 40 sequential effects each, 50 runs at a time                             effects/s
+W3       one start-to-result after the other                                               p50, p99
+W4       5,000 starts over 100 keys: all but the first of each key are duplicates          starts/s
+W5       a due timer to its result, one every 20 ms                                        p50, p99
+crowded  W1, longer, on a file that already holds 100,000 finished runs                    runs/s
+empty    the same on an empty file, measured in turns with it                              runs/s
+depth    one run of 10,000 sequential effects: the last hundred against those round the 100th
+fill     no measurement: makes the file that `crowded` starts from
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+Figures = dict[str, float]
+Wait = Callable[[], Awaitable[object]]
+
+CONCURRENCY = 50
+EFFECTS_PER_RUN = 40
+KEYS = 100
+WARM_UP_RUNS = 50
+TIMER_SPACING_S = 0.02
+# Half a spacing past a multiple of it, so that no run falls due at the instant at which another one starts.
+TIMER_DELAY_S = 0.51
+DEPTH_WINDOW = 100
+
+# Instants at which effects ran, noted by contenders that run theirs in the measuring process (for `depth`).
+effect_instants: list[float] = []
+
+
+class Contender(Protocol):
+    """What an engine has to do here. Every start is keyed by its order."""
+
+    async def one(self, order: str) -> None:
+        """Start the workflow of one effect and wait for its result."""
+
+    async def many(self, order: str, effects: int) -> None:
+        """Start the workflow of that many sequential effects and wait for its result."""
+
+    async def start(self, order: str) -> Wait:
+        """Start the workflow of one effect, which may exist already; the answer waits for its result."""
+        ...
+
+    async def timer(self, order: str, due: float) -> None:
+        """Start the workflow that sleeps until `due` (seconds since the epoch) and wait for its result."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One measurement. `size` is the number of runs, or of starts, or of effects: what `unit` counts."""
+
+    title: str
+    unit: str
+    size: int
+    size_quick: int
+    measure: Callable[[Contender, int], Awaitable[Figures]]
+
+
+async def _swarm(jobs: Iterable[Callable[[], Awaitable[object]]], *, width: int = CONCURRENCY) -> float:
+    """Do the jobs, `width` at a time; answers the seconds it took to the end of the last one."""
+    remaining = iter(jobs)
+
+    async def work() -> None:
+        for job in remaining:
+            await job()
+
+    begin = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(width):
+            group.create_task(work())
+    return time.perf_counter() - begin
+
+
+async def _warm_up(contender: Contender) -> None:
+    # Imports, thread pools, connections and statement caches are filled before the clock starts.
+    await _swarm(lambda order=f"warm-{i}": contender.one(order) for i in range(WARM_UP_RUNS))
+
+
+def _latencies(seconds: list[float]) -> Figures:
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return {"p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000}
+
+
+async def one_effect_runs(contender: Contender, size: int) -> Figures:
+    """W1, `crowded` and `empty`."""
+    await _warm_up(contender)
+    took = await _swarm(lambda order=f"o-{i}": contender.one(order) for i in range(size))
+    return {"rate": size / took}
+
+
+async def many_effect_runs(contender: Contender, size: int) -> Figures:
+    """W2."""
+    await _warm_up(contender)
+    runs = size // EFFECTS_PER_RUN
+    took = await _swarm(lambda order=f"m-{i}": contender.many(order, EFFECTS_PER_RUN) for i in range(runs))
+    return {"rate": runs * EFFECTS_PER_RUN / took}
+
+
+async def start_to_result(contender: Contender, size: int) -> Figures:
+    """W3."""
+    await _warm_up(contender)
+    seconds: list[float] = []
+    for i in range(size):
+        begin = time.perf_counter()
+        await contender.one(f"l-{i}")
+        seconds.append(time.perf_counter() - begin)
+    return _latencies(seconds)
+
+
+async def duplicate_starts(contender: Contender, size: int) -> Figures:
+    """W4: to the answer to the last start, and to the end of every run that was started."""
+    await _warm_up(contender)
+    waits: dict[str, Wait] = {}
+
+    async def start(order: str) -> None:
+        wait = await contender.start(order)
+        waits.setdefault(order, wait)
+
+    begin = time.perf_counter()
+    await _swarm(lambda order=f"d-{i % KEYS}": start(order) for i in range(size))
+    await asyncio.gather(*(wait() for wait in waits.values()))
+    return {"rate": size / (time.perf_counter() - begin)}
+
+
+async def due_timers(contender: Contender, size: int) -> Figures:
+    """W5: each run sleeps about half a second; its waiter is in place long before it falls due."""
+    await _warm_up(contender)
+    seconds: list[float] = []
+
+    async def sleeper(order: str, due: float) -> None:
+        await contender.timer(order, due)
+        seconds.append(time.time() - due)
+
+    async with asyncio.TaskGroup() as group:
+        for i in range(size):
+            # Whole milliseconds, so that an engine which counts in them does not round the instant away.
+            group.create_task(sleeper(f"t-{i}", round(time.time() + TIMER_DELAY_S, 3)))
+            await asyncio.sleep(TIMER_SPACING_S)
+    return _latencies(seconds)
+
+
+async def depth(contender: Contender, size: int) -> Figures:
+    """Medians, since one checkpoint of the write-ahead log among a hundred effects says nothing of depth."""
+    await _warm_up(contender)
+    effect_instants.clear()
+    await contender.many("deep", size)
+    steps = [after - before for before, after in pairwise(effect_instants)]
+    early = statistics.median(steps[DEPTH_WINDOW // 2 : DEPTH_WINDOW * 3 // 2])  # effects 51..150
+    late = statistics.median(steps[-DEPTH_WINDOW:])
+    return {"early_us": early * 1e6, "late_us": late * 1e6}
+
+
+async def fill(contender: Contender, size: int) -> Figures:
+    """Finished runs, and nothing measured."""
+    await _swarm((lambda order=f"f-{i}": contender.one(order) for i in range(size)), width=4 * CONCURRENCY)
+    return {}
+
+
+WORKLOADS = {
+    "W1": Workload("2,000 keyed one-effect runs, 50 at a time", "runs/s", 2_000, 200, one_effect_runs),
+    "W2": Workload("50 runs of 40 sequential effects", "effects/s", 2_000, 400, many_effect_runs),
+    "W3": Workload("start to result, one after the other", "ms", 500, 50, start_to_result),
+    "W4": Workload("5,000 starts over 100 keys", "starts/s", 5_000, 500, duplicate_starts),
+    "W5": Workload("due timer to result", "ms", 100, 20, due_timers),
+    # Longer than W1: what is asked of them is a difference of a tenth.
+    "crowded": Workload("W1 among 100,000 finished runs", "runs/s", 10_000, 200, one_effect_runs),
+    "empty": Workload("W1 in an empty file", "runs/s", 10_000, 200, one_effect_runs),
+    "depth": Workload("one run of 10,000 effects", "effects/s", 10_000, 1_000, depth),
+    "fill": Workload("finished runs for `crowded`", "runs/s", 100_000, 2_000, fill),
+}

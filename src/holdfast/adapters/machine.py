@@ -1,0 +1,56 @@
+"""The machine's own clock, and chance from the operating system. The only module that reads either."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+
+
+class SystemClock:
+    """Wall clock and boot clock of this machine."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> float:
+        return time.clock_gettime_ns(_STEADY) / 1e6
+
+    def boot_id(self) -> str:
+        # Where the kernel does not name its start, the start itself does, to the minute: steps of the wall
+        # clock then count as another boot, which only means that the store's clock is set anew.
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        except OSError:
+            return f"started-{(self.wall_ms() - self.steady_ms()) // 60_000:.0f}"
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+# CLOCK_BOOTTIME goes on while the machine is suspended; not every system has it.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemIds:
+    """Ids that sort by time and nonces nobody else draws."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+        self._seed()
+        # A forked child must not draw what its parent draws.
+        os.register_at_fork(after_in_child=self._seed)
+
+    def _seed(self) -> None:
+        self._random.seed(os.urandom(32))
+
+    def run_id(self, now_ms: int) -> str:
+        return f"{now_ms:012x}{self._random.getrandbits(80):020x}"
+
+    def nonce(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"
+
+    def chance(self) -> float:
+        return self._random.random()

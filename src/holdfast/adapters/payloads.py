@@ -1,0 +1,127 @@
+"""The default codec: JSON by msgspec. No pickle anywhere.
+
+Rules
+- What is encoded is canonical: mappings and sets are sorted, so equal inputs give equal bytes, hence equal digests.
+- Nothing is silently changed: NaN and the infinities, which JSON cannot hold, are refused.
+- A refusal names the path to the offending part, found by looking only after the fast encoder has failed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import NotSerializable, PayloadTooLarge
+
+PAYLOAD_MAX = 16 * 1024 * 1024
+
+
+class JsonCodec:
+    """Encodes JSON types, dataclasses, Structs, pydantic models, datetime, Decimal, UUID, Enum and bytes."""
+
+    def __init__(self, *, limit: int = PAYLOAD_MAX) -> None:
+        self._limit = limit
+        self._encoder = msgspec.json.Encoder(enc_hook=_encode_model, order="deterministic")
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+    def encode(self, value: object, *, what: str) -> bytes:
+        try:
+            data = self._encoded(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise _refusal(value, what, error) from None
+        # msgspec writes NaN as null; only text that holds a null needs the slow look.
+        if b"null" in data:
+            for path, part in _parts(value, ()):
+                if isinstance(part, float) and not math.isfinite(part):
+                    raise NotSerializable(f"{_at(what, path)} is {part}, which JSON cannot hold")
+        if len(data) > self._limit:
+            raise PayloadTooLarge(what, len(data), self._limit)
+        return data
+
+    def decode(self, data: bytes, as_type: Any) -> Any:
+        decoder = self._decoders.get(as_type)
+        if decoder is None:
+            decoder = self._decoders[as_type] = msgspec.json.Decoder(as_type, dec_hook=_decode_model)
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise NotSerializable(
+                f"a stored value does not fit the type {as_type!r}: {error}",
+                hint="The annotation and the value disagree; correct the annotation or the value.",
+            ) from error
+
+    def _encoded(self, value: object) -> bytes:
+        try:
+            return self._encoder.encode(value)
+        except TypeError:
+            # The sorting encoder takes text keys only; dict[int, ...] is common and has an obvious form.
+            plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_encode_model)
+            return self._encoder.encode(plain)
+
+
+def _encode_model(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)  # pydantic, without importing it
+    if dump is None:
+        raise TypeError(f"{type(value).__name__} cannot be stored")
+    return dump(mode="json")
+
+
+def _decode_model(as_type: Any, value: Any) -> Any:
+    validate = getattr(as_type, "model_validate", None)
+    if validate is None:
+        raise msgspec.ValidationError(f"{as_type.__name__} cannot be read back")
+    try:
+        return validate(value)
+    except ValueError as error:  # pydantic's ValidationError is one
+        raise msgspec.ValidationError(str(error)) from error
+
+
+Path = tuple[str, ...]
+
+
+def _refusal(value: object, what: str, error: Exception) -> NotSerializable:
+    if isinstance(error, RecursionError):
+        return NotSerializable(f"{what} is nested too deeply, or contains itself")
+    for path, part in _parts(value, ()):
+        try:
+            msgspec.json.encode(part, enc_hook=_encode_model)
+        except Exception as inner:  # noqa: BLE001 - whatever a foreign type raises, this is the part that did
+            return NotSerializable(f"{_at(what, path)} is {_described(part)}, which cannot be stored ({inner})")
+    return NotSerializable(f"{what} cannot be stored: {error}")
+
+
+def _parts(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+    """The leaves of `value` with the paths to them. Each container is looked into, at most 64 deep."""
+    children = _children(value) if len(path) < 64 else None
+    if children is None:
+        yield path, value
+        return
+    for name, child in children:
+        yield from _parts(child, (*path, name))
+
+
+def _children(value: object) -> Iterator[tuple[str, object]] | None:
+    if isinstance(value, Mapping):
+        return ((f"[{key!r}]", child) for key, child in value.items())  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return ((f"[{index}]", child) for index, child in enumerate(value))
+    if isinstance(value, AbstractSet):
+        return (("{...}", child) for child in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return ((f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, msgspec.Struct):
+        return ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+    return None
+
+
+def _at(what: str, path: Path) -> str:
+    return f"{what}{''.join(path)}"
+
+
+def _described(part: object) -> str:
+    text = repr(part)
+    return f"{type(part).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

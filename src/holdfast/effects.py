@@ -1,0 +1,64 @@
+"""For authors of effects: what the body of an effect may ask.
+
+    effect_key()    the key of this effect: the same in every attempt, process and rollout
+    attempt()       1 for the first attempt; counts recorded failures, never crashes
+    heartbeat(d)    record how far a long effect has come; the next attempt reads it back
+
+They work in async effects and in sync ones, which run in a thread. Asked anywhere else they raise `UsageError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+from holdfast.errors import UsageError
+
+
+class EffectScope:
+    """What the engine tells one attempt of an effect about itself."""
+
+    __slots__ = ("attempt", "beat", "key", "last_beat")
+
+    def __init__(self, key: str, attempt: int, last_beat: Any, beat: Callable[[Any], None]) -> None:
+        self.key = key
+        self.attempt = attempt
+        self.last_beat = last_beat
+        self.beat = beat
+
+
+RUNNING_EFFECT: ContextVar[EffectScope | None] = ContextVar("holdfast_effect", default=None)
+_NOTHING: Final = object()
+
+
+def effect_key() -> str:
+    """The key under which the world may recognise this effect: pass it on as an idempotency key."""
+    return _scope("effect_key").key
+
+
+def attempt() -> int:
+    """The number of this attempt, from 1. A crash or a lost lease does not use one up."""
+    return _scope("attempt").attempt
+
+
+def heartbeat(details: Any = _NOTHING) -> Any:
+    """Record `details` durably and answer what was recorded before, by this attempt or an earlier one.
+
+    Without an argument it only answers. It never waits: the newest details are written by the next commit.
+    """
+    scope = _scope("heartbeat")
+    before = scope.last_beat
+    if details is not _NOTHING:
+        scope.beat(details)
+        scope.last_beat = details
+    return before
+
+
+def _scope(asked: str) -> EffectScope:
+    scope = RUNNING_EFFECT.get()
+    if scope is None:
+        raise UsageError(
+            f"{asked}() was called outside an effect", hint="Call it in a function decorated with @pack.effect."
+        )
+    return scope

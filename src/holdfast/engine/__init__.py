@@ -1,0 +1,1 @@
+"""Thin shells round the kernel: load → decide → commit → emit. No policy lives here."""

@@ -1,0 +1,80 @@
+"""Admits runs: offers the change, and lets the kernel say what a taken key means."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, assert_never
+
+from holdfast.engine.committer import Committer
+from holdfast.engine.events import Emit, RunAdmitted, RunJoined
+from holdfast.errors import InputMismatch
+from holdfast.kernel import starts
+from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Run
+from holdfast.kernel.starts import Again, Hand, Mine, Mismatch, Theirs, Wanted
+from holdfast.ports.store import Store
+
+
+class Taker(Protocol):
+    """A worker that may take a fresh run in the admitting commit."""
+
+    def hand(self, workflow: str) -> Hand | None:
+        """A free slot, reserved; None if there is none. Each hand comes back by `taken` or `not_taken`."""
+        ...
+
+    def taken(self, change: Change, run: Run) -> None: ...
+    def not_taken(self, *, unsure: bool) -> None: ...
+
+
+class Admission:
+    """The one way in."""
+
+    def __init__(self, store: Store, committer: Committer, *, emit: Emit, taker: Taker | None) -> None:
+        self._store = store
+        self._committer = committer
+        self._emit = emit
+        self._taker = taker
+
+    async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
+        """The run that holds the key now, and whether it is the wanted one. Raises `InputMismatch`."""
+        guard: KeyFree | KeyHeldBy = KeyFree()
+        while True:
+            answer = await self._offer(wanted, guard)
+            if isinstance(answer, Committed):
+                assert answer.run is not None
+                self._emit(RunAdmitted(answer.run.id, wanted.workflow, wanted.key))
+                return answer.run, True
+            match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms()):
+                case Mine(run):
+                    return run, True
+                case Theirs(run):
+                    self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
+                    return run, False
+                case Mismatch(run):
+                    raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
+                case Again(again):
+                    guard = again
+                case other:  # pragma: no cover
+                    assert_never(other)
+
+    async def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Answer:
+        hand = self._taker.hand(wanted.workflow) if self._taker and not wanted.delay_ms else None
+        change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
+        offered = self._committer.offer(change)
+        if hand is not None:
+            offered.add_done_callback(lambda done: self._settle_hand(change, done))
+            # The run may be ours by now even if the caller has gone away: only its own wait is cancelled.
+            return await asyncio.shield(offered)
+        return await offered
+
+    def _settle_hand(self, change: Change, done: asyncio.Future[Answer]) -> None:
+        assert self._taker is not None
+        assert change.run is not None
+        if done.cancelled() or done.exception() is not None:
+            self._taker.not_taken(unsure=True)
+            return
+        answer = done.result()
+        run = answer.run if isinstance(answer, Committed) else None
+        if run is not None and run.fence == change.run.fence:
+            self._taker.taken(change, run)
+        else:
+            self._taker.not_taken(unsure=False)

@@ -1,0 +1,102 @@
+"""Exceptions to data and back.
+
+An exception reaches the workflow's code in the same shape when it happens and on every replay: as it was rebuilt
+from its record, never as the live object. It is rebuilt as its own class if that can be imported under its name,
+so `except CardDeclined` works; otherwise as `EffectFailed`, which names the class.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from msgspec import UNSET, Raw, UnsetType
+
+from holdfast.errors import EffectFailed, NotSerializable, PayloadTooLarge
+from holdfast.kernel.journal import Failure
+from holdfast.ports.codec import Codec
+
+_STEP = "__holdfast_step__"
+
+
+def described(error: BaseException, codec: Codec) -> Failure:
+    """`error` as data. Its arguments are kept if they can be stored."""
+    args: Raw | UnsetType = UNSET
+    try:
+        args = Raw(codec.encode(list(error.args), what="the exception's arguments"))
+    except (NotSerializable, PayloadTooLarge):
+        args = UNSET
+    return Failure(
+        type=_name_of(type(error)), message=str(error), args=args, line=_line_of(error), step=_step_of(error)
+    )
+
+
+def rebuilt(failure: Failure, codec: Codec, *, step: str = "") -> Exception:
+    """The exception that `failure` describes; `step` is the step that raised it."""
+    error = _instance(failure, codec)
+    if step:
+        setattr(error, _STEP, step)
+        error.add_note(f"raised by step {step}" + (f" at {failure.line}" if failure.line else ""))
+    return error
+
+
+def _instance(failure: Failure, codec: Codec) -> Exception:
+    cls = _class_named(failure.type)
+    if cls is None:
+        return EffectFailed(failure.type, failure.message)
+    args: list[Any] = [failure.message]
+    if failure.args is not UNSET:
+        args = codec.decode(bytes(failure.args), list[Any])
+    try:
+        return cls(*args)
+    except Exception:  # noqa: BLE001 - a constructor that wants other arguments than it passed on to Exception
+        error = cls.__new__(cls, *args)
+        error.args = tuple(args)
+        return error
+
+
+def _name_of(cls: type[BaseException]) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _class_named(name: str) -> type[Exception] | None:
+    """The exception class of this name, if its module has been imported. Nothing is imported on its behalf."""
+    module_name, _, qualname = name.rpartition(".")
+    while module_name and module_name not in sys.modules:
+        module_name, _, outer = module_name.rpartition(".")
+        qualname = f"{outer}.{qualname}"
+    found: Any = sys.modules.get(module_name or "builtins")
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+def _line_of(error: BaseException) -> str:
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{PurePath(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+
+
+def _step_of(error: BaseException) -> str:
+    """The step whose failure this exception is, or was caused by."""
+    for related in _related(error, set()):
+        step = getattr(related, _STEP, "")
+        if step:
+            return step
+    return ""
+
+
+def _related(error: BaseException | None, seen: set[int]) -> Iterator[BaseException]:
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    yield error
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _related(member, seen)
+    yield from _related(error.__cause__ or error.__context__, seen)

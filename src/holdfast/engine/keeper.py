@@ -1,0 +1,75 @@
+"""Keeps this replica's lease: renews it at a third of its life, and says in time that it can no longer be relied on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.engine.events import Emit, StoreTroubled
+from holdfast.errors import TransientError
+from holdfast.kernel.leases import Standing, look_again_in_ms, standing
+from holdfast.ports.clock import Clock
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import Store
+
+
+class Keeper:
+    """Holds one lease at a time. When it is lost, `on_lost` is called and a new one is opened under a new name."""
+
+    def __init__(
+        self, store: Store, *, clock: Clock, ids: Ids, ttl_ms: int, emit: Emit, on_lost: Callable[[], None]
+    ) -> None:
+        self.owner = ""
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._ttl_ms = ttl_ms
+        self._emit = emit
+        self._on_lost = on_lost
+        self._sent_ms = 0.0
+        self._renewed = asyncio.Event()
+
+    @property
+    def standing(self) -> Standing:
+        """How far the lease can be relied on at this moment, by the steady clock."""
+        return standing(self._clock.steady_ms() - self._sent_ms, ttl_ms=self._ttl_ms)
+
+    @property
+    def reliable(self) -> bool:
+        """Whether work may be begun under it."""
+        return self.standing in {Standing.FRESH, Standing.DUE}
+
+    async def until_reliable(self) -> None:
+        """Returns when work may be begun under the lease."""
+        while not self.reliable:
+            self._renewed.clear()
+            await self._renewed.wait()
+
+    async def join(self) -> None:
+        """Open a lease under a new name."""
+        owner, sent_ms = self._ids.nonce(), self._clock.steady_ms()
+        await self._store.join(owner, self._ttl_ms)
+        self.owner, self._sent_ms = owner, sent_ms
+        self._renewed.set()
+
+    async def keep(self) -> None:
+        """Renew for ever."""
+        while True:
+            age_ms = self._clock.steady_ms() - self._sent_ms
+            await self._clock.pause(look_again_in_ms(age_ms, ttl_ms=self._ttl_ms) / 1000)
+            try:
+                await self._renew_or_join()
+            except TransientError as error:
+                self._emit(StoreTroubled(str(error)))
+
+    async def _renew_or_join(self) -> None:
+        if self.standing is not Standing.LOST:
+            sent_ms = self._clock.steady_ms()
+            if await self._store.renew(self.owner, self._ttl_ms):
+                self._sent_ms = sent_ms
+                self._renewed.set()
+                return
+        if self.owner:
+            self._on_lost()
+            self.owner = ""
+        await self.join()

@@ -1,0 +1,298 @@
+"""The event loop of one workflow: deterministic asyncio, without a selector, threads or a clock.
+
+Rules
+- It runs callbacks in the order in which they became ready, until none is. Nothing else makes it move, so "the
+  workflow is blocked" is a fact and not a guess.
+- Its time is what the engine says: the instant of the last thing that was delivered to the run.
+- A timer is a step of the run. It fires when the engine delivers it, never by itself.
+- Whatever belongs to the world (sockets, threads, subprocesses, real time) is refused, and the error names the
+  cure: an effect.
+- Each task knows its lineage, carried by its context, so that steps are numbered per task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import sys
+import time
+from asyncio import futures
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from holdfast.errors import UsageError
+from holdfast.kernel.replay import Lineage
+
+if TYPE_CHECKING:
+    from holdfast.workflow import WorkflowScope
+
+LINEAGE: contextvars.ContextVar[Lineage] = contextvars.ContextVar("holdfast_lineage")
+_SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
+
+Timers = Callable[["Timer"], None]
+
+
+class Evicted(BaseException):
+    """Raised into code that goes on after its run was let go from memory."""
+
+
+class Timer(asyncio.TimerHandle):
+    """A durable timer: a step of the run, with the instant at which it is due."""
+
+    step: str = ""
+    due_ms: int = 0
+
+
+class WorkflowLoop(asyncio.AbstractEventLoop):
+    """Drives the coroutine of one run. `holdfast` is the run's scope, found there by the authoring functions."""
+
+    def __init__(self, holdfast: WorkflowScope, *, on_timer: Timers, on_timer_cancelled: Timers) -> None:
+        self.holdfast = holdfast
+        self.now_ms = 0
+        self._ready: deque[asyncio.Handle] = deque()
+        self._on_timer = on_timer
+        self._on_timer_cancelled = on_timer_cancelled
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._evicted = False
+
+    # -- driven by the engine
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """The run's main task. Its context is empty: nothing of the process leaks into the run."""
+        context = contextvars.Context()
+        context.run(LINEAGE.set, Lineage())
+        task = asyncio.Task(coroutine, loop=self, context=context)
+        self._tasks.append(task)
+        return task
+
+    def run_until_quiet(self) -> None:
+        """Run until nothing is ready. The caller's own loop is set aside meanwhile."""
+        outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for loop authors
+        asyncio._set_running_loop(self)  # noqa: SLF001
+        ready = self._ready
+        try:
+            while ready:
+                handle = ready.popleft()
+                if not handle._cancelled:  # noqa: SLF001 - as asyncio's own loops do
+                    handle._run()  # noqa: SLF001
+        finally:
+            asyncio._set_running_loop(outer)  # noqa: SLF001
+
+    def evict(self) -> None:
+        """Forget the run: close its coroutines without letting them reach the engine again."""
+        self._evicted = True
+        outer = asyncio._get_running_loop()  # noqa: SLF001
+        asyncio._set_running_loop(self)  # noqa: SLF001
+        try:
+            for task in self._tasks:
+                if not task.done():
+                    _close(task)
+        finally:
+            asyncio._set_running_loop(outer)  # noqa: SLF001
+        self._tasks.clear()
+        self._ready.clear()
+
+    # -- what asyncio needs of a loop
+
+    def time(self) -> float:
+        return self.now_ms / 1000
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._evicted:
+            self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._refuse_if_evicted()
+        timer = Timer(when, callback, args, self, context)
+        timer.due_ms = round(when * 1000)
+        if timer.due_ms <= self.now_ms:
+            self._ready.append(timer)
+        else:
+            timer.step = LINEAGE.get().step("sleep" if callback is _SLEEP_CALLBACK else "timeout")
+            timer._scheduled = True  # noqa: SLF001 - so that cancel() reports it back
+            self._on_timer(timer)
+        return timer
+
+    def fire(self, timer: Timer) -> None:
+        """Deliver a timer that has come due."""
+        timer._scheduled = False  # noqa: SLF001
+        self._ready.append(timer)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        if isinstance(handle, Timer) and handle._scheduled:  # noqa: SLF001
+            self._on_timer_cancelled(handle)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # pyright: ignore[reportIncompatibleMethodOverride] - calls may be given where asyncio wants coroutines
+        self,
+        coro: Coroutine[Any, Any, Any] | Awaitable[Any],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+        **_: Any,
+    ) -> asyncio.Task[Any]:
+        self._refuse_if_evicted()
+        if not asyncio.iscoroutine(coro):
+            coro = _awaiting(coro)
+        context = contextvars.copy_context() if context is None else context.copy()
+        context.run(LINEAGE.set, LINEAGE.get().child())
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks.append(task)
+        if len(self._tasks) > 64:
+            self._tasks = [task for task in self._tasks if not task.done()]
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        # asyncio reports what nobody awaited: an exception in a task that was dropped, or tasks still pending when
+        # a run is let go. Neither changes what the run does, and both happen again on every replay.
+        del context
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        del context
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - asyncio's signature
+        del enabled
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    async def shutdown_asyncgens(self) -> None:
+        """Async generators end with their run."""
+
+    def _refuse_if_evicted(self) -> None:
+        if self._evicted:
+            raise Evicted
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: WorkflowLoop, *_args: Any, **_kwargs: Any) -> NoReturn:
+        del self
+        raise UsageError(
+            f"a workflow used {name}(), which reaches the outside world",
+            hint="Move it into a function decorated with @pack.effect and await that.",
+        )
+
+    return refuse
+
+
+for _name in [
+    "run_forever",
+    "run_until_complete",
+    "run_in_executor",
+    "call_soon_threadsafe",
+    "set_default_executor",
+    "getaddrinfo",
+    "getnameinfo",
+    "create_connection",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "create_datagram_endpoint",
+    "connect_accepted_socket",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "subprocess_shell",
+    "subprocess_exec",
+    "add_reader",
+    "remove_reader",
+    "add_writer",
+    "remove_writer",
+    "sock_recv",
+    "sock_recv_into",
+    "sock_recvfrom",
+    "sock_recvfrom_into",
+    "sock_sendall",
+    "sock_sendto",
+    "sock_connect",
+    "sock_accept",
+    "sock_sendfile",
+    "sendfile",
+    "start_tls",
+    "add_signal_handler",
+    "remove_signal_handler",
+]:
+    setattr(WorkflowLoop, _name, _refusing(_name))
+
+
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    """Close a task's coroutine. Its `finally` blocks run, but may not wait for anything any more."""
+    coroutine = task.get_coro()
+    for _ in range(16):  # a block that awaits although it is being closed must be closed once more
+        try:
+            coroutine.close()
+        except BaseException:  # noqa: BLE001, S112 - the run goes on elsewhere, or has ended; this copy is only memory
+            continue
+        return
+
+
+# -- blocking calls
+
+_BLOCKING = {
+    "time.sleep": "await holdfast.sleep(...)",
+    "socket.connect": "an effect",
+    "socket.bind": "an effect",
+    "socket.getaddrinfo": "an effect",
+    "subprocess.Popen": "an effect",
+    "os.system": "an effect",
+    "open": "an effect",
+}
+_guarding = False
+
+
+def forbid_blocking_calls() -> None:
+    """From now on, blocking calls in a workflow raise a `UsageError` instead of stopping every other run."""
+    global _guarding  # noqa: PLW0603 - an audit hook is for the whole process and for ever
+    if not _guarding:
+        _guarding = True
+        sys.addaudithook(_refuse_blocking)
+        if sys.version_info < (3, 13):  # only since then does time.sleep announce itself
+            time.sleep = _announced(time.sleep)
+
+
+def _announced(sleep: Callable[[float], None]) -> Callable[[float], None]:
+    @functools.wraps(sleep)
+    def announce(seconds: float, /) -> None:
+        _refuse_blocking("time.sleep", (seconds,))
+        sleep(seconds)
+
+    return announce
+
+
+def _refuse_blocking(event: str, args: tuple[Any, ...]) -> None:
+    cure = _BLOCKING.get(event)
+    if cure is None or not isinstance(asyncio._get_running_loop(), WorkflowLoop):  # noqa: SLF001
+        return
+    if event == "open" and not _is_data(args):
+        return
+    raise UsageError(f"a workflow called {event}, which blocks every run of this process", hint=f"Use {cure} instead.")
+
+
+def _is_data(args: tuple[Any, ...]) -> bool:
+    # Python itself opens files while a module is imported, a traceback is written or a time zone is looked up.
+    path = str(args[0])
+    return not (path.endswith((".py", ".pyc", ".so")) or "zoneinfo" in path)

@@ -1,0 +1,100 @@
+"""Performs one attempt of an effect: in a task if it is async, in a thread if it is sync.
+
+Whatever the attempt raises is an outcome and not a failure of the engine. The one exception is a cancellation
+by the engine itself, which means that nobody wants the outcome any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.effects import RUNNING_EFFECT, EffectScope
+from holdfast.errors import TimedOut, UsageError
+from holdfast.pack import Effect, EffectPolicy
+from holdfast.ports.codec import Codec
+
+
+class AttemptReturned(Struct, frozen=True):
+    value: bytes
+
+
+class AttemptRaised(Struct, frozen=True):
+    error: BaseException
+
+
+AttemptOutcome = AttemptReturned | AttemptRaised
+
+
+class Performer:
+    """Carries effects out, at most `concurrency` of them at a time."""
+
+    def __init__(self, *, concurrency: int, codec: Codec) -> None:
+        self._codec = codec
+        self._room = asyncio.Semaphore(concurrency)
+        self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="holdfast-effect")
+
+    async def attempt(
+        self, effect: Effect[..., Any], policy: EffectPolicy, arguments: dict[str, Any], scope: EffectScope
+    ) -> AttemptOutcome:
+        """Perform one attempt and encode what it returned."""
+        async with self._room:
+            RUNNING_EFFECT.set(scope)
+            limit = asyncio.timeout(None if policy.timeout_ms is None else policy.timeout_ms / 1000)
+            try:
+                async with limit:
+                    result = await self._call(effect, arguments)
+                return AttemptReturned(self._codec.encode(result, what=f"the result of {effect.name}"))
+            except asyncio.CancelledError as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                return AttemptRaised(error)
+            except TimeoutError as error:
+                if limit.expired():
+                    return AttemptRaised(TimedOut(f"effect {effect.name} took longer than {policy.timeout_ms} ms"))
+                return AttemptRaised(error)
+            except BaseException as error:  # noqa: BLE001 - what an effect raises is its outcome
+                return AttemptRaised(error)
+
+    async def reconcile(self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str) -> AttemptOutcome:
+        """Ask whether an effect of unknown outcome has happened, and with which result."""
+        try:
+            if inspect.iscoroutinefunction(ask):
+                result = await ask(key)
+            else:
+                result = await self._in_thread(ask, key)
+            return AttemptReturned(self._codec.encode(result, what=f"the result of reconciling {effect.name}"))
+        except Exception as error:  # noqa: BLE001 - its outcome, as above
+            return AttemptRaised(error)
+
+    def close(self) -> None:
+        """Stop taking work. Threads that are still busy are left to end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
+        if effect.is_async:
+            return await effect.signature.apply(effect.fn, arguments)
+        return await self._in_thread(effect.signature.apply, effect.fn, arguments)
+
+    async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
+        context = contextvars.copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: context.run(_guarded, fn, *args)
+        )
+        if asyncio.iscoroutine(result):
+            result.close()
+            raise UsageError("a sync function returned a coroutine", hint="Write it as `async def`.")
+        return result
+
+
+def _guarded(fn: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return fn(*args)
+    except StopIteration as error:  # a future cannot carry it
+        raise RuntimeError("an effect raised StopIteration") from error

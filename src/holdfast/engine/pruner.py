@@ -1,0 +1,24 @@
+"""Removes runs whose retention is over, with everything that belongs to them."""
+
+from __future__ import annotations
+
+from holdfast.engine.events import Emit, RunsPruned
+from holdfast.ports.store import Store
+
+PRUNE_MAX = 200
+PAUSE_BETWEEN_BITES_SECONDS = 0.05
+CADENCE_SECONDS = 5.0
+
+
+class Pruner:
+    """Works in small bites, so that it never holds the store for long."""
+
+    def __init__(self, store: Store, *, emit: Emit) -> None:
+        self._store = store
+        self._emit = emit
+
+    async def tick(self) -> float:
+        pruned = await self._store.prune(PRUNE_MAX)
+        if pruned:
+            self._emit(RunsPruned(pruned))
+        return PAUSE_BETWEEN_BITES_SECONDS if pruned == PRUNE_MAX else CADENCE_SECONDS

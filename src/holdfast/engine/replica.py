@@ -1,0 +1,177 @@
+"""One process of the engine: its parts put together, started and stopped in order.
+
+Stop: take no more work → let effects in flight end, within the grace → give the rest back → close. All within 15 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.engine import events
+from holdfast.engine.admission import Admission
+from holdfast.engine.committer import Committer
+from holdfast.engine.duties import Attendant, Duty
+from holdfast.engine.events import Events
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.loop import forbid_blocking_calls
+from holdfast.engine.outcomes import Outcomes
+from holdfast.engine.pruner import Pruner
+from holdfast.engine.registry import Registry
+from holdfast.engine.rescuer import Rescuer
+from holdfast.engine.service import Service
+from holdfast.engine.waker import Waker
+from holdfast.engine.worker import Worker
+from holdfast.errors import TransientError
+from holdfast.kernel.changes import Run
+from holdfast.ports.clock import Clock
+from holdfast.ports.codec import Codec
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import Store
+
+GRACE_SECONDS = 10.0
+
+
+class Ports(Struct, frozen=True):
+    """The outside, as this replica sees it."""
+
+    store: Store
+    clock: Clock
+    ids: Ids
+    codec: Codec
+
+
+class Replica:
+    """A client of the store, and with `worker=True` an executor of runs."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        registry: Registry,
+        *,
+        emit: Events,
+        namespace: str,
+        worker: bool,
+        lease_ms: int,
+        concurrency: int,
+    ) -> None:
+        self._ports = ports
+        self._emit = emit
+        self._registry = registry
+        self._tasks: list[asyncio.Task[Any]] = []
+        committer = Committer(ports.store, emit=emit, on_told=self._on_told)
+        self._worker: Worker | None = None
+        self._keeper: Keeper | None = None
+        self._attendants: list[Attendant] = []
+        self._waker: Waker | None = None
+        self._waking: Attendant | None = None
+        self._outcomes = Outcomes(ports.store, clock=ports.clock, emit=emit, held_here=self._held_here)
+        if worker:
+            self._keeper = Keeper(
+                ports.store, clock=ports.clock, ids=ports.ids, ttl_ms=lease_ms, emit=emit, on_lost=self._on_lease_lost
+            )
+            self._worker = Worker(
+                ports.store,
+                committer,
+                keeper=self._keeper,
+                registry=registry,
+                codec=ports.codec,
+                ids=ports.ids,
+                clock=ports.clock,
+                emit=emit,
+                namespace=namespace,
+                concurrency=concurrency,
+                on_settled=self._outcomes.settled,
+                on_wake_at=self._on_wake_at,
+            )
+            self._waker = Waker(
+                ports.store,
+                namespace=namespace,
+                workflows=registry.workflow_names,
+                ring=self._worker.ring,
+                has_room=lambda: self._worker is not None and self._worker.has_room,
+            )
+            self._waking = self._attendant(self._waker)
+            self._attendant(Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._worker.ring))
+            self._attendant(Pruner(ports.store, emit=emit))
+        admission = self._worker.admission if self._worker else Admission(ports.store, committer, emit=emit, taker=None)
+        self.service = Service(
+            ports.store,
+            committer,
+            admission=admission,
+            outcomes=self._outcomes,
+            registry=registry,
+            codec=ports.codec,
+            ids=ports.ids,
+            emit=emit,
+            namespace=namespace,
+            on_pending=self._on_pending,
+        )
+
+    async def start(self) -> None:
+        """Open the store and begin to work."""
+        await self._ports.store.open()
+        if self._worker is not None and self._keeper is not None:
+            forbid_blocking_calls()
+            await self._keeper.join()
+            self._run(self._keeper.keep(), self._worker.claim(), self._worker.deliver())
+            self._run(*(attendant.attend() for attendant in self._attendants))
+            self._emit(events.ReplicaStarted(self._keeper.owner, self._registry.workflow_names))
+        self._run(self._outcomes.watch())
+        self._ports.store.watch(self._on_foreign_commit)
+
+    async def stop(self) -> None:
+        """Stop in order; loses nothing. Whatever cannot be said to the store, the lease's expiry will."""
+        left = 0
+        if self._worker is not None:
+            left = await self._worker.stop(GRACE_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._keeper is not None:
+            try:
+                async with asyncio.timeout(2):
+                    await self._ports.store.leave(self._keeper.owner)
+            except (TransientError, TimeoutError) as error:
+                self._emit(events.StoreTroubled(str(error)))
+            self._emit(events.ReplicaStopped(self._keeper.owner, left))
+        await self._ports.store.close()
+
+    # -- what the parts tell each other
+
+    def _held_here(self, run_id: str) -> bool:
+        return self._worker is not None and self._worker.holds(run_id)
+
+    def _on_told(self) -> None:
+        if self._worker is not None:
+            self._worker.ring_for_mail()  # for those in memory
+            self._worker.ring()  # for those that were let go
+
+    def _on_foreign_commit(self) -> None:
+        self._outcomes.look()
+        if self._worker is not None and self._waking is not None:
+            self._waking.nudge()
+            self._worker.ring_for_mail()
+
+    def _on_lease_lost(self) -> None:
+        if self._worker is not None and self._keeper is not None:
+            self._emit(events.LeaseWasLost(self._keeper.owner, self._worker.drop_all()))
+            self._worker.ring()
+
+    def _on_pending(self, run: Run) -> None:
+        if run.wake_ms is not None:
+            self._on_wake_at(run.wake_ms)
+
+    def _on_wake_at(self, wake_ms: int) -> None:
+        if self._waker is not None and self._waking is not None and self._waker.is_news(wake_ms):
+            self._waking.nudge()
+
+    def _attendant(self, duty: Duty) -> Attendant:
+        attendant = Attendant(duty, emit=self._emit)
+        self._attendants.append(attendant)
+        return attendant
+
+    def _run(self, *duties: Any) -> None:
+        self._tasks += [asyncio.create_task(duty) for duty in duties]

@@ -1,0 +1,30 @@
+"""Encoded values: small ones live in the journal, large ones beside it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from msgspec import UNSET, Raw
+
+from holdfast.kernel.changes import Blob
+from holdfast.kernel.journal import Value
+
+INLINE_MAX = 256 * 1024
+
+
+def kept(data: bytes) -> tuple[Value, tuple[Blob, ...]]:
+    """`data` as a journal value, with the blob to be written beside it if it is large."""
+    if len(data) <= INLINE_MAX:
+        return Value(Raw(data)), ()
+    digest = digest_of(data)
+    return Value(blob=digest, size=len(data)), (Blob(digest, data),)
+
+
+def digest_of(data: bytes) -> str:
+    """Names these bytes."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def inline(value: Value) -> bytes | None:
+    """The bytes of a value that is kept inline; None if they are in a blob."""
+    return None if value.json is UNSET else bytes(value.json)

@@ -1,0 +1,322 @@
+"""Executes runs: takes fresh ones by hand, claims the rest in batches, and holds at most `concurrency` at work.
+
+A run that only waits holds no slot. The worker never asks the store whether there is work: it is told, by a bell
+that rings when a run became claimable here, when another process has committed, or when a timer is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import UNSET
+
+from holdfast.engine import events
+from holdfast.engine.admission import Admission
+from holdfast.engine.committer import Committer
+from holdfast.engine.events import Emit
+from holdfast.engine.execution import Execution
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.machine import Command
+from holdfast.engine.performer import Performer
+from holdfast.engine.registry import Registry
+from holdfast.engine.values import kept
+from holdfast.errors import LeaseLost, TransientError, UnknownWorkflow
+from holdfast.kernel.changes import Change, Committed, Known, Run, Watcher
+from holdfast.kernel.journal import Joined, Performed, Started
+from holdfast.kernel.leases import Standing
+from holdfast.kernel.starts import Hand, Wanted
+from holdfast.pack import Effect, EffectPolicy, Workflow
+from holdfast.ports.clock import Clock
+from holdfast.ports.codec import Codec
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import Claim, History, Store
+
+CLAIM_MAX = 100
+TROUBLE_PAUSE_SECONDS = 0.2
+
+
+class Worker:
+    """Holds runs in memory and drives them. It is the `Desk` of its executions and the `Taker` of fresh runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        *,
+        keeper: Keeper,
+        registry: Registry,
+        codec: Codec,
+        ids: Ids,
+        clock: Clock,
+        emit: Emit,
+        namespace: str,
+        concurrency: int,
+        on_settled: Callable[[Run], None],
+        on_wake_at: Callable[[int], None],
+    ) -> None:
+        self.store = store
+        self.codec = codec
+        self.ids = ids
+        self.emit = emit
+        self.performer = Performer(concurrency=concurrency, codec=codec)
+        self.admission = Admission(store, committer, emit=emit, taker=self)
+        self._committer = committer
+        self._keeper = keeper
+        self._registry = registry
+        self._clock = clock
+        self._namespace = namespace
+        self._concurrency = concurrency
+        self._on_settled = on_settled
+        self._on_wake_at = on_wake_at
+        self._executions: dict[str, tuple[Execution, asyncio.Task[None]]] = {}
+        self._slots_taken = 0
+        self._bell = asyncio.Event()
+        self._mail_bell = asyncio.Event()
+        self._unsure = False
+        self._stopping = False
+
+    # -- what others tell it
+
+    def ring(self) -> None:
+        """There may be runs to claim."""
+        self._bell.set()
+
+    def ring_for_mail(self) -> None:
+        """There may be messages for runs that are held here."""
+        self._mail_bell.set()
+
+    def holds(self, run_id: str) -> bool:
+        """Whether the run is in memory here."""
+        return run_id in self._executions
+
+    @property
+    def has_room(self) -> bool:
+        return not self._stopping and self._slots_taken < self._concurrency
+
+    # -- claiming
+
+    async def claim(self) -> None:
+        """Claim whenever the bell rings, for ever."""
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            try:
+                if self._unsure:
+                    await self._take_up_what_is_ours()
+                while self.has_room and self._keeper.reliable and await self._claim_batch():
+                    pass
+            except TransientError as error:
+                self._unsure = True
+                self.emit(events.StoreTroubled(str(error)))
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                self._bell.set()
+
+    async def _claim_batch(self) -> bool:
+        """Claim as many as there is room for. True if there may be more."""
+        limit = min(CLAIM_MAX, self._concurrency - self._slots_taken)
+        owner = self._keeper.owner
+        claimed = await self.store.claim(
+            Claim(self._namespace, owner, self.ids.nonce(), self._registry.workflow_names, limit)
+        )
+        if claimed:
+            self.emit(events.RunsClaimed(len(claimed)))
+            await self._adopt_all([run.id for run in claimed], owner)
+        return len(claimed) == limit
+
+    async def _take_up_what_is_ours(self) -> None:
+        """After a lost reply, runs may be ours without our knowing."""
+        owner = self._keeper.owner
+        lost = [run_id for run_id in await self.store.held(owner) if run_id not in self._executions]
+        await self._adopt_all(lost, owner)
+        self._unsure = False
+
+    async def _adopt_all(self, run_ids: list[str], owner: str) -> None:
+        for history in await self.store.histories(run_ids):
+            if history.run.owner == owner and owner == self._keeper.owner and history.run.id not in self._executions:
+                self._slots_taken += 1
+                self._adopt(history, await self._blobs_of(history))
+
+    async def _blobs_of(self, history: History) -> dict[str, bytes]:
+        """The large values that a replay needs."""
+        blobs: dict[str, bytes] = {}
+        for entry in history.journal:
+            value = (
+                entry.input
+                if isinstance(entry, Started)
+                else entry.value
+                if isinstance(entry, Performed | Joined)
+                else None
+            )
+            if value is not None and value.json is UNSET and value.blob not in blobs:
+                data = await self.store.blob(history.run.id, value.blob)
+                assert data is not None, value
+                blobs[value.blob] = data
+        return blobs
+
+    def _adopt(self, history: History, blobs: dict[str, bytes]) -> None:
+        workflow = self._registry.workflow(history.run.workflow)
+        execution = Execution(self, workflow, history, blobs)
+        task = asyncio.create_task(execution.drive())
+        self._executions[history.run.id] = (execution, task)
+        task.add_done_callback(lambda _: self._done(history.run.id, execution))
+
+    def _done(self, run_id: str, execution: Execution) -> None:
+        held = self._executions.get(run_id)
+        if held is not None and held[0] is execution:
+            del self._executions[run_id]
+        self._free_slot()
+
+    def _free_slot(self) -> None:
+        was_full = self._slots_taken >= self._concurrency
+        self._slots_taken -= 1
+        if was_full:
+            self._bell.set()
+
+    # -- messages
+
+    async def deliver(self) -> None:
+        """Hand messages to the runs that are held here whenever the mail bell rings, for ever."""
+        while True:
+            await self._mail_bell.wait()
+            self._mail_bell.clear()
+            if not self._executions:
+                continue
+            try:
+                for run_id, messages in (await self.store.messages(self._keeper.owner)).items():
+                    if (held := self._executions.get(run_id)) is not None:
+                        for message in messages:
+                            held[0].arrive(message)
+            except TransientError as error:
+                self.emit(events.StoreTroubled(str(error)))
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                self._mail_bell.set()
+
+    # -- Taker
+
+    def hand(self, workflow: str) -> Hand | None:
+        if not self.has_room or not self._keeper.reliable or workflow not in self._registry.workflow_names:
+            return None
+        self._slots_taken += 1
+        return Hand(self._keeper.owner, self.ids.nonce())
+
+    def taken(self, change: Change, run: Run) -> None:
+        if run.owner != self._keeper.owner or run.id in self._executions:
+            self._free_slot()
+            return
+        self._adopt(History(run, change.entries), {blob.digest: blob.data for blob in change.blobs})
+
+    def not_taken(self, *, unsure: bool) -> None:
+        self._free_slot()
+        if unsure:
+            self._unsure = True
+            self._bell.set()
+
+    # -- Desk
+
+    async def trusted(self) -> None:
+        if not self._keeper.reliable:
+            await self._keeper.until_reliable()
+
+    def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
+        return self._registry.policy_of(effect)
+
+    async def commit(self, change: Change) -> Committed | None:
+        while True:
+            try:
+                answer = await self._committer.commit(change)
+            except TransientError as error:
+                self.emit(events.StoreTroubled(str(error)))
+                if self._keeper.standing is Standing.LOST:
+                    raise LeaseLost(f"no answer about {change.id} while the lease lasted") from error
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+            else:
+                return answer if isinstance(answer, Committed) else None
+
+    async def admit_child(self, parent: Run, command: Command) -> Run:
+        assert command.call is not None
+        workflow = command.call.target
+        assert isinstance(workflow, Workflow)
+        if not self._registry.known(workflow):
+            raise UnknownWorkflow(workflow.name, self._registry.workflow_names)
+        watcher = Watcher(parent.id, command.step) if command.intent.kind == "child" else None
+        value, blobs = kept(command.arguments)
+        wanted = Wanted(
+            run_id=_child_id(parent.id, command.step),
+            namespace=parent.namespace,
+            workflow=workflow.name,
+            key=command.key,
+            queue=workflow.queue,
+            priority=parent.priority,
+            delay_ms=0,
+            retention_ms=workflow.retention_ms,
+            digest=command.intent.digest,
+            request_id=f"{parent.id}/{command.step}",
+            input=value,
+            blobs=blobs,
+            watcher=watcher,
+        )
+        while True:
+            try:
+                run, _ = await self.admission.admit(wanted)
+                if watcher is not None and run.id != wanted.run_id:
+                    await self.watch(run.id, watcher)
+            except TransientError as error:
+                self.emit(events.StoreTroubled(str(error)))
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+            else:
+                return run
+
+    async def watch(self, run_id: str, watcher: Watcher) -> bool:
+        return await self.commit(Change(f"{watcher.run_id}/{watcher.step}", Known(run_id), watcher=watcher)) is not None
+
+    def ended(self, run: Run) -> None:
+        self.emit(events.RunEnded(run.id, run.workflow, run.status, "" if run.error is None else run.error.decode()))
+        self._on_settled(run)
+
+    def blocked(self, run: Run) -> None:
+        self._on_settled(run)
+
+    def let_go(self, run: Run) -> None:
+        if run.wake_ms is not None:
+            self._on_wake_at(run.wake_ms)
+
+    def quiet(self, execution: Execution) -> None:
+        del execution
+        self._free_slot()
+
+    def busy(self, execution: Execution) -> None:
+        # Over the limit for once, if all slots were taken meanwhile: a run that has come this far is not sent away.
+        del execution
+        self._slots_taken += 1
+
+    # -- ways out
+
+    def drop_all(self) -> int:
+        """The lease is lost: forget every run. Their late writes would be refused anyway."""
+        dropped = list(self._executions.values())
+        self._executions.clear()
+        for _, task in dropped:
+            task.cancel()
+        return len(dropped)
+
+    async def stop(self, grace_seconds: float) -> int:
+        """Begin nothing more, wait for effects in flight up to the grace, drop the rest. Answers how many were left."""
+        self._stopping = True
+        tasks = [task for _, task in self._executions.values()]
+        for execution, _ in self._executions.values():
+            execution.stop()
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_seconds)
+        left = self.drop_all()
+        if left:
+            await asyncio.wait(tasks)
+        self.performer.close()
+        return left
+
+
+def _child_id(parent_id: str, step: str) -> str:
+    """The same on every replay, and beside its parent in every index."""
+    return parent_id[:12] + blake2b(f"{parent_id}/{step}".encode(), digest_size=10).hexdigest()

@@ -1,0 +1,148 @@
+"""Business keys: templates such as `"charge:{account}:{order}"` filled from a call's arguments.
+
+Rules
+- A key is at most 255 characters and never empty.
+- A template is injective: distinct field values never give the same key. Each field is escaped so that it
+  contains neither `%` nor the character that ends it in the template, hence the first such character after a
+  field is where the field stops. Two fields with nothing between them cannot be told apart and are refused.
+- The same arguments give the same key in every process, host, time zone and version: only types with one
+  obvious text are accepted, aware datetimes are written in UTC.
+- A field is a parameter's name, or a dotted path into it (`{order.id}`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast.errors import UsageError
+
+KEY_LENGTH_MAX = 255
+_ALWAYS_ESCAPED = "%:/{}"
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_HINT_TYPES = "Key fields may be str, int, float, bool, Decimal, UUID, Enum, date or datetime."
+
+
+class Field(NamedTuple):
+    """One `{field}` of a template, with the literal text before it and the characters it may not contain."""
+
+    before: str
+    path: tuple[str, ...]
+    escaped: re.Pattern[str]
+
+
+class Template(NamedTuple):
+    """A parsed key template."""
+
+    text: str
+    fields: tuple[Field, ...]
+    after: str
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The parameters whose values the template needs."""
+        return frozenset(field.path[0] for field in self.fields)
+
+    def fill(self, arguments: Mapping[str, object]) -> str:
+        """The key for these arguments."""
+        parts: list[str] = []
+        for before, path, escaped in self.fields:
+            parts.append(before)
+            parts.append(escaped.sub(_percent, _text_of(_value_at(arguments, path, self.text), path, self.text)))
+        parts.append(self.after)
+        return checked("".join(parts))
+
+
+def parse(text: str, *, parameters: frozenset[str], owner: str) -> Template:
+    """The template `text` of `owner`, or a `UsageError` that says what is wrong with it."""
+    pieces = _FIELD.split(text)  # literal, field, literal, field, ..., literal
+    literals, paths = pieces[0::2], pieces[1::2]
+    for literal in literals:
+        if "{" in literal or "}" in literal:
+            raise UsageError(f"key template {text!r} of {owner} has an unmatched brace")
+    for literal in literals[1:-1]:
+        if not literal:
+            raise UsageError(
+                f"key template {text!r} of {owner} has two fields side by side",
+                hint="Put a character between them, such as ':', or distinct arguments could give one key.",
+            )
+    fields: list[Field] = []
+    for before, path, after in zip(literals[:-1], paths, literals[1:], strict=True):
+        if not _PATH.fullmatch(path):
+            raise UsageError(
+                f"key template {text!r} of {owner} has the field {path!r}", hint="Use {name} or {name.attribute}."
+            )
+        if path.split(".")[0] not in parameters:
+            raise UsageError(
+                f"key template {text!r} of {owner} names {path!r}, which is not a parameter",
+                hint=f"Its parameters are: {', '.join(sorted(parameters)) or 'none'}.",
+            )
+        reserved = re.escape(_ALWAYS_ESCAPED + after[:1])
+        fields.append(Field(before, tuple(path.split(".")), re.compile(rf"[{reserved}\x00-\x20\x7f]")))
+    return Template(text, tuple(fields), literals[-1])
+
+
+def checked(key: str) -> str:
+    """`key` itself, or a `UsageError` if it is empty, too long or not text."""
+    if not isinstance(key, str):  # callers without a type checker may pass anything
+        raise UsageError(f"a key must be text, not {type(key).__name__}", hint="Pass a str.")
+    if not key:
+        raise UsageError("a key must not be empty", hint="Leave it out for work without a business key.")
+    if len(key) > KEY_LENGTH_MAX:
+        raise UsageError(
+            f"key {key[:40]!r}... is {len(key)} characters long; the limit is {KEY_LENGTH_MAX}",
+            hint="Build the key from an id instead of from content, or from a hash of the content.",
+        )
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in key):
+        raise UsageError(f"key {key!r} contains a lone surrogate", hint="Keys must be valid Unicode text.")
+    return key
+
+
+def _percent(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"
+
+
+def _value_at(arguments: Mapping[str, object], path: tuple[str, ...], template: str) -> object:
+    value = arguments[path[0]]
+    for name in path[1:]:
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise UsageError(
+                f"key template {template!r} needs {'.'.join(path)!r}, but {type(value).__name__} has no {name!r}"
+            ) from None
+    return value
+
+
+def _text_of(value: object, path: tuple[str, ...], template: str) -> str:
+    if isinstance(value, Enum):
+        value = value.value
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | Decimal():
+            return str(value)
+        case float():
+            return repr(value)
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC).isoformat()
+        case datetime():
+            raise UsageError(
+                f"key template {template!r} got a datetime without time zone for {'.'.join(path)!r}",
+                hint="Make it aware, for example with tzinfo=UTC: a naive one means another instant on another host.",
+            )
+        case date():
+            return value.isoformat()
+        case _ if type(value).__module__ == "uuid":  # by name: the kernel imports no source of chance
+            return str(value)
+        case _:
+            raise UsageError(
+                f"key template {template!r} got {type(value).__name__} for {'.'.join(path)!r}", hint=_HINT_TYPES
+            )

@@ -1,0 +1,63 @@
+"""Leases: how a replica keeps what it holds, and notices in time that it no longer does.
+
+One lease covers all runs that a replica owns. The store's clock decides when it has expired; the holder only
+ever measures durations by its own monotonic clock, from before it sent the renewal, so it errs to the safe side.
+
+    age of the last renewal      state        what the holder does
+    ───────────────────────────  ───────────  ──────────────────────────────────────────────
+    under a third of the ttl     FRESH        nothing
+    over a third                 DUE          renew; work goes on
+    over two thirds              DOUBTFUL     renew; start no effect
+    over four fifths             LOST         stop: cancel effects, drop the runs, begin anew
+
+Between LOST and the store's expiry lies a fifth of the ttl: the margin for a slow last effect. It narrows the
+window in which two replicas touch the world, and cannot close it; that the late write is refused, the fence does.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from holdfast.errors import UsageError
+
+TTL_MS_MIN = 200
+
+
+class Standing(Enum):
+    """How far the holder may still rely on its lease."""
+
+    FRESH = "fresh"
+    DUE = "due"
+    DOUBTFUL = "doubtful"
+    LOST = "lost"
+
+
+def checked_ttl(ttl_ms: int) -> int:
+    """`ttl_ms` itself, unless it is too short to be renewed in time."""
+    if ttl_ms < TTL_MS_MIN:
+        raise UsageError(
+            f"a lease of {ttl_ms} ms is too short", hint=f"Use at least {TTL_MS_MIN} ms; 30 s is the default."
+        )
+    return ttl_ms
+
+
+def standing(age_ms: float, *, ttl_ms: int) -> Standing:
+    """The state of a lease whose last successful renewal was sent `age_ms` ago."""
+    if age_ms * 5 >= ttl_ms * 4:
+        return Standing.LOST
+    if age_ms * 3 >= ttl_ms * 2:
+        return Standing.DOUBTFUL
+    if age_ms * 3 >= ttl_ms:
+        return Standing.DUE
+    return Standing.FRESH
+
+
+def look_again_in_ms(age_ms: float, *, ttl_ms: int) -> float:
+    """How long the holder may sleep before its standing changes, or before it should try a renewal again."""
+    match standing(age_ms, ttl_ms=ttl_ms):
+        case Standing.FRESH:
+            return ttl_ms / 3 - age_ms
+        case Standing.DUE | Standing.DOUBTFUL:
+            return min(ttl_ms / 15, ttl_ms * 4 / 5 - age_ms)
+        case Standing.LOST:
+            return 0.0

@@ -1,0 +1,87 @@
+"""When a failed attempt of an effect is repeated, and after how long.
+
+    the attempt raised               answer
+    ───────────────────────────────  ──────────────────────────────────────────
+    Permanent, or a UsageError       give up: trying again cannot help
+    one of `never_on`                give up
+    not one of `on`                  give up
+    the last of `attempts`           give up
+    RetryAfter(s)                    again after s seconds
+    anything else                    again after full jitter: chance × min(cap, base × factorⁿ)
+
+A wait that would end after the `deadline`, counted from when the workflow asked for the effect, is not begun.
+Attempts are counted by their records, so a crash or an expired lease uses none up.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.errors import Permanent, RetryAfter, UsageError
+from holdfast.kernel.units import Duration, milliseconds
+
+_EXPONENT_MAX = 64  # beyond it every sensible cap is long reached, and floats would overflow
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """A retry policy. It belongs to effects alone: only they touch the world.
+
+    `attempts` counts the first one too. `base`, `cap` and `deadline` are durations. An exception is retried if
+    it is one of `on` and none of `never_on`.
+    """
+
+    attempts: int = 3
+    base: Duration = 0.5
+    factor: float = 2.0
+    cap: Duration = 20.0
+    deadline: Duration | None = None
+    on: tuple[type[BaseException], ...] = (Exception,)
+    never_on: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise UsageError(
+                f"Retry(attempts={self.attempts!r}) would never call the effect", hint="Use 1 for no retry."
+            )
+        if self.factor < 1:
+            raise UsageError(f"Retry(factor={self.factor!r}) would wait less each time", hint="Use 1 or more.")
+        for duration in (self.base, self.cap, self.deadline or 0):
+            milliseconds(duration)
+
+
+DEFAULT = Retry()
+ONCE = Retry(attempts=1)
+
+
+class Again(Struct, frozen=True):
+    """Repeat the attempt after this delay."""
+
+    delay_ms: int
+
+
+class GiveUp(Struct, frozen=True):
+    """The effect has failed for good."""
+
+
+def decide(
+    policy: Retry, error: BaseException, *, attempt: int, asked_ms: int, now_ms: int, chance: float
+) -> Again | GiveUp:
+    """What follows the failure of attempt number `attempt`; `chance` is drawn from [0, 1)."""
+    assert 0 <= chance < 1, chance
+    if isinstance(error, (Permanent, UsageError, *policy.never_on)) or attempt >= policy.attempts:
+        return GiveUp()
+    if isinstance(error, RetryAfter):
+        delay_ms = milliseconds(error.seconds)
+    elif isinstance(error, policy.on):
+        delay_ms = int(chance * ceiling_ms(policy, attempt))
+    else:
+        return GiveUp()
+    if policy.deadline is not None and now_ms + delay_ms > asked_ms + milliseconds(policy.deadline):
+        return GiveUp()
+    return Again(delay_ms)
+
+
+def ceiling_ms(policy: Retry, attempt: int) -> int:
+    """The longest possible wait after this attempt."""
+    grown = milliseconds(policy.base) * policy.factor ** min(attempt - 1, _EXPONENT_MAX)
+    return int(min(milliseconds(policy.cap), grown))

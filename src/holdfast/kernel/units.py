@@ -1,0 +1,44 @@
+"""Durations as people write them.
+
+A duration is a number of seconds, a `timedelta`, or text: `"1500ms" "30s" "5m" "2h" "3d"`. Inside the
+engine every instant and every duration is an integer number of milliseconds, named `..._ms`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from holdfast.errors import UsageError
+
+_FORMS = "number of seconds, timedelta, or text such as '1500ms', '30s', '5m', '2h', '3d'"
+Duration = float | int | str | timedelta
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TEXT = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)")
+DURATION_MS_MAX = 1000 * 365 * 86_400_000  # a thousand years: longer is a mistake, and stays within 64 bits
+
+
+def milliseconds(duration: Duration) -> int:
+    """`duration` in whole milliseconds; sub-millisecond parts round up, so a wait is never cut short."""
+    if isinstance(duration, timedelta):
+        amount = duration.total_seconds() * 1000
+    elif isinstance(duration, bool):
+        raise _not_a_duration(duration)
+    elif isinstance(duration, int | float):
+        amount = duration * 1000
+    elif isinstance(duration, str):
+        match = _TEXT.fullmatch(duration.strip())
+        if match is None:
+            raise _not_a_duration(duration)
+        amount = float(match["amount"]) * _UNIT_MS[match["unit"]]
+    else:
+        raise _not_a_duration(duration)
+    if not 0 <= amount <= DURATION_MS_MAX:  # also refuses NaN
+        raise UsageError(f"duration {duration!r} is out of range", hint="It must be between 0 and 1000 years.")
+    whole = int(amount)
+    return whole if whole == amount else whole + 1
+
+
+def _not_a_duration(value: object) -> UsageError:
+    return UsageError(f"{value!r} is not a duration", hint=f"Use a {_FORMS}.")

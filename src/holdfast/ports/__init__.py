@@ -1,0 +1,1 @@
+"""What the engine needs from the outside, as Protocols. `assembly` alone names the adapters."""

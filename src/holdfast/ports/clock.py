@@ -1,0 +1,25 @@
+"""Time, as a machine tells it. Only the store turns it into the instants that decide anything."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A machine's clocks."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by the wall clock, which people and NTP may move."""
+        ...
+
+    def steady_ms(self) -> float:
+        """Milliseconds since the machine started, suspended time included. Nobody moves it."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names this start of the machine: steady instants compare only within one."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Wait that long."""
+        ...

@@ -1,0 +1,21 @@
+"""Chance: ids, nonces and jitter."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Ids(Protocol):
+    """Where chance comes from. Tests pass a seeded one."""
+
+    def run_id(self, now_ms: int) -> str:
+        """A new run id. Ids sort by time, so that new rows land side by side."""
+        ...
+
+    def nonce(self) -> str:
+        """128 bits nobody else has drawn."""
+        ...
+
+    def chance(self) -> float:
+        """A number in [0, 1)."""
+        ...

@@ -1,0 +1,99 @@
+"""The store: the only record. Four families of verb, and no policy.
+
+    commit              many independent Changes in one round trip, each atomic, each answered
+    claim               the one selection a store makes
+    reads               by id, by key, by run
+    leases              join, renew, leave, rescue what an expired one held
+
+Rules for every store
+- What `commit` has answered is durable. A call that raises `StoreUnavailable` may or may not have been applied;
+  the same Changes are offered again, and answer as the first time.
+- `now_ms` is the store's clock as this process knows it. It never runs backwards, and wall-clock steps of the
+  machine do not move it.
+- A fence once refused stays refused: claim, rescue and retry raise the epoch, and nothing lowers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.kernel.changes import Answer, Beat, Change, Message, Run
+from holdfast.kernel.journal import Entry
+
+
+class Claim(Struct, frozen=True):
+    """Who wants how many runs of which workflows. Each claimed run gets the nonce and the next epoch."""
+
+    namespace: str
+    owner: str
+    nonce: str
+    workflows: tuple[str, ...]
+    limit: int
+
+
+class History(Struct, frozen=True):
+    """All that is needed to continue a run: its row, its journal, what came in, the last heartbeats."""
+
+    run: Run
+    journal: tuple[Entry, ...]
+    messages: tuple[Message, ...] = ()
+    beats: tuple[Beat, ...] = ()
+
+
+class Store(Protocol):
+    """Where runs live."""
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    def now_ms(self) -> int: ...
+
+    async def commit(self, changes: Sequence[Change]) -> list[Answer]: ...
+
+    async def claim(self, claim: Claim) -> list[Run]:
+        """Runs that may be taken now, highest priority first, then by the time they became ready."""
+        ...
+
+    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
+        """When the next run may be claimed: in the past if one is ready now, None if none is in sight."""
+        ...
+
+    async def run(self, namespace: str, run_id: str) -> Run | None: ...
+    async def runs(self, run_ids: Sequence[str]) -> list[Run]: ...
+    async def run_of_key(self, namespace: str, workflow: str, key: str) -> Run | None: ...
+    async def histories(self, run_ids: Sequence[str]) -> list[History]: ...
+    async def messages(self, owner: str) -> dict[str, list[Message]]:
+        """Unread messages of the runs that `owner` holds, oldest first."""
+        ...
+
+    async def held(self, owner: str) -> list[str]:
+        """The ids of the runs that `owner` holds, whether or not it knows: a reply may have been lost."""
+        ...
+
+    async def blob(self, run_id: str, digest: str) -> bytes | None: ...
+
+    async def join(self, owner: str, ttl_ms: int) -> None:
+        """Open a lease under a name nobody has used before."""
+        ...
+
+    async def renew(self, owner: str, ttl_ms: int) -> bool:
+        """Extend a lease. False if it has expired: what it held may be with somebody else."""
+        ...
+
+    async def leave(self, owner: str) -> None:
+        """End a lease; whatever it still holds may be claimed at once."""
+        ...
+
+    async def rescue(self, limit: int) -> list[str]:
+        """Take up to `limit` runs from holders whose lease has expired, raise their epoch, make them claimable."""
+        ...
+
+    async def prune(self, limit: int) -> int:
+        """Remove up to `limit` runs whose retention is over, with all that belongs to them."""
+        ...
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` within 20 ms of any commit that another process has made. Costs no write and no query."""
+        ...

@@ -1,0 +1,116 @@
+"""The parameters and types of an author's function: binding calls, and reading stored arguments back."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import UsageError
+
+_UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+class Signature:
+    """What a function takes and returns.
+
+    Arguments are stored by name, so that adding a parameter with a default breaks no stored run.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, owner: str) -> None:
+        self._signature = inspect.signature(fn)
+        self._owner = owner
+        self._fn = fn
+        self._locals = _author_locals()
+        parameters = self._signature.parameters.values()
+        for parameter in parameters:
+            if parameter.kind in _UNNAMED:
+                raise UsageError(
+                    f"{owner} takes *{parameter.name}", hint="Name each parameter: arguments are stored by name."
+                )
+        self.names = frozenset(parameter.name for parameter in parameters)
+        self._order = tuple(parameter.name for parameter in parameters)
+        self._by_position = all(parameter.kind is not inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
+        self._hints: dict[str, Any] | None = None
+        self._struct: type[msgspec.Struct] | None = None
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults included."""
+        if not kwargs and self._by_position and len(args) == len(self._order):
+            return dict(zip(self._order, args, strict=True))
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise UsageError(
+                f"{self._owner} was called with wrong arguments: {error}", hint=f"It takes {self._signature}."
+            ) from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def apply(self, fn: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """`fn` called with arguments that were bound by name."""
+        if self._by_position:
+            return fn(*[arguments[name] for name in self._order])
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for name, parameter in self._signature.parameters.items():
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                named[name] = arguments[name]
+            else:
+                positional.append(arguments[name])
+        return fn(*positional, **named)
+
+    def named(self, arguments: msgspec.Struct) -> dict[str, Any]:
+        """Decoded arguments, by name."""
+        return {name: getattr(arguments, name) for name in self._order}
+
+    @property
+    def returns(self) -> Any:
+        """The declared type of the result; Any if there is none."""
+        return self._types().get("return", Any)
+
+    @property
+    def arguments_type(self) -> type[msgspec.Struct]:
+        """A Struct type that stored arguments are decoded into."""
+        if self._struct is None:
+            types = self._types()
+            fields: list[Any] = [
+                (name, types.get(name, Any))
+                if parameter.default is inspect.Parameter.empty
+                else (name, types.get(name, Any), _default(parameter.default))
+                for name, parameter in self._signature.parameters.items()
+            ]
+            self._struct = msgspec.defstruct("Arguments", fields, kw_only=True)
+        return self._struct
+
+    def _types(self) -> dict[str, Any]:
+        if self._hints is None:
+            try:
+                self._hints = typing.get_type_hints(self._fn, localns=self._locals)
+            except NameError as error:
+                raise UsageError(
+                    f"an annotation of {self._owner} cannot be resolved: {error}",
+                    hint="Define the type before its use.",
+                ) from error
+            self._locals.clear()
+        return self._hints
+
+
+def _author_locals() -> dict[str, Any]:
+    """The local names of the place where the function is being decorated.
+
+    Types may be written as text and defined beside the function, inside another function.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the only way to see them
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):
+        frame = frame.f_back
+    return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _default(value: Any) -> Any:
+    # A Struct refuses a mutable default as such; a factory that answers the same object is what Python does.
+    return msgspec.field(default_factory=lambda: value)

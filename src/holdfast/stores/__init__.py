@@ -1,0 +1,1 @@
+"""Adapters of the ports. No store knows another; `assembly` alone names them."""

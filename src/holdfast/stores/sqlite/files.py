@@ -1,0 +1,154 @@
+"""Opens the database file: settings, migrations, and a clear word when the file is not what it should be."""
+
+from __future__ import annotations
+
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+import apsw
+
+from holdfast.errors import HoldfastError, InvalidConfig, StoreUnavailable
+
+APPLICATION_ID = 0x486F6C64  # "Hold"
+SQLITE_MIN = (3, 51, 3)  # older ones may corrupt a WAL that several connections share
+BUSY_MS = 5_000
+_OPEN_ATTEMPTS = 50
+_PACKAGE = "holdfast.stores.sqlite.migrations"
+
+
+class Rows(Protocol):
+    """What a statement answers."""
+
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+
+class Database(Protocol):
+    """The part of apsw's connection that is used here, with the types that apsw leaves open."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, statements: str, bindings: tuple[Any, ...] = ()) -> Rows: ...
+    def cursor(self) -> Database: ...
+    def changes(self) -> int: ...
+    def pragma(self, name: str) -> Any: ...
+    def set_busy_timeout(self, milliseconds: int) -> None: ...
+    def close(self, force: bool = False) -> None: ...  # noqa: FBT001, FBT002 - apsw's signature
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> bool | None: ...
+
+
+def path_of(url: str) -> Path:
+    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
+    prefix = "sqlite:///"
+    name = url.removeprefix(prefix)
+    if not url.startswith(prefix) or not name or name == ":memory:":
+        raise InvalidConfig(
+            f"{url!r} names no SQLite file",
+            hint="Write sqlite:///shop.db (relative), sqlite:////var/lib/shop.db, or memory://.",
+        )
+    return Path(name)
+
+
+def connect(path: Path, *, reader: bool = False) -> Database:
+    """A connection with the settings that durability needs."""
+    if SQLITE_MIN[0] * 1_000_000 + SQLITE_MIN[1] * 1_000 + SQLITE_MIN[2] > apsw.SQLITE_VERSION_NUMBER:
+        raise InvalidConfig(f"SQLite {apsw.sqlite_lib_version()} is too old", hint="Install apsw 3.51.3 or newer.")
+    db = cast("Database", cast("object", apsw.Connection(str(path))))
+    db.set_busy_timeout(BUSY_MS)
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("PRAGMA cache_size = -65536")
+    db.execute("PRAGMA journal_size_limit = 67108864")
+    if reader:
+        db.execute("PRAGMA query_only = ON")
+    return db
+
+
+def prepare(path: Path) -> Database:
+    """The writer's connection to a database that exists, is Holdfast's, and has the newest schema."""
+    if not path.parent.is_dir():
+        raise InvalidConfig(f"the directory of {path} does not exist", hint=f"Create it: mkdir -p {path.parent}")
+    for attempt in range(_OPEN_ATTEMPTS):
+        try:
+            db = connect(path)
+            _check_owner(db, path)
+            if db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
+                raise InvalidConfig(
+                    f"{path} cannot use a write-ahead log", hint="Use a local disk, not a network file system."
+                )
+            _migrate(db, path)
+        except apsw.BusyError:
+            # Changing the journal mode does not wait by itself while others open the file too.
+            if attempt == _OPEN_ATTEMPTS - 1:
+                raise StoreUnavailable(f"{path} is locked by another process") from None
+            time.sleep(0.1)
+        except apsw.Error as error:
+            raise translated(error, path, opening=True) from error
+        else:
+            return db
+    raise AssertionError("unreachable")
+
+
+def translated(error: apsw.Error, path: Path, *, opening: bool = False) -> HoldfastError:
+    """SQLite's errors in our words."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"{path} is locked by another process for longer than {BUSY_MS} ms")
+        case apsw.FullError():
+            return StoreUnavailable(
+                f"the disk that holds {path} is full", hint="Free some space; work goes on by itself then."
+            )
+        case apsw.NotADBError():
+            return InvalidConfig(
+                f"{path} is not a SQLite database", hint="Choose another file name, or restore it from a backup."
+            )
+        case apsw.CorruptError():
+            return InvalidConfig(
+                f"{path} is corrupt: {error}", hint="Restore it from a backup; keep the damaged file for analysis."
+            )
+        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError() if opening:
+            return InvalidConfig(
+                f"{path} cannot be opened for writing", hint="Check the permissions of the file and of its directory."
+            )
+        case _:
+            return StoreUnavailable(f"{path} cannot be used: {type(error).__name__}: {error}")
+
+
+def _check_owner(db: Database, path: Path) -> None:
+    owner = db.pragma("application_id")
+    if owner == APPLICATION_ID:
+        return
+    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    if tables or owner:
+        raise InvalidConfig(f"{path} belongs to another application", hint="Give Holdfast a file of its own.")
+
+
+def _migrate(db: Database, path: Path) -> None:
+    scripts = sorted(file.name for file in resources.files(_PACKAGE).iterdir() if file.name.endswith(".sql"))
+    newest = int(scripts[-1][:4])
+    if _version(db, path, newest) == newest:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for script in scripts:
+            if int(script[:4]) > _version(db, path, newest):
+                db.execute(resources.files(_PACKAGE).joinpath(script).read_text(encoding="utf-8"))
+                db.execute(f"PRAGMA user_version = {int(script[:4])}")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _version(db: Database, path: Path, newest: int) -> int:
+    version = int(db.pragma("user_version"))
+    if version > newest:
+        raise InvalidConfig(
+            f"{path} has schema {version}; this Holdfast knows schemas up to {newest}",
+            hint="Install the newer Holdfast.",
+        )
+    return version

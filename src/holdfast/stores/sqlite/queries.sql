@@ -1,0 +1,117 @@
+-- name: admit
+INSERT INTO runs (id, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_ms, status,
+                  epoch, nonce, owner, wake_ms, length, holds_key, started_ms, change_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: release_key
+UPDATE runs SET holds_key = 0 WHERE id = ? AND epoch = ? AND nonce = ? AND holds_key = 1
+
+-- name: progress
+UPDATE runs SET length = ?, unread = unread - ?, change_id = ?
+WHERE id = ? AND epoch = ? AND nonce = ? AND length = ? AND change_id <> ?
+
+-- name: settle
+UPDATE runs SET status = ?1, epoch = ?2, nonce = ?3, owner = ?4, length = ?6, unread = unread - ?7, started_ms = ?8,
+    -- a message that came while the run was being let go must not wait for a timer
+    wake_ms = CASE WHEN ?1 = 'waiting' AND unread > ?7 THEN ?17 ELSE ?5 END,
+    finished_ms = ?9, expires_ms = ?10, output = ?11, error = ?12, change_id = ?13
+WHERE id = ?14 AND epoch = ?15 AND nonce = ?16 AND length = ?18 AND change_id <> ?13
+
+-- name: append
+INSERT INTO journal (run_id, position, entries) VALUES (?, ?, ?)
+
+-- name: keep_blob
+INSERT OR IGNORE INTO blobs (run_id, digest, data) VALUES (?, ?, ?)
+
+-- name: keep_beat
+INSERT OR REPLACE INTO beats (run_id, step, details) VALUES (?, ?, ?)
+
+-- name: forget_message
+DELETE FROM messages WHERE run_id = ? AND id = ?
+
+-- name: add_watcher
+INSERT OR IGNORE INTO watchers (run_id, watcher, step) VALUES (?, ?, ?)
+
+-- name: watchers
+SELECT watcher, step FROM watchers WHERE run_id = ?
+
+-- name: add_message
+INSERT OR IGNORE INTO messages (run_id, id, step, from_run, status, output, error)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND finished_ms IS NULL)
+
+-- name: tell
+UPDATE runs SET unread = unread + 1, wake_ms = CASE WHEN status = 'waiting' THEN ? ELSE wake_ms END WHERE id = ?
+
+-- name: at_fence
+SELECT 1 FROM runs WHERE id = ? AND epoch = ? AND nonce = ?
+
+-- name: next_priority
+SELECT priority FROM runs INDEXED BY runs_ready
+WHERE namespace = ? AND workflow = ? AND priority < ? AND wake_ms IS NOT NULL ORDER BY priority DESC LIMIT 1
+
+-- name: ready
+SELECT id, wake_ms FROM runs INDEXED BY runs_ready
+WHERE namespace = ? AND workflow = ? AND priority = ? AND wake_ms <= ? ORDER BY wake_ms LIMIT ?
+
+-- name: first_wake
+SELECT min(wake_ms) FROM runs INDEXED BY runs_ready
+WHERE namespace = ? AND workflow = ? AND priority = ? AND wake_ms IS NOT NULL
+
+-- name: claim
+UPDATE runs SET status = 'running', owner = ?, nonce = ?, epoch = epoch + 1, wake_ms = NULL,
+    started_ms = coalesce(started_ms, ?)
+WHERE id = ?
+
+-- name: join
+INSERT INTO leases (owner, until_ms) VALUES (?, ?)
+
+-- name: renew
+UPDATE leases SET until_ms = ? WHERE owner = ? AND until_ms > ?
+
+-- name: leave
+DELETE FROM leases WHERE owner = ?
+
+-- name: expired
+SELECT owner FROM leases WHERE until_ms <= ?
+
+-- name: free
+UPDATE runs SET status = 'pending', owner = NULL, nonce = '', epoch = epoch + 1, wake_ms = ? WHERE id = ?
+
+-- name: held
+SELECT id FROM runs WHERE owner = ? LIMIT ?
+
+-- name: over
+SELECT id FROM runs WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
+
+-- name: unread
+SELECT m.run_id, m.id, m.step, m.from_run, m.status, m.output, m.error
+FROM runs r INDEXED BY runs_unread JOIN messages m ON m.run_id = r.id
+WHERE r.owner = ? AND r.unread > 0 ORDER BY m.arrival
+
+-- name: run
+SELECT {columns} FROM runs WHERE id = ?
+
+-- name: run_of_key
+SELECT {columns} FROM runs INDEXED BY runs_by_key WHERE namespace = ? AND workflow = ? AND key = ? AND holds_key = 1
+
+-- name: runs
+SELECT {columns} FROM runs WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: journal
+SELECT entries FROM journal WHERE run_id = ? ORDER BY position
+
+-- name: messages
+SELECT id, step, from_run, status, output, error FROM messages WHERE run_id = ? ORDER BY arrival
+
+-- name: beats
+SELECT step, details FROM beats WHERE run_id = ?
+
+-- name: blob
+SELECT data FROM blobs WHERE run_id = ? AND digest = ?
+
+-- name: clock
+SELECT boot_id, offset_ms FROM clock
+
+-- name: set_clock
+INSERT OR REPLACE INTO clock (one, boot_id, offset_ms) VALUES (1, ?, ?)

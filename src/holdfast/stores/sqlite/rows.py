@@ -1,0 +1,64 @@
+"""Rows to values and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.kernel.changes import Message, Run, Status
+from holdfast.kernel.journal import Entry, Started
+
+# The table's columns bear the names of the fields. The input is the journal's first entry, and stays there.
+_FIELDS = Run.__struct_fields__[:-1]
+assert Run.__struct_fields__[-1] == "input"
+COLUMNS = ", ".join(_FIELDS) + ", (SELECT entries FROM journal WHERE run_id = runs.id AND position = 0)"  # noqa: S608 - names only
+_STATUS = _FIELDS.index("status")
+_HOLDS_KEY = _FIELDS.index("holds_key")
+
+encode_entries = msgspec.json.Encoder().encode
+_decode_entries = msgspec.json.Decoder(list[Entry]).decode
+
+
+def run_of(row: Sequence[Any]) -> Run:
+    values = list(row)
+    values[_STATUS] = Status(values[_STATUS])
+    values[_HOLDS_KEY] = bool(values[_HOLDS_KEY])
+    started = _decode_entries(values[-1])[0]
+    assert isinstance(started, Started), started
+    values[-1] = started.input
+    return Run(*values)
+
+
+def journal_of(rows: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
+    return tuple(entry for (entries,) in rows for entry in _decode_entries(entries))
+
+
+def message_of(row: Sequence[Any]) -> Message:
+    id_, step, from_run, status, output, error = row
+    return Message(id_, step, from_run, Status(status), output, error)
+
+
+def admitted(run: Run) -> tuple[Any, ...]:
+    return (
+        run.id,
+        run.namespace,
+        run.workflow,
+        run.key,
+        run.queue,
+        run.priority,
+        run.digest,
+        run.request_id,
+        run.retention_ms,
+        run.created_ms,
+        run.status,
+        run.epoch,
+        run.nonce,
+        run.owner,
+        run.wake_ms,
+        run.length,
+        int(run.holds_key),
+        run.started_ms,
+        run.change_id,
+    )

@@ -1,0 +1,96 @@
+"""A thread that owns one database connection and does what it is asked, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.sqlite.files import Database, translated
+
+T = TypeVar("T")
+Work = Callable[[Database], Any]
+Job = tuple[Work, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+
+class DatabaseThread:
+    """Everything on its connection happens on its thread: SQLite waits for locks and disks, the event loop must not."""
+
+    def __init__(self, connect: Callable[[], Database], path: Path, name: str) -> None:
+        self._connect = connect
+        self._path = path
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._open = False
+
+    async def open(self) -> None:
+        """Start the thread; raises if its connection cannot be opened."""
+        self._open = True
+        self._thread.start()
+        try:
+            await self.do(lambda _: None)
+        except BaseException:
+            self._open = False
+            raise
+
+    async def close(self) -> None:
+        """Finish what was asked, then close the connection."""
+        if self._open:
+            self._open = False
+            self._jobs.put(None)
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    async def do(self, work: Callable[[Database], T]) -> T:
+        """What `work` answers. Its database errors arrive as Holdfast's."""
+        if not self._open:
+            raise StoreUnavailable(f"{self._path} has been closed", hint="Use it inside `async with Holdfast(...)`.")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((work, done, loop))
+        return await done
+
+    def _run(self) -> None:
+        db: Database | None = None
+        while (job := self._jobs.get()) is not None:
+            work, done, loop = job
+            try:
+                if db is None:
+                    db = self._connect()
+                result = work(db)
+            except apsw.Error as error:
+                failure = translated(error, self._path)
+                failure.__cause__ = error
+                _answer(loop, done.set_exception, done, failure)
+                db = self._recovered(db)
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+                _answer(loop, done.set_exception, done, error)
+            else:
+                _answer(loop, done.set_result, done, result)
+        if db is not None:
+            db.close()
+
+    def _recovered(self, db: Database | None) -> Database | None:
+        """A connection that failed with an I/O error may be of no use any more: the next job opens a new one."""
+        if db is not None and db.in_transaction:
+            db.close(force=True)
+            return None
+        return db
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop, setter: Callable[[Any], None], done: asyncio.Future[Any], value: Any
+) -> None:
+    def settle() -> None:
+        if not done.done():
+            setter(value)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # the loop has been closed: nobody waits any more
