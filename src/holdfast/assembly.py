@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -50,7 +50,7 @@ class Holdfast(Caller):
 
     With `worker=True` it executes runs in this process; with `worker=False` it is a client only. `lease` bounds how
     long a dead process's work waits for another one. `concurrency` bounds how many runs and effects are at work here.
-    A store of your own may be passed in place of a URL.
+    A worker serves all queues unless `queues` names some. A store of your own may be passed in place of a URL.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Holdfast(Caller):
         namespace: str = "default",
         lease: Duration = "30s",
         concurrency: int = 200,
+        queues: Collection[str] | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidConfig(
@@ -79,7 +80,7 @@ class Holdfast(Caller):
         self._events.listen(logs.log_events)
         self._replica = Replica(
             ports,
-            Registry(packs),
+            Registry(packs, codec=ports.codec, queues=queues),
             emit=self._events,
             namespace=checked(namespace),
             worker=worker,

@@ -225,7 +225,8 @@ class RetryAfter(Exception):
 
     def __init__(self, seconds: float, message: str = "") -> None:
         super().__init__(message or f"retry after {seconds:g} s")
-        self.seconds = seconds
+        # A date in the past gives a negative number; nonsense counts as no wish at all.
+        self.seconds = min(max(0.0, seconds), 365 * 86_400.0) if seconds == seconds else 0.0  # noqa: PLR0124 - NaN
 
 
 class NotPerformed(Exception):

@@ -81,6 +81,8 @@ class Effect(Generic[P, R]):
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"effect {self.name!r}")
         )
         self.policy = policy
+        self.input_name = f"the input of {self.name}"  # as errors name them
+        self.result_name = f"the result of {self.name}"
         self.is_async = inspect.iscoroutinefunction(fn)
         self.__doc__ = fn.__doc__
 
@@ -111,6 +113,8 @@ class Workflow(Generic[P, R]):
         )
         self.retention_ms = retention_ms
         self.queue = queue
+        self.input_name = f"the input of {self.name}"  # as errors name them
+        self.result_name = f"the result of {self.name}"
         self.__doc__ = fn.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:

@@ -90,12 +90,13 @@ class Signature:
     def _types(self) -> dict[str, Any]:
         if self._hints is None:
             try:
-                self._hints = typing.get_type_hints(self._fn, localns=self._locals)
+                hints = typing.get_type_hints(self._fn, localns=self._locals, include_extras=True)
             except NameError as error:
                 raise UsageError(
                     f"an annotation of {self._owner} cannot be resolved: {error}",
                     hint="Define the type before its use.",
                 ) from error
+            self._hints = {name: Any if hint is object else hint for name, hint in hints.items()}
             self._locals.clear()
         return self._hints
 

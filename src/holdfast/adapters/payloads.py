@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import NotSerializable, PayloadTooLarge
+from holdfast.errors import NotSerializable, PayloadTooLarge, UsageError
 
 PAYLOAD_MAX = 16 * 1024 * 1024
 
@@ -35,7 +35,7 @@ class JsonCodec:
             raise _refusal(value, what, error) from None
         # msgspec writes NaN as null; only text that holds a null needs the slow look.
         if b"null" in data:
-            for path, part in _parts(value, ()):
+            for path, part in _parts(value):
                 if isinstance(part, float) and not math.isfinite(part):
                     raise NotSerializable(f"{_at(what, path)} is {part}, which JSON cannot hold")
         if len(data) > self._limit:
@@ -43,16 +43,28 @@ class JsonCodec:
         return data
 
     def decode(self, data: bytes, as_type: Any) -> Any:
-        decoder = self._decoders.get(as_type)
-        if decoder is None:
-            decoder = self._decoders[as_type] = msgspec.json.Decoder(as_type, dec_hook=_decode_model)
         try:
-            return decoder.decode(data)
+            return self._decoder(as_type).decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise NotSerializable(
                 f"a stored value does not fit the type {as_type!r}: {error}",
                 hint="The annotation and the value disagree; correct the annotation or the value.",
             ) from error
+
+    def check(self, as_type: Any, *, what: str) -> None:
+        try:
+            self._decoder(as_type)
+        except TypeError as error:
+            raise UsageError(
+                f"{what} has a type that cannot be read back: {error}",
+                hint="Tag the types of a union, or use another type.",
+            ) from error
+
+    def _decoder(self, as_type: Any) -> msgspec.json.Decoder[Any]:
+        decoder = self._decoders.get(as_type)
+        if decoder is None:
+            decoder = self._decoders[as_type] = msgspec.json.Decoder(as_type, dec_hook=_decode_model)
+        return decoder
 
     def _encoded(self, value: object) -> bytes:
         try:
@@ -60,6 +72,9 @@ class JsonCodec:
         except TypeError:
             # The sorting encoder takes text keys only; dict[int, ...] is common and has an obvious form.
             plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_encode_model)
+            for path, part in _containers(value):
+                if isinstance(part, Mapping) and len({str(key) for key in part}) != len(part):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                    raise TypeError(f"two keys of {''.join(path) or 'it'} look the same as text") from None
             return self._encoder.encode(plain)
 
 
@@ -81,40 +96,62 @@ def _decode_model(as_type: Any, value: Any) -> Any:
 
 
 Path = tuple[str, ...]
+Children = list[tuple[str, object]]
 
 
 def _refusal(value: object, what: str, error: Exception) -> NotSerializable:
     if isinstance(error, RecursionError):
         return NotSerializable(f"{what} is nested too deeply, or contains itself")
-    for path, part in _parts(value, ()):
-        try:
-            msgspec.json.encode(part, enc_hook=_encode_model)
-        except Exception as inner:  # noqa: BLE001 - whatever a foreign type raises, this is the part that did
-            return NotSerializable(f"{_at(what, path)} is {_described(part)}, which cannot be stored ({inner})")
+    for path, part in _containers(value):
+        for key in part if isinstance(part, Mapping) else ():  # pyright: ignore[reportUnknownVariableType]
+            if not _encodes({key: None}):  # pyright: ignore[reportUnknownArgumentType]
+                return NotSerializable(f"{_at(what, path)} has the key {key!r}, which cannot be stored")
+    for path, part in _parts(value):
+        if not _encodes(part):
+            return NotSerializable(f"{_at(what, path)} is {_described(part)}, which cannot be stored")
     return NotSerializable(f"{what} cannot be stored: {error}")
 
 
-def _parts(value: object, path: Path) -> Iterator[tuple[Path, object]]:
-    """The leaves of `value` with the paths to them. Each container is looked into, at most 64 deep."""
-    children = _children(value) if len(path) < 64 else None
-    if children is None:
-        yield path, value
-        return
-    for name, child in children:
-        yield from _parts(child, (*path, name))
+def _encodes(part: object) -> bool:
+    try:
+        msgspec.json.encode(part, enc_hook=_encode_model)
+    except Exception:  # noqa: BLE001 - whatever a foreign type raises, it is this part that did
+        return False
+    return True
 
 
-def _children(value: object) -> Iterator[tuple[str, object]] | None:
+def _parts(value: object) -> Iterator[tuple[Path, object]]:
+    """The leaves of `value` with the paths to them."""
+    return ((path, part) for path, part, children in _walk(value) if children is None)
+
+
+def _containers(value: object) -> Iterator[tuple[Path, object]]:
+    return ((path, part) for path, part, children in _walk(value) if children is not None)
+
+
+def _walk(value: object) -> Iterator[tuple[Path, object, Children | None]]:
+    """All of `value`, in order. Not recursive: what is looked at may be deeper than Python's own stack."""
+    left: list[tuple[Path, object]] = [((), value)]
+    while left:
+        path, part = left.pop()
+        children = _children(part)
+        yield path, part, children
+        left += [((*path, name), child) for name, child in reversed(children or [])]
+
+
+def _children(value: object) -> Children | None:
     if isinstance(value, Mapping):
-        return ((f"[{key!r}]", child) for key, child in value.items())  # pyright: ignore[reportUnknownVariableType]
+        return [(f"[{key!r}]", child) for key, child in value.items()]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return ((f"[{index}]", child) for index, child in enumerate(value))
+        return [(f"[{index}]", child) for index, child in enumerate(value)]
     if isinstance(value, AbstractSet):
-        return (("{...}", child) for child in value)
+        return [("{...}", child) for child in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return ((f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value))
+        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
     if isinstance(value, msgspec.Struct):
-        return ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+        return [(f".{name}", getattr(value, name)) for name in value.__struct_fields__]
+    if hasattr(value, "model_dump") and hasattr(type(value), "model_fields"):  # pydantic, without importing it
+        return [(f".{name}", getattr(value, name)) for name in type(value).model_fields]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
     return None
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol, assert_never
 
-from holdfast.engine.committer import Committer
+from holdfast.engine.committer import Committer, Learn
 from holdfast.engine.events import Emit, RunAdmitted, RunJoined
 from holdfast.errors import InputMismatch
 from holdfast.kernel import starts
@@ -41,6 +40,8 @@ class Admission:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
                 assert answer.run is not None
+                if answer.run.digest != wanted.digest:  # a known request id without a key, and another input
+                    raise InputMismatch(wanted.workflow, wanted.request_id, answer.run.id, answer.run)
                 self._emit(RunAdmitted(answer.run.id, wanted.workflow, wanted.key))
                 return answer.run, True
             match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms()):
@@ -59,22 +60,17 @@ class Admission:
     async def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Answer:
         hand = self._taker.hand(wanted.workflow) if self._taker and not wanted.delay_ms else None
         change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
-        offered = self._committer.offer(change)
-        if hand is not None:
-            offered.add_done_callback(lambda done: self._settle_hand(change, done))
-            # The run may be ours by now even if the caller has gone away: only its own wait is cancelled.
-            return await asyncio.shield(offered)
-        return await offered
+        # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
+        return await self._committer.commit(change, first=None if hand is None else self._settle_hand(change))
 
-    def _settle_hand(self, change: Change, done: asyncio.Future[Answer]) -> None:
-        assert self._taker is not None
-        assert change.run is not None
-        if done.cancelled() or done.exception() is not None:
-            self._taker.not_taken(unsure=True)
-            return
-        answer = done.result()
-        run = answer.run if isinstance(answer, Committed) else None
-        if run is not None and run.fence == change.run.fence:
-            self._taker.taken(change, run)
-        else:
-            self._taker.not_taken(unsure=False)
+    def _settle_hand(self, change: Change) -> Learn:
+        def settle(answer: Answer | None) -> None:
+            assert self._taker is not None
+            assert change.run is not None
+            run = answer.run if isinstance(answer, Committed) else None
+            if run is not None and run.fence == change.run.fence:
+                self._taker.taken(change, run)
+            else:
+                self._taker.not_taken(unsure=answer is None)
+
+        return settle

@@ -10,10 +10,13 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.engine.events import BatchCommitted, Emit
+from holdfast.errors import TransientError
 from holdfast.kernel.changes import Answer, Change, Committed
 from holdfast.ports.store import Store
 
 BATCH_MAX = 512
+Learn = Callable[[Answer | None], None]  # None: it is not known whether the change was made
+Offer = tuple[Change, "asyncio.Future[Answer]", Learn | None]
 
 
 class Committer:
@@ -23,20 +26,27 @@ class Committer:
         self._store = store
         self._emit = emit
         self._on_told = on_told
-        self._waiting: list[tuple[Change, asyncio.Future[Answer]]] = []
+        self._waiting: list[Offer] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: asyncio.Task[None] | None = None
 
-    async def commit(self, change: Change) -> Answer:
-        """The store's answer to `change`. Raises `StoreUnavailable` if it could not give one."""
-        return await self.offer(change)
+    def commit(self, change: Change, *, first: Learn | None = None) -> asyncio.Future[Answer]:
+        """The store's answer to `change`. Raises `StoreUnavailable` if it could not give one.
 
-    def offer(self, change: Change) -> asyncio.Future[Answer]:
-        """As `commit`, for callers that must learn the answer even if whoever waits for it goes away."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((change, answer))
+        `first` learns the answer before anybody, even if whoever waits for it has gone away.
+        """
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting.append((change, answer, first))
         if self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+            self._writer = self._loop.create_task(self._write())
         return answer
+
+    async def drained(self) -> None:
+        """Returns when nothing is waiting to be written."""
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
 
     async def _write(self) -> None:
         try:
@@ -46,21 +56,37 @@ class Committer:
         finally:
             self._writer = None
 
-    async def _write_batch(self, batch: list[tuple[Change, asyncio.Future[Answer]]]) -> None:
+    async def _write_batch(self, batch: list[Offer]) -> None:
         try:
-            answers = await self._store.commit([change for change, _ in batch])
-        except BaseException as error:
-            for _, waiting in batch:
-                if not waiting.done():
-                    waiting.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
+            answers = await self._store.commit([change for change, _, _ in batch])
+        except TransientError as error:
+            _fail(batch, error)
             return
+        except Exception as error:  # noqa: BLE001 - one change that cannot be written must not take the others along
+            if len(batch) == 1:
+                _fail(batch, error)
+            else:
+                for offer in batch:
+                    await self._write_batch([offer])
+            return
+        except BaseException as error:
+            _fail(batch, error)
+            raise
         told = False
-        for (_, waiting), answer in zip(batch, answers, strict=True):
+        for (_, waiting, first), answer in zip(batch, answers, strict=True):
+            if first is not None:
+                first(answer)
             told = told or (isinstance(answer, Committed) and bool(answer.told))
             if not waiting.done():
                 waiting.set_result(answer)
         self._emit(BatchCommitted(len(batch)))
         if told:
             self._on_told()
+
+
+def _fail(batch: list[Offer], error: BaseException) -> None:
+    for _, waiting, first in batch:
+        if first is not None:
+            first(None)
+        if not waiting.done():
+            waiting.set_exception(error)

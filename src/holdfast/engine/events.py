@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -139,5 +140,8 @@ class Events:
         return lambda: self._listeners.remove(listener)
 
     def __call__(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - see above
+                traceback.print_exc()

@@ -53,10 +53,11 @@ from holdfast.kernel.journal import (
     Intended,
     Joined,
     Performed,
+    Retried,
     Spawned,
     Started,
     Value,
-    counting,
+    to_replay,
 )
 from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.codec import Codec
@@ -75,6 +76,7 @@ class Desk(Protocol):
     ids: Ids
     emit: Emit
     performer: Performer
+    loop: asyncio.AbstractEventLoop
 
     async def trusted(self) -> None:
         """Returns when the lease is good enough to touch the world."""
@@ -148,6 +150,7 @@ class Execution:
     def __init__(self, desk: Desk, workflow: Workflow[..., Any], history: History, blobs: Mapping[str, bytes]) -> None:
         self.run = history.run
         self._desk = desk
+        self._loop = desk.loop
         self._history = history
         self._blobs = dict(blobs)
         self._machine = Machine(
@@ -168,6 +171,7 @@ class Execution:
         self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
+        self._watch_again = any(isinstance(entry, Retried) for entry in history.journal)
 
     async def drive(self) -> None:
         """Everything, from replay to the end. Never raises; what happens is said by events."""
@@ -235,10 +239,8 @@ class Execution:
         assert isinstance(started, Started), started
         data = inline(started.input) or self._blobs[started.input.blob]
         self._machine.start(data, at_ms=self.run.started_ms or self.run.created_ms)
-        still_counting = set(map(id, counting(journal)))
-        self._machine.replay(
-            (position, entry) for position, entry in enumerate(journal) if position and id(entry) in still_counting
-        )
+        for position, entry, strict in to_replay(journal):
+            self._machine.apply(entry, position, strict=strict)
 
     def _deliver(self, record: _Record) -> None:
         """Turn what has arrived into entries and deliver each, until the code ends or nothing is left."""
@@ -260,6 +262,10 @@ class Execution:
                 task.cancel()
         now_ms = self._desk.store.now_ms()
         commands = [command for command in self._machine.take_fresh() if not command.is_under_way(now_ms)]
+        if self._watch_again:
+            # While the run was ended, nobody told it how its children fared.
+            commands += [command for command in self._machine.open.values() if command.awaits_a_child]
+            self._watch_again = False
         for command in self._machine.open.values():
             if command.retry_at_ms is not None and command.retry_at_ms <= now_ms:
                 command.retry_at_ms = None
@@ -307,7 +313,7 @@ class Execution:
     async def _signalled(self, timeout_ms: int | None) -> bool:
         if self._arrivals:
             return True
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         signal = self._signal = loop.create_future()
         timer = None if timeout_ms is None else loop.call_later(timeout_ms / 1000, _wake, signal)
         try:
@@ -340,7 +346,7 @@ class Execution:
             case Watching():
                 return None
             case Message():
-                return self._joined(command, arrival, now_ms, record)
+                return self._joined(command, arrival, now_ms)
             case _:  # pragma: no cover
                 assert_never(arrival)
 
@@ -368,7 +374,7 @@ class Execution:
             # It may be happening still. This is the case that `once` exists for.
             if policy.reconcile is None:
                 raise _unknown_outcome(command, "it did not answer in time")
-            self._in_flight[command.step] = asyncio.create_task(self._reconcile(command, policy))
+            self._in_flight[command.step] = self._loop.create_task(self._reconcile(command, policy))
             return None
         failure = described(error, self._desk.codec)
         verdict = retries.decide(
@@ -387,13 +393,10 @@ class Execution:
         self._desk.emit(events.EffectWillRetry(self.run.id, command.step, attempt, verdict.delay_ms, text))
         return Attempted(now_ms, command.step, command.intent, attempt, failure, now_ms + verdict.delay_ms)
 
-    def _joined(self, command: Command, message: Message, now_ms: int, record: _Record) -> Joined:
+    def _joined(self, command: Command, message: Message, now_ms: int) -> Joined:
         step, run_id = command.step, message.from_run
         if message.output is not None:
-            value = msgspec.json.decode(message.output, type=Value)
-            if value.blob:
-                record.blobs.append(Blob(value.blob, self._blobs[value.blob]))
-            return Joined(now_ms, step, run_id, value=value)
+            return Joined(now_ms, step, run_id, value=msgspec.json.decode(message.output, type=Value))
         if message.error is not None:
             return Joined(now_ms, step, run_id, error=msgspec.json.decode(message.error, type=Failure))
         return Joined(now_ms, step, run_id, error=described(RunCancelled(run_id), self._desk.codec))
@@ -406,12 +409,12 @@ class Execution:
         return value
 
     async def _load_blobs(self) -> None:
-        """Large results of children are theirs; fetch them, so that the parent keeps its own copy."""
+        """Large results of children come beside the message; fetch them before they are delivered."""
         for message in self._arrivals:
             if isinstance(message, Message) and message.output is not None:
                 digest = msgspec.json.decode(message.output, type=Value).blob
                 if digest and digest not in self._blobs:
-                    data = await self._desk.store.blob(message.from_run, digest)
+                    data = await self._desk.store.blob(self.run.id, digest)
                     assert data is not None, message
                     self._blobs[digest] = data
 
@@ -428,9 +431,11 @@ class Execution:
                     work = self._attempt(command, policy)
             case "join":
                 work = self._watch(command)
+            case "child" if command.child_id:
+                work = self._watch(command)
             case _:
                 work = self._admit(command)
-        self._in_flight[command.step] = asyncio.create_task(work)
+        self._in_flight[command.step] = self._loop.create_task(work)
 
     def _policy(self, command: Command) -> EffectPolicy | None:
         target = command.call.target if command.call else None
@@ -477,7 +482,7 @@ class Execution:
 
     def _beater(self, command: Command) -> Callable[[Any], None]:
         """Records heartbeats, from whatever thread; the newest details win."""
-        loop, codec = asyncio.get_running_loop(), self._desk.codec
+        loop, codec = self._loop, self._desk.codec
 
         def beat(details: Any) -> None:
             data = codec.encode(details, what="the details of heartbeat()")
@@ -489,7 +494,7 @@ class Execution:
         self._beats[step] = data
         if step not in self._unwritten_beats:
             self._unwritten_beats.add(step)
-            task = asyncio.create_task(self._write_beat(step))
+            task = self._loop.create_task(self._write_beat(step))
             self._beat_tasks.add(task)
             task.add_done_callback(self._beat_tasks.discard)
 
@@ -566,7 +571,8 @@ class Execution:
         self._read_later = []
         change = runs.decide(self.run, event, recorded=record.frozen(), now_ms=self._desk.store.now_ms())
         committed = await self._desk.commit(change)
-        if committed is None or committed.run is None:
+        # A repeated change answers as the first time, even if the run has changed hands since: look at the fence.
+        if committed is None or committed.run is None or change.run is None or committed.run.fence != change.run.fence:
             raise Overtaken
         self.run = committed.run
 

@@ -22,14 +22,20 @@ _STEP = "__holdfast_step__"
 
 
 def described(error: BaseException, codec: Codec) -> Failure:
-    """`error` as data. Its arguments are kept if they can be stored."""
-    args: Raw | UnsetType = UNSET
-    try:
-        args = Raw(codec.encode(list(error.args), what="the exception's arguments"))
-    except (NotSerializable, PayloadTooLarge):
-        args = UNSET
+    """`error` as data. Its arguments and attributes are kept if they can be stored."""
+    members: tuple[Failure, ...] = ()
+    message = str(error)
+    if isinstance(error, BaseExceptionGroup):
+        members = tuple(described(member, codec) for member in error.exceptions)
+        message = error.message
     return Failure(
-        type=_name_of(type(error)), message=str(error), args=args, line=_line_of(error), step=_step_of(error)
+        type=_name_of(type(error)),
+        message=_safe(message),
+        args=_stored(_args_of(error), codec),
+        state=_stored({name: value for name, value in vars(error).items() if not name.startswith("__")} or None, codec),
+        line=_line_of(error),
+        step=_step_of(error),
+        members=members,
     )
 
 
@@ -42,19 +48,57 @@ def rebuilt(failure: Failure, codec: Codec, *, step: str = "") -> Exception:
     return error
 
 
-def _instance(failure: Failure, codec: Codec) -> Exception:
-    cls = _class_named(failure.type)
-    if cls is None:
-        return EffectFailed(failure.type, failure.message)
-    args: list[Any] = [failure.message]
-    if failure.args is not UNSET:
-        args = codec.decode(bytes(failure.args), list[Any])
+def _args_of(error: BaseException) -> list[Any]:
+    if isinstance(error, OSError) and error.filename is not None:
+        return [error.errno, error.strerror, error.filename]  # its args leave the file name out
+    return list(error.args)
+
+
+def _stored(value: object, codec: Codec) -> Raw | UnsetType:
+    if value is None:
+        return UNSET
     try:
-        return cls(*args)
-    except Exception:  # noqa: BLE001 - a constructor that wants other arguments than it passed on to Exception
+        return Raw(codec.encode(value, what="an exception"))
+    except (NotSerializable, PayloadTooLarge):
+        return UNSET
+
+
+def _safe(text: str) -> str:
+    """File names may bring lone surrogates into messages; they cannot be stored."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _instance(failure: Failure, codec: Codec) -> Exception:
+    if failure.members:
+        return ExceptionGroup(failure.message, [rebuilt(member, codec, step=member.step) for member in failure.members])
+    cls = _class_named(failure.type)
+    args = [failure.message] if failure.args is UNSET else codec.decode(bytes(failure.args), list[Any])
+    error = None if cls is None else _constructed(cls, args, failure.message) or _unconstructed(cls, args)
+    if error is None:
+        return EffectFailed(failure.type, failure.message)
+    if failure.state is not UNSET:
+        error.__dict__.update(codec.decode(bytes(failure.state), dict[str, Any]))
+    return error
+
+
+def _constructed(cls: type[Exception], args: list[Any], message: str) -> Exception | None:
+    """Made by its constructor, if that gives the same exception again: many pass on other arguments than they take."""
+    try:
+        error = cls(*args)
+        return error if str(error) == message else None
+    except Exception:  # noqa: BLE001 - it wants other arguments
+        return None
+
+
+def _unconstructed(cls: type[Exception], args: list[Any]) -> Exception | None:
+    """Made without its constructor, as pickle would."""
+    try:
         error = cls.__new__(cls, *args)
         error.args = tuple(args)
-        return error
+        str(error)
+    except Exception:  # noqa: BLE001 - a class that cannot be made in any way we know
+        return None
+    return error
 
 
 def _name_of(cls: type[BaseException]) -> str:

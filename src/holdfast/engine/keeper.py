@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from holdfast.engine.events import Emit, StoreTroubled
 from holdfast.errors import TransientError
-from holdfast.kernel.leases import Standing, look_again_in_ms, standing
+from holdfast.kernel.leases import Standing, look_again_in_ms, reliable_for_ms, standing
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Store
@@ -27,6 +27,7 @@ class Keeper:
         self._emit = emit
         self._on_lost = on_lost
         self._sent_ms = 0.0
+        self._reliable_until_ms = 0.0
         self._renewed = asyncio.Event()
 
     @property
@@ -37,7 +38,7 @@ class Keeper:
     @property
     def reliable(self) -> bool:
         """Whether work may be begun under it."""
-        return self.standing in {Standing.FRESH, Standing.DUE}
+        return self._clock.steady_ms() < self._reliable_until_ms
 
     async def until_reliable(self) -> None:
         """Returns when work may be begun under the lease."""
@@ -49,7 +50,12 @@ class Keeper:
         """Open a lease under a new name."""
         owner, sent_ms = self._ids.nonce(), self._clock.steady_ms()
         await self._store.join(owner, self._ttl_ms)
-        self.owner, self._sent_ms = owner, sent_ms
+        self.owner = owner
+        self._renewed_at(sent_ms)
+
+    def _renewed_at(self, sent_ms: float) -> None:
+        self._sent_ms = sent_ms
+        self._reliable_until_ms = sent_ms + reliable_for_ms(self._ttl_ms)
         self._renewed.set()
 
     async def keep(self) -> None:
@@ -66,8 +72,7 @@ class Keeper:
         if self.standing is not Standing.LOST:
             sent_ms = self._clock.steady_ms()
             if await self._store.renew(self.owner, self._ttl_ms):
-                self._sent_ms = sent_ms
-                self._renewed.set()
+                self._renewed_at(sent_ms)
                 return
         if self.owner:
             self._on_lost()

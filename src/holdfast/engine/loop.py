@@ -13,13 +13,14 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import sys
 import time
 from asyncio import futures
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.errors import UsageError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.workflow import WorkflowScope
 
 LINEAGE: contextvars.ContextVar[Lineage] = contextvars.ContextVar("holdfast_lineage")
+_swap_task = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 
 Timers = Callable[["Timer"], None]
@@ -45,6 +47,25 @@ class Timer(asyncio.TimerHandle):
     due_ms: int = 0
 
 
+class WorkflowTask(asyncio.Task[Any]):
+    """A task that hashes by its place in the run: sets of tasks (`asyncio.wait`) are iterated alike on replay."""
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        order: int,
+        loop: WorkflowLoop,
+        name: str | None,
+        context: contextvars.Context,
+    ) -> None:
+        self.order = order  # first of all: asyncio hashes the task while it is being made
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self.order
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Drives the coroutine of one run. `holdfast` is the run's scope, found there by the authoring functions."""
 
@@ -55,6 +76,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_made = 0
+        self._tasks_kept = 64
         self._evicted = False
 
     # -- driven by the engine
@@ -63,34 +86,44 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """The run's main task. Its context is empty: nothing of the process leaks into the run."""
         context = contextvars.Context()
         context.run(LINEAGE.set, Lineage())
-        task = asyncio.Task(coroutine, loop=self, context=context)
-        self._tasks.append(task)
-        return task
+        return self._task(coroutine, name=None, context=context)
 
     def run_until_quiet(self) -> None:
         """Run until nothing is ready. The caller's own loop is set aside meanwhile."""
-        outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for loop authors
-        asyncio._set_running_loop(self)  # noqa: SLF001
         ready = self._ready
-        try:
+        with self._running():
             while ready:
                 handle = ready.popleft()
                 if not handle._cancelled:  # noqa: SLF001 - as asyncio's own loops do
                     handle._run()  # noqa: SLF001
+
+    @contextlib.contextmanager
+    def _running(self) -> Generator[None]:
+        outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for loop authors
+        # Since 3.14 a thread has one current task, whatever the loop: the worker's own is set aside too.
+        task = _swap_task(outer, None) if _swap_task is not None and outer is not None else None
+        asyncio._set_running_loop(self)  # noqa: SLF001
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        try:
+            yield
         finally:
+            sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(outer)  # noqa: SLF001
+            if _swap_task is not None and outer is not None:
+                _swap_task(outer, task)
+
+    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if not self._evicted:
+            self.create_task(generator.aclose())
 
     def evict(self) -> None:
         """Forget the run: close its coroutines without letting them reach the engine again."""
         self._evicted = True
-        outer = asyncio._get_running_loop()  # noqa: SLF001
-        asyncio._set_running_loop(self)  # noqa: SLF001
-        try:
+        with self._running():
             for task in self._tasks:
                 if not task.done():
                     _close(task)
-        finally:
-            asyncio._set_running_loop(outer)  # noqa: SLF001
         self._tasks.clear()
         self._ready.clear()
 
@@ -151,10 +184,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             coro = _awaiting(coro)
         context = contextvars.copy_context() if context is None else context.copy()
         context.run(LINEAGE.set, LINEAGE.get().child())
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        return self._task(coro, name=name, context=context)
+
+    def _task(
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None, context: contextvars.Context
+    ) -> asyncio.Task[Any]:
+        self._tasks_made += 1
+        task = WorkflowTask(coro, order=self._tasks_made, loop=self, name=name, context=context)
         self._tasks.append(task)
-        if len(self._tasks) > 64:
+        if len(self._tasks) > self._tasks_kept:  # forget ended tasks now and then, not each time
             self._tasks = [task for task in self._tasks if not task.done()]
+            self._tasks_kept = max(64, 2 * len(self._tasks))
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -249,6 +289,24 @@ def _close(task: asyncio.Task[Any]) -> None:
             continue
         return
 
+
+# -- what asyncio does by address
+
+
+def _in_order(as_completed: Callable[..., Any]) -> Callable[..., Any]:
+    """`asyncio.as_completed` makes its tasks in the order of a set; in a workflow they are made in the order given."""
+
+    @functools.wraps(as_completed)
+    def in_order(fs: Iterable[Any], **options: Any) -> Any:
+        loop = asyncio._get_running_loop()  # noqa: SLF001
+        if isinstance(loop, WorkflowLoop):
+            fs = [asyncio.ensure_future(awaitable, loop=loop) for awaitable in fs]
+        return as_completed(fs, **options)
+
+    return in_order
+
+
+asyncio.as_completed = asyncio.tasks.as_completed = _in_order(asyncio.as_completed)
 
 # -- blocking calls
 

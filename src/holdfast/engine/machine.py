@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from pathlib import PurePath
 from types import FrameType
@@ -23,6 +23,7 @@ from msgspec import UNSET, Struct
 
 from holdfast.engine.failures import rebuilt
 from holdfast.engine.loop import LINEAGE, Timer, WorkflowLoop
+from holdfast.engine.values import digest_of
 from holdfast.errors import ReplayDiverged, UsageError
 from holdfast.kernel import keys
 from holdfast.kernel.journal import (
@@ -41,8 +42,6 @@ from holdfast.kernel.replay import TIMER, contradiction, ended_early
 from holdfast.pack import Call, Effect, Workflow
 from holdfast.ports.codec import Codec
 from holdfast.workflow import ChildRun, Current
-
-DIGEST_BYTES = 16
 
 
 class Command(Struct):
@@ -66,9 +65,14 @@ class Command(Struct):
         """Whether another run's end is what it waits for."""
         return bool(self.child_id)
 
+    @property
+    def awaits_a_child(self) -> bool:
+        """Whether it is an awaited child that has been admitted."""
+        return self.intent.kind == "child" and bool(self.child_id)
+
     def is_under_way(self, now_ms: int) -> bool:
         """Whether nothing needs to be begun: its child exists, or its retry is not yet due."""
-        if self.intent.kind == "child" and self.child_id:
+        if self.awaits_a_child:
             return True
         return self.retry_at_ms is not None and self.retry_at_ms > now_ms
 
@@ -118,6 +122,7 @@ class Machine:
         self._asked: dict[str, Intent] = {}
         self._fresh: list[Command] = []
         self._draws: dict[str, int] = {}
+        self._put_by: dict[str, list[Entry]] = {}
         self._loop = WorkflowLoop(self, on_timer=self._timer_set, on_timer_cancelled=self._timer_cancelled)
         self._main: asyncio.Task[Any] | None = None
 
@@ -136,23 +141,37 @@ class Machine:
         self._main = self._loop.start(coroutine)
         self._run()
 
-    def replay(self, journal: Iterable[tuple[int, Entry]]) -> None:
-        """Deliver what is recorded, in the order in which it was committed."""
-        for position, entry in journal:
-            self.apply(entry, position)
+    def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
+        """Deliver one entry and run the code until it is quiet.
 
-    def apply(self, entry: Entry, position: int) -> None:
-        """Deliver one entry and run the code until it is quiet. Raises `ReplayDiverged` if the code contradicts it."""
+        Raises `ReplayDiverged` if the code contradicts it; an entry that is not strict is put by instead, and
+        delivered if the code asks for it after all.
+        """
         if self.outcome is not None:
-            if getattr(entry, "step", None) is not None:
+            if strict and getattr(entry, "step", None) is not None:
                 raise ReplayDiverged(f"run {self.current.run_id}: {ended_early(entry, position)}")
             return
         divergence = contradiction(entry, position, self._asked)
-        if divergence is not None:
+        if divergence is None:
+            self._deliver_and_run(entry)
+        elif strict:
             raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
+        elif not isinstance(entry, Elapsed):  # a wait is not worth keeping: it begins anew
+            self._put_by.setdefault(_step_of(entry), []).append(entry)
+
+    def _deliver_and_run(self, entry: Entry) -> None:
         self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
         self._deliver(entry)
         self._run()
+        if self._put_by:
+            self._deliver_what_was_put_by()
+
+    def _deliver_what_was_put_by(self) -> None:
+        while (step := next((step for step in self.open if step in self._put_by), None)) is not None:
+            for entry in self._put_by.pop(step):
+                self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
+                self._deliver(entry)
+                self._run()
 
     def take_fresh(self) -> list[Command]:
         """The steps asked for since the last time, as far as the code still waits for them."""
@@ -190,14 +209,10 @@ class Machine:
 
     def perform(self, call: Call[Any]) -> Awaitable[Any]:
         target = call.target
-        step = LINEAGE.get().step(target.step_name)
-        arguments = self._codec.encode(call.arguments, what=f"the input of {target.name}")
-        line = _line(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
-        if isinstance(target, Effect):
-            key = target.key.fill(call.arguments) if target.key else f"{self.current.run_id}/{step}"
-            return self._ask("effect", step, call, key=key, arguments=arguments, line=line)
+        kind = "effect" if isinstance(target, Effect) else "child"
         key = target.key.fill(call.arguments) if target.key else None
-        return self._ask("child", step, call, key=key, arguments=arguments, line=line)
+        line = _line(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
+        return self._ask(kind, call, key, line)
 
     def spawn(self, call: Call[Any], key: str | None) -> Awaitable[ChildRun[Any]]:
         target = call.target
@@ -206,16 +221,15 @@ class Machine:
                 f"spawn() was given the effect {target.name!r}",
                 hint="Only a workflow can be a child run; await the effect.",
             )
-        step = LINEAGE.get().step(target.step_name)
-        arguments = self._codec.encode(call.arguments, what=f"the input of {target.name}")
         if key is None and target.key is not None:
             key = target.key.fill(call.arguments)
         key = None if key is None else keys.checked(key)
-        return self._ask("spawn", step, call, key=key, arguments=arguments, line="")
+        line = _line(sys._getframe(2))  # noqa: SLF001 - spawn ← workflow.spawn ← the code
+        return self._ask("spawn", call, key, line)
 
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]:
-        step = LINEAGE.get().step(f"{child.workflow.partition('.')[2]}.result")
-        intent = Intent("join", child.workflow, key=child.id)
+        name = f"{child.workflow.partition('.')[2]}.result"
+        step, intent = self._next_step(name, lambda _: Intent("join", child.workflow, key=child.id))
         return self._open(
             Command(step, intent, self._loop.now_ms, self._future(step), child.returns, child_id=child.id)
         )
@@ -235,15 +249,28 @@ class Machine:
 
     # -- between the two
 
-    def _ask(
-        self, kind: str, step: str, call: Call[Any], *, key: str | None, arguments: bytes, line: str
-    ) -> Awaitable[Any]:
+    def _ask(self, kind: str, call: Call[Any], key: str | None, line: str) -> Awaitable[Any]:
         target = call.target
-        digest = blake2b(arguments, digest_size=DIGEST_BYTES).hexdigest()
-        intent = Intent(kind, target.name, key or "", digest, line)
-        future = self._future(step)
+        arguments = self._codec.encode(call.arguments, what=target.input_name)
+        digest = digest_of(arguments)
+
+        def intent_for(step: str) -> Intent:
+            # Every effect has a key; one that declares none is known by its run and step.
+            named = key or (f"{self.current.run_id}/{step}" if kind == "effect" else "")
+            return Intent(kind, target.name, named, digest, line)
+
+        step, intent = self._next_step(target.step_name, intent_for)
         returns = target.signature.returns
-        return self._open(Command(step, intent, self._loop.now_ms, future, returns, call, arguments, key))
+        return self._open(Command(step, intent, self._loop.now_ms, self._future(step), returns, call, arguments, key))
+
+    def _next_step(self, name: str, intent_for: Callable[[str], Intent]) -> tuple[str, Intent]:
+        """The id of the code's next step of this name. Ids under which something else was done are passed over."""
+        lineage = LINEAGE.get()
+        while True:
+            step = lineage.step(name)
+            intent = intent_for(step)
+            if step not in self._put_by or contradiction(self._put_by[step][0], 0, {step: intent}) is None:
+                return step, intent
 
     def _open(self, command: Command) -> Awaitable[Any]:
         self.open[command.step] = command
@@ -332,6 +359,13 @@ class Machine:
 
 
 _lines: dict[tuple[object, int], str] = {}
+_FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent))
+
+
+def _step_of(entry: Entry) -> str:
+    step: str = getattr(entry, "step", "")
+    assert step, entry  # only entries of steps can be contradicted
+    return step
 
 
 def _line(frame: FrameType) -> str:
@@ -339,7 +373,7 @@ def _line(frame: FrameType) -> str:
     place = (frame.f_code, frame.f_lineno)
     line = _lines.get(place)
     if line is None:
-        path = PurePath(frame.f_code.co_filename)
-        foreign = path.parent.name in {"asyncio", "engine"}
-        line = _lines[place] = "" if foreign else f"{path.name}:{frame.f_lineno}"
+        path = frame.f_code.co_filename
+        foreign = path.startswith(_FOREIGN)
+        line = _lines[place] = "" if foreign else f"{PurePath(path).name}:{frame.f_lineno}"
     return line

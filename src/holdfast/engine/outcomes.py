@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.engine.events import Emit, StoreTroubled
-from holdfast.errors import TransientError
+from holdfast.errors import TransientError, UnknownRun
 from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
@@ -77,6 +77,16 @@ class Outcomes:
     async def _look_up(self) -> None:
         run_ids = [run_id for run_id in self._waiting if not self._held_here(run_id)]
         for start in range(0, len(run_ids), LOOK_UP_MAX):
-            for run in await self._store.runs(run_ids[start : start + LOOK_UP_MAX]):
-                if run.status in SETTLED:
+            asked = run_ids[start : start + LOOK_UP_MAX]
+            found = {run.id: run for run in await self._store.runs(asked)}
+            for run_id in asked:
+                run = found.get(run_id)
+                if run is None:
+                    self._gone(run_id)
+                elif run.status in SETTLED:
                     self.settled(run)
+
+    def _gone(self, run_id: str) -> None:
+        for waiting in self._waiting.pop(run_id, ()):
+            if not waiting.done():
+                waiting.set_exception(UnknownRun(f"run {run_id} has been removed"))

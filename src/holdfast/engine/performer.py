@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -37,30 +38,30 @@ class Performer:
 
     def __init__(self, *, concurrency: int, codec: Codec) -> None:
         self._codec = codec
-        self._room = asyncio.Semaphore(concurrency)
+        self._room = concurrency
+        self._queue: deque[asyncio.Future[None]] = deque()
         self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="holdfast-effect")
 
     async def attempt(
         self, effect: Effect[..., Any], policy: EffectPolicy, arguments: dict[str, Any], scope: EffectScope
     ) -> AttemptOutcome:
         """Perform one attempt and encode what it returned."""
-        async with self._room:
-            RUNNING_EFFECT.set(scope)
-            limit = asyncio.timeout(None if policy.timeout_ms is None else policy.timeout_ms / 1000)
-            try:
-                async with limit:
-                    result = await self._call(effect, arguments)
-                return AttemptReturned(self._codec.encode(result, what=f"the result of {effect.name}"))
-            except asyncio.CancelledError as error:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise
-                return AttemptRaised(error)
-            except TimeoutError as error:
-                if limit.expired():
-                    return AttemptRaised(TimedOut(f"effect {effect.name} took longer than {policy.timeout_ms} ms"))
-                return AttemptRaised(error)
-            except BaseException as error:  # noqa: BLE001 - what an effect raises is its outcome
-                return AttemptRaised(error)
+        await self._enter()
+        RUNNING_EFFECT.set(scope)
+        try:
+            if policy.timeout_ms is None:
+                result = await self._call(effect, arguments)
+            else:
+                result = await self._call_within(policy.timeout_ms, effect, arguments)
+            return AttemptReturned(self._codec.encode(result, what=effect.result_name))
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return AttemptRaised(error)
+        except BaseException as error:  # noqa: BLE001 - what an effect raises is its outcome
+            return AttemptRaised(error)
+        finally:
+            self._leave()
 
     async def reconcile(self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str) -> AttemptOutcome:
         """Ask whether an effect of unknown outcome has happened, and with which result."""
@@ -76,6 +77,31 @@ class Performer:
     def close(self) -> None:
         """Stop taking work. Threads that are still busy are left to end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _enter(self) -> None:
+        while self._room <= 0:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.append(turn)
+            await turn
+        self._room -= 1
+
+    def _leave(self) -> None:
+        self._room += 1
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def _call_within(self, timeout_ms: int, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
+        limit = asyncio.timeout(timeout_ms / 1000)
+        try:
+            async with limit:
+                return await self._call(effect, arguments)
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimedOut(f"effect {effect.name} took longer than {timeout_ms} ms") from error
+            raise
 
     async def _call(self, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
         if effect.is_async:

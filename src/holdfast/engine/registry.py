@@ -1,18 +1,21 @@
-"""What the packs of one Holdfast define, by name."""
+"""What the packs of one Holdfast define, by name, and which of it is executed here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.pack import Effect, EffectPolicy, Pack, Workflow
+from holdfast.ports.codec import Codec
 
 
 class Registry:
     """Workflows and effect policies of all packs."""
 
-    def __init__(self, packs: Iterable[Pack]) -> None:
+    def __init__(self, packs: Iterable[Pack], *, codec: Codec, queues: Collection[str] | None = None) -> None:
+        """Says at once what could only go wrong later: types that cannot be resolved, or not be read back."""
+        effects: list[Effect[..., Any]] = []
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._policies: dict[str, EffectPolicy] = {}
         names: set[str] = set()
@@ -22,15 +25,14 @@ class Registry:
             names.add(pack.name)
             self._workflows.update(pack.workflows)
             self._policies.update({name: effect.policy for name, effect in pack.effects.items()} | pack.policies)
-        for workflow in self._workflows.values():
-            _ = (
-                workflow.signature.arguments_type,
-                workflow.signature.returns,
-            )  # an annotation that cannot be resolved is said now
+            effects.extend(pack.effects.values())
+        for each in self._workflows.values():
+            codec.check(each.signature.arguments_type, what=each.input_name)
+        for each in (*self._workflows.values(), *effects):
+            codec.check(each.signature.returns, what=each.result_name)
 
-    @property
-    def workflow_names(self) -> tuple[str, ...]:
-        return tuple(self._workflows)
+        self.workflow_names = tuple(self._workflows)
+        self.served = tuple(name for name, each in self._workflows.items() if queues is None or each.queue in queues)
 
     def workflow(self, name: str) -> Workflow[..., Any]:
         """The workflow of this name; the pack's part may be left out where that is unambiguous."""

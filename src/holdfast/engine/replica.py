@@ -61,7 +61,7 @@ class Replica:
         self._emit = emit
         self._registry = registry
         self._tasks: list[asyncio.Task[Any]] = []
-        committer = Committer(ports.store, emit=emit, on_told=self._on_told)
+        committer = self._committer = Committer(ports.store, emit=emit, on_told=self._on_told)
         self._worker: Worker | None = None
         self._keeper: Keeper | None = None
         self._attendants: list[Attendant] = []
@@ -89,7 +89,7 @@ class Replica:
             self._waker = Waker(
                 ports.store,
                 namespace=namespace,
-                workflows=registry.workflow_names,
+                workflows=registry.served,
                 ring=self._worker.ring,
                 has_room=lambda: self._worker is not None and self._worker.has_room,
             )
@@ -115,10 +115,11 @@ class Replica:
         await self._ports.store.open()
         if self._worker is not None and self._keeper is not None:
             forbid_blocking_calls()
+            self._worker.loop = asyncio.get_running_loop()
             await self._keeper.join()
             self._run(self._keeper.keep(), self._worker.claim(), self._worker.deliver())
             self._run(*(attendant.attend() for attendant in self._attendants))
-            self._emit(events.ReplicaStarted(self._keeper.owner, self._registry.workflow_names))
+            self._emit(events.ReplicaStarted(self._keeper.owner, self._registry.served))
         self._run(self._outcomes.watch())
         self._ports.store.watch(self._on_foreign_commit)
 
@@ -127,6 +128,7 @@ class Replica:
         left = 0
         if self._worker is not None:
             left = await self._worker.stop(GRACE_SECONDS)
+        await self._committer.drained()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

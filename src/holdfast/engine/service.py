@@ -150,13 +150,7 @@ class Service:
     async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
         """The value that the run returned; raises what its end means."""
         if run.status not in SETTLED:
-            try:
-                async with asyncio.timeout(None if timeout is None else milliseconds(timeout) / 1000):
-                    run = await self._outcomes.wait(run.id)
-            except TimeoutError:
-                raise TimedOut(
-                    f"run {run.id} has not ended within {timeout}", hint="It goes on; ask for its result again later."
-                ) from None
+            run = await self._settled(run.id, timeout)
         if run.status is Status.COMPLETED:
             assert run.output is not None
             value = msgspec.json.decode(run.output, type=Value)
@@ -169,6 +163,17 @@ class Service:
             raise BLOCKED_AS[failure.type](failure.message)
         cause = rebuilt(failure, self.codec)
         raise RunFailed(run.id, failure.type, failure.message) from None if isinstance(cause, EffectFailed) else cause
+
+    async def _settled(self, run_id: str, timeout: Duration | None) -> Run:
+        if timeout is None:
+            return await self._outcomes.wait(run_id)
+        try:
+            async with asyncio.timeout(milliseconds(timeout) / 1000):
+                return await self._outcomes.wait(run_id)
+        except TimeoutError:
+            raise TimedOut(
+                f"run {run_id} has not ended within {timeout}", hint="It goes on; ask for its result again later."
+            ) from None
 
     async def retry(self, run_id: str) -> Run:
         """Try a failed or blocked run again from its last record."""
@@ -196,9 +201,13 @@ class Service:
             raise UsageError(f"start() was given the effect {workflow.name!r}", hint="Start a workflow that awaits it.")
         if not self.registry.known(workflow):
             raise UnknownWorkflow(workflow.name, self.registry.workflow_names)
-        if abs(options.priority) > PRIORITY_MAX:
-            raise UsageError(f"priority {options.priority} is out of range", hint=f"Use ±{PRIORITY_MAX:,} at most.")
-        arguments = self.codec.encode(call.arguments, what=f"the input of {workflow.name}")
+        if type(options.priority) is not int or abs(options.priority) > PRIORITY_MAX:
+            raise UsageError(
+                f"priority {options.priority!r} is not possible", hint=f"Use a whole number, ±{PRIORITY_MAX:,} at most."
+            )
+        if options.request_id is not None:
+            keys.checked(options.request_id)
+        arguments = self.codec.encode(call.arguments, what=workflow.input_name)
         # An input that could not be read back would fail in the worker; say so here instead.
         self.codec.decode(arguments, workflow.signature.arguments_type)
         key = options.key

@@ -36,6 +36,7 @@ from holdfast.ports.store import Claim, History, Store
 
 CLAIM_MAX = 100
 TROUBLE_PAUSE_SECONDS = 0.2
+_NO_LOOP: Any = None  # until the replica starts; a Holdfast may be made before there is a loop
 
 
 class Worker:
@@ -61,6 +62,7 @@ class Worker:
         self.codec = codec
         self.ids = ids
         self.emit = emit
+        self.loop: asyncio.AbstractEventLoop = _NO_LOOP
         self.performer = Performer(concurrency=concurrency, codec=codec)
         self.admission = Admission(store, committer, emit=emit, taker=self)
         self._committer = committer
@@ -118,9 +120,7 @@ class Worker:
         """Claim as many as there is room for. True if there may be more."""
         limit = min(CLAIM_MAX, self._concurrency - self._slots_taken)
         owner = self._keeper.owner
-        claimed = await self.store.claim(
-            Claim(self._namespace, owner, self.ids.nonce(), self._registry.workflow_names, limit)
-        )
+        claimed = await self.store.claim(Claim(self._namespace, owner, self.ids.nonce(), self._registry.served, limit))
         if claimed:
             self.emit(events.RunsClaimed(len(claimed)))
             await self._adopt_all([run.id for run in claimed], owner)
@@ -159,7 +159,7 @@ class Worker:
     def _adopt(self, history: History, blobs: dict[str, bytes]) -> None:
         workflow = self._registry.workflow(history.run.workflow)
         execution = Execution(self, workflow, history, blobs)
-        task = asyncio.create_task(execution.drive())
+        task = self.loop.create_task(execution.drive())
         self._executions[history.run.id] = (execution, task)
         task.add_done_callback(lambda _: self._done(history.run.id, execution))
 
@@ -197,7 +197,7 @@ class Worker:
     # -- Taker
 
     def hand(self, workflow: str) -> Hand | None:
-        if not self.has_room or not self._keeper.reliable or workflow not in self._registry.workflow_names:
+        if not self.has_room or not self._keeper.reliable or workflow not in self._registry.served:
             return None
         self._slots_taken += 1
         return Hand(self._keeper.owner, self.ids.nonce())

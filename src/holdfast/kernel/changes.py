@@ -9,18 +9,22 @@ Rules
 
 What a store does beyond checking and writing is fixed here, so that every store does the same:
 - A message for a run raises its unread count; an unowned waiting run with unread messages may be claimed at once.
-- When a run ends, each of its watchers gets a message with the outcome. One who starts watching a run that has
-  already ended gets it at once.
+- When a run ends, each of its watchers gets a message with the outcome, and a copy of the blob if the output is
+  large. One who starts watching a run that has already ended gets it at once.
+- A lease that is missing counts as expired: what its owner still holds may be rescued.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.kernel.journal import Entry, Value
+
+_decode_value = msgspec.json.Decoder(Value).decode
 
 
 class Status(StrEnum):
@@ -177,6 +181,13 @@ def outcome_message(run: Run, watcher: Watcher) -> Message:
     return Message(f"{run.id}/{run.epoch}/{watcher.step}", watcher.step, run.id, run.status, run.output, run.error)
 
 
+def blob_of(message: Message) -> str | None:
+    """The digest of the blob that holds the message's value; a store copies it to the run that is told."""
+    if message.output is None:
+        return None
+    return _decode_value(message.output).blob or None
+
+
 def with_key_released(holder: Run) -> Run:
-    """`holder` after a successor has taken over its key."""
-    return replace(holder, holds_key=False)
+    """`holder` after a successor has taken over its key. Its epoch grows: a retry decided before must not land."""
+    return replace(holder, holds_key=False, epoch=holder.epoch + 1)

@@ -20,6 +20,8 @@ The position of an entry is its place in the run's journal; entries are delivere
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 
@@ -30,6 +32,9 @@ class Value(Struct, frozen=True, omit_defaults=True):
     blob: str = ""
     size: int = 0
 
+    def __repr__(self) -> str:
+        return f"<{self.size:,} bytes in blob {self.blob}>" if self.json is UNSET else f"<{bytes(self.json).decode()}>"
+
 
 class Failure(Struct, frozen=True, omit_defaults=True):
     """An exception as data: enough to rebuild it where its class is known, and to explain it where not."""
@@ -37,8 +42,10 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     type: str
     message: str
     args: Raw | UnsetType = UNSET
+    state: Raw | UnsetType = UNSET  # its attributes
     line: str = ""
     step: str = ""
+    members: tuple[Failure, ...] = ()  # of an exception group
 
 
 class Intent(Struct, frozen=True, omit_defaults=True):
@@ -57,6 +64,11 @@ class Intent(Struct, frozen=True, omit_defaults=True):
 
 class _Entry(Struct, frozen=True, omit_defaults=True, tag_field="what", tag=str.lower):
     at_ms: int
+
+    @property
+    def what(self) -> str:
+        """What happened, in a word: `performed`, `gave_up`, ..."""
+        return str(self.__struct_config__.tag)
 
 
 class Started(_Entry, frozen=True):
@@ -148,10 +160,32 @@ Entry = (
 )
 
 
-def counting(journal: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The entries that still count: a retry voids the failure that it is about to try again."""
-    void: set[int] = set()
-    for entry in journal:
-        if isinstance(entry, Retried):
-            void.update(entry.void)
-    return tuple(entry for position, entry in enumerate(journal) if position not in void)
+def void_positions(journal: tuple[Entry, ...]) -> set[int]:
+    """The positions of entries that no longer count: a retry voids the failure that it is about to try again."""
+    return {position for entry in journal if isinstance(entry, Retried) for position in entry.void}
+
+
+class Recorded(NamedTuple):
+    """An entry to be replayed. What was recorded after a failure that has since been voided is not `strict`.
+
+    Such entries are what the code did about the failure (a notice, a clean-up). The next try may never ask for them;
+    if it does, they have been done.
+    """
+
+    position: int
+    entry: Entry
+    strict: bool
+
+
+def to_replay(journal: tuple[Entry, ...]) -> list[Recorded]:
+    """The entries that count, in order, from the second on; the first is the input."""
+    void = void_positions(journal)
+    loose: set[int] = set()
+    for end, entry in enumerate(journal):
+        if isinstance(entry, Retried) and entry.void:
+            loose.update(range(min(entry.void), end))
+    return [
+        Recorded(position, entry, position not in loose)
+        for position, entry in enumerate(journal)
+        if position and position not in void
+    ]

@@ -104,7 +104,7 @@ def checked(key: str) -> str:
 
 
 def _percent(match: re.Match[str]) -> str:
-    return f"%{ord(match[0]):02X}"
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
 def _value_at(arguments: Mapping[str, object], path: tuple[str, ...], template: str) -> object:

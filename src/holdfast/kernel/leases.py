@@ -52,6 +52,11 @@ def standing(age_ms: float, *, ttl_ms: int) -> Standing:
     return Standing.FRESH
 
 
+def reliable_for_ms(ttl_ms: int) -> float:
+    """How long after a renewal work may be begun: until the lease becomes doubtful."""
+    return ttl_ms * 2 / 3
+
+
 def look_again_in_ms(age_ms: float, *, ttl_ms: int) -> float:
     """How long the holder may sleep before its standing changes, or before it should try a renewal again."""
     match standing(age_ms, ttl_ms=ttl_ms):

@@ -61,9 +61,16 @@ def contradiction(entry: Entry, position: int, asked: Mapping[str, Intent]) -> D
         return Divergence(_recorded(entry, position, step, recorded), _waiting_for(asked))
     if recorded is not None and not recorded.same_as(intent):
         return Divergence(_recorded(entry, position, step, recorded), f"asks for {_named(intent)} there")
-    if isinstance(entry, Elapsed) != (intent is TIMER):
+    if isinstance(entry, Elapsed) != (intent is TIMER) or not _may_join(entry, intent):
         return Divergence(_recorded(entry, position, step, recorded), f"asks for {_named(intent)} there")
     return None
+
+
+def _may_join(entry: Entry, intent: Intent) -> bool:
+    """Whether the outcome of a run is recorded where the code waits for that very run."""
+    if not isinstance(entry, Joined):
+        return True
+    return intent.kind == "child" or (intent.kind == "join" and entry.run_id == intent.key)
 
 
 def ended_early(entry: Entry, position: int) -> Divergence:
@@ -73,8 +80,7 @@ def ended_early(entry: Entry, position: int) -> Divergence:
 
 
 def _recorded(entry: Entry, position: int, step: str, intent: Intent | None) -> str:
-    what = type(entry).__name__.lower()
-    return f"{what} {step} as entry {position}" + (f" ({_named(intent)})" if intent else "")
+    return f"{entry.what} {step} as entry {position}" + (f" ({_named(intent)})" if intent else "")
 
 
 def _waiting_for(asked: Mapping[str, Intent]) -> str:

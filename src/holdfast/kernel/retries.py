@@ -4,9 +4,9 @@
     ───────────────────────────────  ──────────────────────────────────────────
     Permanent, or a UsageError       give up: trying again cannot help
     one of `never_on`                give up
-    not one of `on`                  give up
-    the last of `attempts`           give up
+    anything, in the last attempt    give up
     RetryAfter(s)                    again after s seconds
+    not one of `on`                  give up
     anything else                    again after full jitter: chance × min(cap, base × factorⁿ)
 
 A wait that would end after the `deadline`, counted from when the workflow asked for the effect, is not begun.
@@ -20,6 +20,7 @@ from msgspec import Struct
 from holdfast.errors import Permanent, RetryAfter, UsageError
 from holdfast.kernel.units import Duration, milliseconds
 
+FACTOR_MAX = 1000
 _EXPONENT_MAX = 64  # beyond it every sensible cap is long reached, and floats would overflow
 
 
@@ -43,8 +44,13 @@ class Retry(Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"Retry(attempts={self.attempts!r}) would never call the effect", hint="Use 1 for no retry."
             )
-        if self.factor < 1:
-            raise UsageError(f"Retry(factor={self.factor!r}) would wait less each time", hint="Use 1 or more.")
+        if not 1 <= self.factor <= FACTOR_MAX:
+            raise UsageError(f"Retry(factor={self.factor!r}) is out of range", hint=f"Use 1 to {FACTOR_MAX}.")
+        for name, classes in (("on", self.on), ("never_on", self.never_on)):
+            if not isinstance(classes, tuple) or not all(isinstance(each, type) for each in classes):
+                raise UsageError(
+                    f"Retry({name}={classes!r}) is not a tuple of exception classes", hint="Write (OSError,)."
+                )
         for duration in (self.base, self.cap, self.deadline or 0):
             milliseconds(duration)
 

@@ -15,7 +15,8 @@ Rules
   whoever held the run before is refused from then on. They are the store's own verbs, since they select.
 - What an activation recorded travels in the same Change as what became of the run.
 - A run that ends keeps its key for `retention_ms` more, counted from the end.
-- A retry voids the record of the failure that ended the run, if an effect or a child caused it, and nothing else.
+- A retry voids the record of the failure that ended the run, if an effect or a child caused it, and nothing else:
+  what the code did about the failure stays recorded, and is not done again if it is asked for again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from holdfast.kernel.journal import (
     Joined,
     Retried,
     Value,
-    counting,
+    void_positions,
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -141,11 +142,11 @@ def _void(journal: tuple[Entry, ...]) -> tuple[int, ...]:
     step = failures[-1].error.step if failures else ""
     if not step or not isinstance(journal[-1], Failed):
         return ()
-    alive = set(map(id, counting(journal)))
+    already = void_positions(journal)
     return tuple(
         position
         for position, entry in enumerate(journal)
-        if isinstance(entry, Intended | Attempted | GaveUp | Joined) and entry.step == step and id(entry) in alive
+        if isinstance(entry, Intended | Attempted | GaveUp | Joined) and entry.step == step and position not in already
     )
 
 

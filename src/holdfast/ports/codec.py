@@ -12,6 +12,10 @@ class Codec(Protocol):
         """`value` as JSON text. `what` names it in errors, which also name the path to the offending part."""
         ...
 
+    def check(self, as_type: Any, *, what: str) -> None:
+        """Raises `UsageError` if values of this type could never be read back."""
+        ...
+
     def decode(self, data: bytes, as_type: Any) -> Any:
         """The value of type `as_type` that `data` holds; plain JSON types if `as_type` is Any."""
         ...

@@ -24,6 +24,7 @@ from holdfast.kernel.changes import (
     Run,
     Status,
     Watcher,
+    blob_of,
     outcome_message,
     with_key_released,
 )
@@ -147,6 +148,8 @@ class MemoryStore:
         if parent is None or parent.finished_ms is not None or message.id in messages:
             return ()
         messages[message.id] = message
+        if (digest := blob_of(message)) is not None:
+            self._blobs.setdefault(parent.id, {})[digest] = self._blobs[run.id][digest]
         wake_ms = self.now_ms() if parent.status is Status.WAITING else parent.wake_ms
         self._runs[parent.id] = replace(parent, unread=parent.unread + 1, wake_ms=wake_ms)
         return (parent.id,)
@@ -237,11 +240,13 @@ class MemoryStore:
 
     async def rescue(self, limit: int) -> list[str]:
         rescued: list[str] = []
-        for owner in [owner for owner, until_ms in self._leases.items() if until_ms <= self.now_ms()]:
+        expired = [owner for owner, until_ms in self._leases.items() if until_ms <= self.now_ms()]
+        missing = {run.owner for run in self._runs.values() if run.owner is not None} - set(self._leases)
+        for owner in [*expired, *sorted(missing)]:
             held = await self.held(owner)
             rescued += held[: limit - len(rescued)]
             if len(rescued) < limit:
-                del self._leases[owner]
+                self._leases.pop(owner, None)
         for run_id in rescued:
             self._free(run_id)
         return rescued

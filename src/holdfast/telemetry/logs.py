@@ -4,7 +4,7 @@ A line is a constant phrase and fields. Levels: debug, something moved as it sho
 person may want to see; warning, we recovered by ourselves; error, a person must act.
 
 `HOLDFAST_LOG=json` or `HOLDFAST_LOG=text` writes lines to stderr. Otherwise they go to the logger `holdfast`, for the
-application to configure as it likes.
+application to configure as it likes; where it has not configured any logging, warnings and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TextIO
 
 import msgspec
 
@@ -53,14 +54,18 @@ def log_events(event: Event) -> None:
         log.log(level, phrase, extra={"holdfast": msgspec.to_builtins(event)})
 
 
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
 class JsonLines(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
-            "time": self.formatTime(record),
+            "time": _time(record),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "event": record.getMessage(),
         }
         return msgspec.json.encode(fields | getattr(record, "holdfast", {})).decode()
 
@@ -72,7 +77,21 @@ class TextLines(logging.Formatter):
         fields = " ".join(
             f"{name}={value}" for name, value in getattr(record, "holdfast", {}).items() if value not in ("", None)
         )
-        return f"{self.formatTime(record)} {record.levelname.lower():7} {record.getMessage():24} {fields}".rstrip()
+        line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage():24} {fields}".rstrip()
+        return line.replace("\n", "\\n")
+
+
+class LastResort(logging.StreamHandler[TextIO]):
+    """Says warnings and errors with their fields where the application has configured no logging at all."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setLevel(logging.WARNING)
+        self.setFormatter(TextLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            super().emit(record)
 
 
 FORMATS: dict[str, type[logging.Formatter]] = {"json": JsonLines, "text": TextLines}
@@ -82,11 +101,16 @@ def configure() -> None:
     """Follow HOLDFAST_LOG, if it is set."""
     wanted = os.environ.get("HOLDFAST_LOG", "")
     if not wanted:
+        if not log.handlers:
+            log.addHandler(LastResort())
         return
     if wanted not in FORMATS:
         raise InvalidConfig(f"HOLDFAST_LOG={wanted!r} is not known", hint="Use json or text.")
+    level = os.environ.get("HOLDFAST_LOG_LEVEL", "info").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise InvalidConfig(f"HOLDFAST_LOG_LEVEL={level!r} is not known", hint="Use debug, info, warning or error.")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATS[wanted]())
     log.handlers = [handler]
     log.propagate = False
-    log.setLevel(os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper())
+    log.setLevel(level)

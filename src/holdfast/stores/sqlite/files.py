@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, cast
 
 import apsw
 
-from holdfast.errors import HoldfastError, InvalidConfig, StoreUnavailable
+from holdfast.errors import EngineFault, HoldfastError, InvalidConfig, StoreUnavailable
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
 SQLITE_MIN = (3, 51, 3)  # older ones may corrupt a WAL that several connections share
@@ -108,6 +108,8 @@ def translated(error: apsw.Error, path: Path, *, opening: bool = False) -> Holdf
             return InvalidConfig(
                 f"{path} is corrupt: {error}", hint="Restore it from a backup; keep the damaged file for analysis."
             )
+        case apsw.ConstraintError() | apsw.TooBigError() | apsw.MismatchError():
+            return EngineFault(f"{path} refuses a change: {error}")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError() if opening:
             return InvalidConfig(
                 f"{path} cannot be opened for writing", hint="Check the permissions of the file and of its directory."

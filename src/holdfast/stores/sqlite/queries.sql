@@ -5,7 +5,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: release_key
-UPDATE runs SET holds_key = 0 WHERE id = ? AND epoch = ? AND nonce = ? AND holds_key = 1
+UPDATE runs SET holds_key = 0, epoch = epoch + 1 WHERE id = ? AND epoch = ? AND nonce = ? AND holds_key = 1
 
 -- name: progress
 UPDATE runs SET length = ?, unread = unread - ?, change_id = ?
@@ -23,6 +23,9 @@ INSERT INTO journal (run_id, position, entries) VALUES (?, ?, ?)
 
 -- name: keep_blob
 INSERT OR IGNORE INTO blobs (run_id, digest, data) VALUES (?, ?, ?)
+
+-- name: copy_blob
+INSERT OR IGNORE INTO blobs (run_id, digest, data) SELECT ?, digest, data FROM blobs WHERE run_id = ? AND digest = ?
 
 -- name: keep_beat
 INSERT OR REPLACE INTO beats (run_id, step, details) VALUES (?, ?, ?)
@@ -75,6 +78,12 @@ DELETE FROM leases WHERE owner = ?
 -- name: expired
 SELECT owner FROM leases WHERE until_ms <= ?
 
+-- name: next_owner
+SELECT min(owner) FROM runs INDEXED BY runs_held WHERE owner > ? AND owner IS NOT NULL
+
+-- name: has_lease
+SELECT 1 FROM leases WHERE owner = ?
+
 -- name: free
 UPDATE runs SET status = 'pending', owner = NULL, nonce = '', epoch = epoch + 1, wake_ms = ? WHERE id = ?
 
@@ -109,6 +118,10 @@ SELECT step, details FROM beats WHERE run_id = ?
 
 -- name: blob
 SELECT data FROM blobs WHERE run_id = ? AND digest = ?
+
+-- name: newest
+SELECT max(coalesce((SELECT created_ms FROM runs ORDER BY rowid DESC LIMIT 1), 0),
+           coalesce((SELECT max(until_ms) FROM leases), 0))
 
 -- name: clock
 SELECT boot_id, offset_ms FROM clock

@@ -20,7 +20,6 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import (
     ENDED,
     Answer,
@@ -36,6 +35,7 @@ from holdfast.kernel.changes import (
     Run,
     Status,
     Watcher,
+    blob_of,
     outcome_message,
 )
 from holdfast.ports.clock import Clock
@@ -87,15 +87,7 @@ class SqliteStore:
     # -- commit
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
-        try:
-            return await self._write(lambda db: [self._apply(db, change) for change in changes])
-        except StoreUnavailable as error:
-            # Nothing of the batch was written. If one change is what SQLite refuses, the others must not suffer.
-            if len(changes) == 1 or not isinstance(
-                error.__cause__, apsw.ConstraintError | apsw.TooBigError | apsw.MismatchError
-            ):
-                raise
-        return [(await self.commit([change]))[0] for change in changes]
+        return await self._write(lambda db: [self._apply(db, change) for change in changes])
 
     def _apply(self, db: Database, change: Change) -> Answer:
         match change.guard:
@@ -211,6 +203,8 @@ class SqliteStore:
         )
         if not db.changes():
             return ()
+        if (digest := blob_of(message)) is not None:
+            db.execute(SQL["copy_blob"], (watcher.run_id, run.id, digest))
         db.execute(SQL["tell"], (self.now_ms(), watcher.run_id))
         return (watcher.run_id,)
 
@@ -322,12 +316,12 @@ class SqliteStore:
         await self._write(write)
 
     async def rescue(self, limit: int) -> list[str]:
-        if not await self._read(lambda db: db.execute(SQL["expired"], (self.now_ms(),)).fetchall()):
+        if not await self._read(self._fallen):
             return []
 
         def write(db: Database) -> list[str]:
             rescued: list[str] = []
-            for (owner,) in db.execute(SQL["expired"], (self.now_ms(),)).fetchall():
+            for owner in self._fallen(db):
                 rescued += self._free(db, owner, limit=limit - len(rescued))
                 if len(rescued) == limit:
                     break
@@ -335,6 +329,15 @@ class SqliteStore:
             return rescued
 
         return await self._write(write)
+
+    def _fallen(self, db: Database) -> list[str]:
+        """Owners whose lease has expired, and owners without one: they were rescued before their last write landed."""
+        fallen = [owner for (owner,) in db.execute(SQL["expired"], (self.now_ms(),)).fetchall()]
+        owner = ""
+        while (owner := db.execute(SQL["next_owner"], (owner,)).fetchall()[0][0]) is not None:
+            if not db.execute(SQL["has_lease"], (owner,)).fetchall():
+                fallen.append(owner)
+        return fallen
 
     def _free(self, db: Database, owner: str, *, limit: int) -> list[str]:
         run_ids = [run_id for (run_id,) in db.execute(SQL["held"], (owner, limit)).fetchall()]
@@ -407,7 +410,9 @@ class SqliteStore:
         if rows and rows[0][0] == boot_id:
             self._offset_ms = rows[0][1]
             return
-        self._offset_ms = round(self._clock.wall_ms() - self._clock.steady_ms())
+        # After a restart the wall clock may be behind; the store's must not be.
+        newest_ms = db.execute(SQL["newest"]).fetchall()[0][0]
+        self._offset_ms = round(max(self._clock.wall_ms(), newest_ms) - self._clock.steady_ms())
         db.execute(SQL["set_clock"], (boot_id, self._offset_ms))
 
 
