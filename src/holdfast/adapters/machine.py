@@ -34,23 +34,19 @@ class SystemClock:
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+_random = random.Random(os.urandom(32))
+# A forked child must not draw what its parent draws.
+os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
+
+
 class SystemIds:
     """Ids that sort by time and nonces nobody else draws."""
 
-    def __init__(self) -> None:
-        self._random = random.Random()
-        self._seed()
-        # A forked child must not draw what its parent draws.
-        os.register_at_fork(after_in_child=self._seed)
-
-    def _seed(self) -> None:
-        self._random.seed(os.urandom(32))
-
     def run_id(self, now_ms: int) -> str:
-        return f"{now_ms:012x}{self._random.getrandbits(80):020x}"
+        return f"{now_ms:012x}{_random.getrandbits(80):020x}"
 
     def nonce(self) -> str:
-        return f"{self._random.getrandbits(128):032x}"
+        return f"{_random.getrandbits(128):032x}"
 
     def chance(self) -> float:
-        return self._random.random()
+        return _random.random()

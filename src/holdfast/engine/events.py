@@ -132,15 +132,18 @@ class Events:
     """Hands each event to every listener. A listener that raises is the listener's problem, not the engine's."""
 
     def __init__(self) -> None:
-        self._listeners: list[Emit] = []
+        self._listeners: tuple[Emit, ...] = ()
 
     def listen(self, listener: Emit) -> Callable[[], None]:
         """Add a listener; the answer removes it again."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        self._listeners += (listener,)
+        return lambda: self._forget(listener)
+
+    def _forget(self, listener: Emit) -> None:
+        self._listeners = tuple(each for each in self._listeners if each is not listener)
 
     def __call__(self, event: Event) -> None:
-        for listener in tuple(self._listeners):
+        for listener in self._listeners:
             try:
                 listener(event)
             except Exception:  # noqa: BLE001 - see above

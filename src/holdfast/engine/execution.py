@@ -47,6 +47,7 @@ from holdfast.kernel import retries, runs
 from holdfast.kernel.changes import Beat, Blob, Change, Committed, Message, Run, Watcher
 from holdfast.kernel.journal import (
     Attempted,
+    Elapsed,
     Entry,
     Failure,
     GaveUp,
@@ -161,13 +162,14 @@ class Execution:
         )
         self._arrivals: deque[Arrival] = deque(history.messages)
         self._seen = {message.id for message in history.messages}
+        self._mail_arrived = bool(history.messages)
         self._beats = {beat.step: beat.details for beat in history.beats}
         self._unwritten_beats: set[str] = set()
         self._beat_tasks: set[asyncio.Task[None]] = set()
         self._beat_count = 0
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         self._intended_here: set[str] = set()  # `once` effects whose intent this very process has recorded
-        self._recalled: list[Command] = []  # `once` effects of which reconcile said that they never happened
+        self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
         self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
@@ -194,8 +196,14 @@ class Execution:
             if arrival.id in self._seen:
                 return
             self._seen.add(arrival.id)
+            self._mail_arrived = True
         self._arrivals.append(arrival)
         self._poke()
+
+    @property
+    def in_flight(self) -> list[asyncio.Task[None]]:
+        """What is being done for the run at this moment."""
+        return list(self._in_flight.values())
 
     def stop(self) -> None:
         """The worker stops: begin nothing more, and end as soon as no effect is in flight."""
@@ -215,7 +223,8 @@ class Execution:
             return await self._block(divergence.code, divergence.message, _Record())
         while True:
             record = _Record()
-            await self._load_blobs()
+            if self._mail_arrived:
+                await self._load_blobs()
             try:
                 self._deliver(record)
                 if self._machine.outcome is not None:
@@ -224,10 +233,15 @@ class Execution:
             except (_Stuck, ReplayDiverged) as stuck:
                 return await self._block(stuck.code, stuck.message, record)
             if self._stopping and not self._in_flight:
-                return await self._commit(runs.Progressed(), record)  # whoever takes it next begins what is left
+                if record.entries:
+                    await self._commit(runs.Progressed(), record)
+                return None  # whoever takes it next begins what is left
             if not commands and not self._in_flight and not self._may_wake_soon():
                 return await self._let_go(record)
-            await self._commit(runs.Progressed(), record)
+            if record.entries:
+                await self._commit(runs.Progressed(), record)
+            else:
+                self._read_later += record.read
             for command in commands:
                 self._begin(command)
             if not await self._wait():
@@ -248,12 +262,20 @@ class Execution:
             if self._arrivals:
                 entry = self._entry_of(self._arrivals.popleft(), record)
             else:
-                entry = next(iter(self._machine.due(self._desk.store.now_ms())), None)
-                if entry is None:
+                now_ms = self._desk.store.now_ms()
+                due = self._machine.take_due(now_ms)
+                if due is None:
                     return
+                if isinstance(due, Command):
+                    self._to_call.append(due)
+                    continue
+                entry = Elapsed(now_ms, due.step, due.due_ms)
             if entry is not None:
-                record.entries.append(entry)
-                self._machine.apply(entry, self.run.length + len(record.entries) - 1)
+                self._apply(entry, record)
+
+    def _apply(self, entry: Entry, record: _Record) -> None:
+        record.entries.append(entry)
+        self._machine.apply(entry, self.run.length + len(record.entries) - 1)
 
     def _to_begin(self, record: _Record) -> list[Command]:
         """What is to be begun once `record` is durable; adds the intents of `once` effects to it."""
@@ -266,12 +288,8 @@ class Execution:
             # While the run was ended, nobody told it how its children fared.
             commands += [command for command in self._machine.open.values() if command.awaits_a_child]
             self._watch_again = False
-        for command in self._machine.open.values():
-            if command.retry_at_ms is not None and command.retry_at_ms <= now_ms:
-                command.retry_at_ms = None
-                commands.append(command)
-        commands += self._recalled
-        self._recalled = []
+        commands += [command for command in self._to_call if command.step in self._machine.open]
+        self._to_call.clear()
         for command in commands:
             self._intend(command, record)
         return commands
@@ -285,9 +303,8 @@ class Execution:
                 raise _unknown_outcome(command, "the process died after it was begun")
             return
         self._intended_here.add(command.step)
-        entry = Intended(self._desk.store.now_ms(), command.step, command.intent, command.failures + 1)
-        record.entries.append(entry)
-        self._machine.apply(entry, self.run.length + len(record.entries) - 1)
+        now_ms = self._desk.store.now_ms()
+        self._apply(Intended(now_ms, command.step, command.intent, command.failures + 1), record)
 
     def _may_wake_soon(self) -> bool:
         """Whether something may come before the run would be let go anyway: a child's end, a timer, an arrival."""
@@ -362,7 +379,7 @@ class Execution:
             return self._failed_attempt(command, outcome.error, now_ms)
         if isinstance(outcome.error, NotPerformed):
             self._intended_here.add(command.step)
-            self._recalled.append(command)
+            self._to_call.append(command)
             return None
         raise _unknown_outcome(command, f"reconcile raised {type(outcome.error).__name__}: {outcome.error}")
 
@@ -410,7 +427,8 @@ class Execution:
 
     async def _load_blobs(self) -> None:
         """Large results of children come beside the message; fetch them before they are delivered."""
-        for message in self._arrivals:
+        self._mail_arrived = False
+        for message in tuple(self._arrivals):
             if isinstance(message, Message) and message.output is not None:
                 digest = msgspec.json.decode(message.output, type=Value).blob
                 if digest and digest not in self._blobs:
@@ -455,9 +473,11 @@ class Execution:
             None if beat is None else self._desk.codec.decode(beat, Any),
             self._beater(command),
         )
-        self.arrive(
-            Attempt(command.step, await self._desk.performer.attempt(effect, policy, command.call.arguments, scope))
+        limit_ms = retries.limit_ms(
+            policy.retry, policy.timeout_ms, asked_ms=command.asked_ms, now_ms=self._desk.store.now_ms()
         )
+        outcome = await self._desk.performer.attempt(effect, command.call.arguments, scope, limit_ms=limit_ms)
+        self.arrive(Attempt(command.step, outcome))
 
     async def _reconcile(self, command: Command, policy: EffectPolicy) -> None:
         assert command.call is not None
@@ -484,13 +504,18 @@ class Execution:
         """Records heartbeats, from whatever thread; the newest details win."""
         loop, codec = self._loop, self._desk.codec
 
+        attempt = command.failures
+
         def beat(details: Any) -> None:
             data = codec.encode(details, what="the details of heartbeat()")
-            loop.call_soon_threadsafe(self._beat, command.step, data)
+            loop.call_soon_threadsafe(self._beat, command, attempt, data)
 
         return beat
 
-    def _beat(self, step: str, data: bytes) -> None:
+    def _beat(self, command: Command, attempt: int, data: bytes) -> None:
+        step = command.step
+        if attempt != command.failures or step not in self._machine.open:
+            return  # a thread that goes on after its attempt was given up
         self._beats[step] = data
         if step not in self._unwritten_beats:
             self._unwritten_beats.add(step)
@@ -565,9 +590,6 @@ class Execution:
 
     async def _commit(self, event: runs.Event, record: _Record) -> None:
         record.read += self._read_later
-        if isinstance(event, runs.Progressed) and not record.entries:
-            self._read_later = record.read
-            return
         self._read_later = []
         change = runs.decide(self.run, event, recorded=record.frozen(), now_ms=self._desk.store.now_ms())
         committed = await self._desk.commit(change)

@@ -19,6 +19,7 @@ from holdfast.kernel.journal import Failure
 from holdfast.ports.codec import Codec
 
 _STEP = "__holdfast_step__"
+DETAIL_MAX = 64 * 1024  # an exception explains; what is longer is data, and belongs into a result
 
 
 def described(error: BaseException, codec: Codec) -> Failure:
@@ -58,14 +59,15 @@ def _stored(value: object, codec: Codec) -> Raw | UnsetType:
     if value is None:
         return UNSET
     try:
-        return Raw(codec.encode(value, what="an exception"))
+        data = codec.encode(value, what="an exception")
     except (NotSerializable, PayloadTooLarge):
         return UNSET
+    return Raw(data) if len(data) <= DETAIL_MAX else UNSET
 
 
 def _safe(text: str) -> str:
-    """File names may bring lone surrogates into messages; they cannot be stored."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """File names may bring lone surrogates into messages, which cannot be stored; and some messages are books."""
+    return text[:DETAIL_MAX].encode("utf-8", "backslashreplace").decode()
 
 
 def _instance(failure: Failure, codec: Codec) -> Exception:

@@ -12,6 +12,8 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Store
 
+TROUBLE_PAUSE_SECONDS = 0.1
+
 
 class Keeper:
     """Holds one lease at a time. When it is lost, `on_lost` is called and a new one is opened under a new name."""
@@ -67,6 +69,7 @@ class Keeper:
                 await self._renew_or_join()
             except TransientError as error:
                 self._emit(StoreTroubled(str(error)))
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
 
     async def _renew_or_join(self) -> None:
         if self.standing is not Standing.LOST:

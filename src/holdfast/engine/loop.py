@@ -13,15 +13,14 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import sys
 import time
 from asyncio import futures
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from holdfast.errors import UsageError
 from holdfast.kernel.replay import Lineage
@@ -66,13 +65,44 @@ class WorkflowTask(asyncio.Task[Any]):
         return self.order
 
 
+class _Handle:
+    """asyncio.Handle, without what only debugging needs: this is the innermost loop of every workflow."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_loop")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], loop: WorkflowLoop, context: contextvars.Context
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def _run(self) -> None:
+        if self._cancelled:
+            return
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio.Handle does: a callback's error is not the loop's
+            self._loop.call_exception_handler({"message": "a callback raised", "exception": error})
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Drives the coroutine of one run. `holdfast` is the run's scope, found there by the authoring functions."""
 
     def __init__(self, holdfast: WorkflowScope, *, on_timer: Timers, on_timer_cancelled: Timers) -> None:
         self.holdfast = holdfast
         self.now_ms = 0
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[_Handle | asyncio.Handle] = deque()
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[asyncio.Task[Any]] = []
@@ -90,15 +120,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def run_until_quiet(self) -> None:
         """Run until nothing is ready. The caller's own loop is set aside meanwhile."""
-        ready = self._ready
-        with self._running():
-            while ready:
-                handle = ready.popleft()
-                if not handle._cancelled:  # noqa: SLF001 - as asyncio's own loops do
-                    handle._run()  # noqa: SLF001
+        self._as_running_loop(self._run_ready)
 
-    @contextlib.contextmanager
-    def _running(self) -> Generator[None]:
+    def _run_ready(self) -> None:
+        ready = self._ready
+        while ready:
+            ready.popleft()._run()  # noqa: SLF001 - as asyncio's own loops do
+
+    def _as_running_loop(self, work: Callable[[], None]) -> None:
         outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for loop authors
         # Since 3.14 a thread has one current task, whatever the loop: the worker's own is set aside too.
         task = _swap_task(outer, None) if _swap_task is not None and outer is not None else None
@@ -106,7 +135,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
         try:
-            yield
+            work()
         finally:
             sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(outer)  # noqa: SLF001
@@ -120,10 +149,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def evict(self) -> None:
         """Forget the run: close its coroutines without letting them reach the engine again."""
         self._evicted = True
-        with self._running():
-            for task in self._tasks:
-                if not task.done():
-                    _close(task)
+        left = [task for task in self._tasks if not task.done()]
+        if left:
+            self._as_running_loop(lambda: _close_all(left))
         self._tasks.clear()
         self._ready.clear()
 
@@ -135,10 +163,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context or contextvars.copy_context())
         if not self._evicted:
             self._ready.append(handle)
-        return handle
+        return cast("asyncio.Handle", cast("object", handle))
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
@@ -277,6 +305,11 @@ for _name in [
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
+
+
+def _close_all(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        _close(task)
 
 
 def _close(task: asyncio.Task[Any]) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
+from heapq import heappop, heappush
 from pathlib import PurePath
 from types import FrameType
 from typing import Any
@@ -123,6 +124,8 @@ class Machine:
         self._fresh: list[Command] = []
         self._draws: dict[str, int] = {}
         self._put_by: dict[str, list[Entry]] = {}
+        self._due: list[tuple[int, int, str]] = []
+        self._dues_set = 0
         self._loop = WorkflowLoop(self, on_timer=self._timer_set, on_timer_cancelled=self._timer_cancelled)
         self._main: asyncio.Task[Any] | None = None
 
@@ -175,26 +178,39 @@ class Machine:
 
     def take_fresh(self) -> list[Command]:
         """The steps asked for since the last time, as far as the code still waits for them."""
+        if not self._fresh:
+            return []
         fresh, self._fresh = self._fresh, []
         return [command for command in fresh if command.step in self.open]
 
     def take_dropped(self) -> list[str]:
         """The steps that the code has stopped waiting for since the last time."""
+        if not self.dropped:
+            return []
         dropped, self.dropped = self.dropped, []
         return dropped
 
     def next_due_ms(self) -> int | None:
         """When the first timer or retry of this run is due."""
-        due = [timer.due_ms for timer in self.timers.values()]
-        due += [command.retry_at_ms for command in self.open.values() if command.retry_at_ms is not None]
-        return min(due, default=None)
+        while self._due:
+            due_ms, _, step = self._due[0]
+            timer, command = self.timers.get(step), self.open.get(step)
+            if timer is not None or (command is not None and command.retry_at_ms == due_ms):
+                return due_ms
+            heappop(self._due)  # cancelled, dropped or done meanwhile
+        return None
 
-    def due(self, now_ms: int) -> list[Elapsed]:
-        """The timers that have come due, the earliest first."""
-        ready = sorted(
-            (timer.due_ms, order, timer) for order, timer in enumerate(self.timers.values()) if timer.due_ms <= now_ms
-        )
-        return [Elapsed(now_ms, timer.step, timer.due_ms) for _, _, timer in ready]
+    def take_due(self, now_ms: int) -> Timer | Command | None:
+        """The first timer that has elapsed, or effect that is to be tried again, by `now_ms`; each is answered once."""
+        due_ms = self.next_due_ms()
+        if due_ms is None or due_ms > now_ms:
+            return None
+        _, _, step = heappop(self._due)
+        if step in self.timers:
+            return self.timers[step]
+        command = self.open[step]
+        command.retry_at_ms = None
+        return command
 
     def evict(self) -> None:
         """Forget the run; its coroutines are closed."""
@@ -291,7 +307,12 @@ class Machine:
 
     def _timer_set(self, timer: Timer) -> None:
         self.timers[timer.step] = timer
+        self._is_due_at(timer.due_ms, timer.step)
         self._asked[timer.step] = TIMER
+
+    def _is_due_at(self, due_ms: int, step: str) -> None:
+        self._dues_set += 1  # of two that are due together, the one that was asked for first comes first
+        heappush(self._due, (due_ms, self._dues_set, step))
 
     def _timer_cancelled(self, timer: Timer) -> None:
         if self.timers.pop(timer.step, None) is not None:
@@ -320,6 +341,7 @@ class Machine:
             case Attempted(step=step, attempt=attempt, retry_at_ms=retry_at_ms):
                 command = self.open[step]
                 command.failures, command.retry_at_ms, command.intended = attempt, retry_at_ms, False
+                self._is_due_at(retry_at_ms, step)
             case Intended(step=step):
                 self.open[step].intended = True
             case _:

@@ -7,18 +7,17 @@ by the engine itself, which means that nobody wants the outcome any more.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.effects import RUNNING_EFFECT, EffectScope
+from holdfast.engine.threads import DaemonThreads
 from holdfast.errors import TimedOut, UsageError
-from holdfast.pack import Effect, EffectPolicy
+from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
 
 
@@ -40,19 +39,19 @@ class Performer:
         self._codec = codec
         self._room = concurrency
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="holdfast-effect")
+        self._threads = DaemonThreads(concurrency, name="holdfast-effect")
 
     async def attempt(
-        self, effect: Effect[..., Any], policy: EffectPolicy, arguments: dict[str, Any], scope: EffectScope
+        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectScope, *, limit_ms: int | None
     ) -> AttemptOutcome:
-        """Perform one attempt and encode what it returned."""
+        """Perform one attempt, within the limit if there is one, and encode what it returned."""
         await self._enter()
         RUNNING_EFFECT.set(scope)
         try:
-            if policy.timeout_ms is None:
+            if limit_ms is None:
                 result = await self._call(effect, arguments)
             else:
-                result = await self._call_within(policy.timeout_ms, effect, arguments)
+                result = await self._call_within(limit_ms, effect, arguments)
             return AttemptReturned(self._codec.encode(result, what=effect.result_name))
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -76,7 +75,7 @@ class Performer:
 
     def close(self) -> None:
         """Stop taking work. Threads that are still busy are left to end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def _enter(self) -> None:
         while self._room <= 0:
@@ -93,14 +92,14 @@ class Performer:
                 turn.set_result(None)
                 return
 
-    async def _call_within(self, timeout_ms: int, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
-        limit = asyncio.timeout(timeout_ms / 1000)
+    async def _call_within(self, limit_ms: int, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
+        limit = asyncio.timeout(limit_ms / 1000)
         try:
             async with limit:
                 return await self._call(effect, arguments)
         except TimeoutError as error:
             if limit.expired():
-                raise TimedOut(f"effect {effect.name} took longer than {timeout_ms} ms") from error
+                raise TimedOut(f"effect {effect.name} took longer than {limit_ms} ms") from error
             raise
 
     async def _call(self, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
@@ -109,18 +108,8 @@ class Performer:
         return await self._in_thread(effect.signature.apply, effect.fn, arguments)
 
     async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
-        context = contextvars.copy_context()
-        result = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: context.run(_guarded, fn, *args)
-        )
+        result = await self._threads.call(fn, *args)
         if asyncio.iscoroutine(result):
             result.close()
             raise UsageError("a sync function returned a coroutine", hint="Write it as `async def`.")
         return result
-
-
-def _guarded(fn: Callable[..., Any], *args: Any) -> Any:
-    try:
-        return fn(*args)
-    except StopIteration as error:  # a future cannot carry it
-        raise RuntimeError("an effect raised StopIteration") from error

@@ -24,7 +24,7 @@ from holdfast.engine.rescuer import Rescuer
 from holdfast.engine.service import Service
 from holdfast.engine.waker import Waker
 from holdfast.engine.worker import Worker
-from holdfast.errors import TransientError
+from holdfast.errors import TransientError, UsageError
 from holdfast.kernel.changes import Run
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -61,6 +61,7 @@ class Replica:
         self._emit = emit
         self._registry = registry
         self._tasks: list[asyncio.Task[Any]] = []
+        self._started = False
         committer = self._committer = Committer(ports.store, emit=emit, on_told=self._on_told)
         self._worker: Worker | None = None
         self._keeper: Keeper | None = None
@@ -112,6 +113,9 @@ class Replica:
 
     async def start(self) -> None:
         """Open the store and begin to work."""
+        if self._started:
+            raise UsageError("this Holdfast has been used already", hint="Make a new Holdfast for each `async with`.")
+        self._started = True
         await self._ports.store.open()
         if self._worker is not None and self._keeper is not None:
             forbid_blocking_calls()

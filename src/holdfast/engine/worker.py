@@ -35,6 +35,7 @@ from holdfast.ports.ids import Ids
 from holdfast.ports.store import Claim, History, Store
 
 CLAIM_MAX = 100
+CLEAN_UP_SECONDS = 1.0  # for cancelled effects to close what they have open
 TROUBLE_PAUSE_SECONDS = 0.2
 _NO_LOOP: Any = None  # until the replica starts; a Holdfast may be made before there is a loop
 
@@ -310,9 +311,12 @@ class Worker:
             execution.stop()
         if tasks:
             await asyncio.wait(tasks, timeout=grace_seconds)
+        effects = [task for execution, _ in self._executions.values() for task in execution.in_flight]
         left = self.drop_all()
         if left:
             await asyncio.wait(tasks)
+        if effects:
+            await asyncio.wait(effects, timeout=CLEAN_UP_SECONDS)
         self.performer.close()
         return left
 

@@ -80,7 +80,8 @@ def ended_early(entry: Entry, position: int) -> Divergence:
 
 
 def _recorded(entry: Entry, position: int, step: str, intent: Intent | None) -> str:
-    return f"{entry.what} {step} as entry {position}" + (f" ({_named(intent)})" if intent else "")
+    of_run = f" of run {entry.run_id}" if isinstance(entry, Joined) else ""
+    return f"{entry.what} {step}{of_run} as entry {position}" + (f" ({_named(intent)})" if intent else "")
 
 
 def _waiting_for(asked: Mapping[str, Intent]) -> str:

@@ -9,7 +9,8 @@
     not one of `on`                  give up
     anything else                    again after full jitter: chance × min(cap, base × factorⁿ)
 
-A wait that would end after the `deadline`, counted from when the workflow asked for the effect, is not begun.
+A wait that would end after the `deadline`, counted from when the workflow asked for the effect, is not begun; an
+attempt that is under way then is cut short.
 Attempts are counted by their records, so a crash or an expired lease uses none up.
 """
 
@@ -85,6 +86,14 @@ def decide(
     if policy.deadline is not None and now_ms + delay_ms > asked_ms + milliseconds(policy.deadline):
         return GiveUp()
     return Again(delay_ms)
+
+
+def limit_ms(policy: Retry, timeout_ms: int | None, *, asked_ms: int, now_ms: int) -> int | None:
+    """How long an attempt that begins now may take: its own timeout, or what is left until the deadline."""
+    if policy.deadline is None:
+        return timeout_ms
+    left_ms = max(0, asked_ms + milliseconds(policy.deadline) - now_ms)
+    return left_ms if timeout_ms is None else min(timeout_ms, left_ms)
 
 
 def ceiling_ms(policy: Retry, attempt: int) -> int:

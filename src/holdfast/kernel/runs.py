@@ -169,13 +169,9 @@ def _ended(run: Run, status: Status, *, now_ms: int, output: bytes | None = None
 
 def _change(before: Run, after: Run, recorded: Recorded, *last: Entry) -> Change:
     entries = recorded.entries + last
+    length = before.length + len(entries)
     # Unique without chance: a run reaches each (epoch, length, status) at most once, and a retried
     # commit of the very same decision must carry the very same id.
-    change_id = f"{before.id}/{before.epoch}.{before.length + len(entries)}.{after.status}"
-    after = replace(
-        after,
-        length=before.length + len(entries),
-        unread=before.unread - len(recorded.read),
-        change_id=change_id,
-    )
+    change_id = f"{before.id}/{before.epoch}.{length}.{after.status}"
+    after = replace(after, length=length, unread=before.unread - len(recorded.read), change_id=change_id)
     return Change(change_id, before.fence, after, entries, recorded.blobs, read=recorded.read)

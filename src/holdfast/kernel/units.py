@@ -6,6 +6,7 @@ engine every instant and every duration is an integer number of milliseconds, na
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 
@@ -22,7 +23,7 @@ DURATION_MS_MAX = 1000 * 365 * 86_400_000  # a thousand years: longer is a mista
 def milliseconds(duration: Duration) -> int:
     """`duration` in whole milliseconds; sub-millisecond parts round up, so a wait is never cut short."""
     if isinstance(duration, timedelta):
-        amount = duration.total_seconds() * 1000
+        amount = duration / timedelta(milliseconds=1)
     elif isinstance(duration, bool):
         raise _not_a_duration(duration)
     elif isinstance(duration, int | float):
@@ -36,8 +37,7 @@ def milliseconds(duration: Duration) -> int:
         raise _not_a_duration(duration)
     if not 0 <= amount <= DURATION_MS_MAX:  # also refuses NaN
         raise UsageError(f"duration {duration!r} is out of range", hint="It must be between 0 and 1000 years.")
-    whole = int(amount)
-    return whole if whole == amount else whole + 1
+    return math.ceil(round(amount, 3))  # what lies beyond a microsecond is noise of floating point
 
 
 def _not_a_duration(value: object) -> UsageError:

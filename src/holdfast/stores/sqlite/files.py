@@ -119,11 +119,10 @@ def translated(error: apsw.Error, path: Path, *, opening: bool = False) -> Holdf
 
 
 def _check_owner(db: Database, path: Path) -> None:
-    owner = db.pragma("application_id")
-    if owner == APPLICATION_ID:
-        return
-    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
-    if tables or owner:
+    with db:  # one snapshot: another process may be creating it at this moment
+        owner = db.pragma("application_id")
+        tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    if owner != APPLICATION_ID and (tables or owner):
         raise InvalidConfig(f"{path} belongs to another application", hint="Give Holdfast a file of its own.")
 
 

@@ -36,7 +36,7 @@ class DatabaseThread:
         try:
             await self.do(lambda _: None)
         except BaseException:
-            self._open = False
+            await self.close()
             raise
 
     async def close(self) -> None:

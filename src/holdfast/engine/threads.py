@@ -1,0 +1,75 @@
+"""Threads for sync effects.
+
+The standard pool makes the interpreter wait for its threads at exit. An effect that hangs would then keep a stopped
+process alive for ever; these threads are daemons, and whatever they still do when the process ends is lost like any
+attempt whose process died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+
+class DaemonThreads:
+    """At most `limit` threads, made when they are needed and kept."""
+
+    def __init__(self, limit: int, *, name: str) -> None:
+        self._limit = limit
+        self._name = name
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+
+    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """What `fn` answers, called in a thread with the caller's context variables."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        context = contextvars.copy_context()
+        self._busy += 1
+        if self._busy > self._threads and self._threads < self._limit:
+            self._threads += 1
+            threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._jobs.put((lambda: context.run(fn, *args), done, loop))
+        try:
+            return await done
+        finally:
+            self._busy -= 1
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end when they are done, or with the process."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, done, loop = job
+            if done.cancelled():
+                continue
+            try:
+                result = work()
+            except StopIteration as error:  # a future cannot carry it
+                _answer(loop, done, done.set_exception, RuntimeError(f"a sync function raised {error!r}"))
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever called
+                _answer(loop, done, done.set_exception, error)
+            else:
+                _answer(loop, done, done.set_result, result)
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], setter: Callable[[Any], None], value: Any
+) -> None:
+    def settle() -> None:
+        if not done.done():
+            setter(value)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # the loop has been closed: nobody waits any more
