@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.ports.codec import Codec
 
 _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
@@ -35,6 +36,11 @@ class Signature:
         self.names = frozenset(parameter.name for parameter in parameters)
         self._order = tuple(parameter.name for parameter in parameters)
         self._by_position = all(parameter.kind is not inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
+        self._defaults = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.default is not inspect.Parameter.empty
+        }
         self._hints: dict[str, Any] | None = None
         self._struct: type[msgspec.Struct] | None = None
 
@@ -67,6 +73,20 @@ class Signature:
     def named(self, arguments: msgspec.Struct) -> dict[str, Any]:
         """Decoded arguments, by name."""
         return {name: getattr(arguments, name) for name in self._order}
+
+    def essence(self, arguments: Mapping[str, Any], encoded: bytes, codec: Codec) -> bytes:
+        """What makes a call this call: its arguments, less those that have their default value.
+
+        So a parameter that is added with a default later does not make another call of it.
+        """
+        if not self._defaults:
+            return encoded
+        given = {
+            name: value
+            for name, value in arguments.items()
+            if name not in self._defaults or not _same(value, self._defaults[name])
+        }
+        return encoded if len(given) == len(arguments) else codec.encode(given, what=self._owner)
 
     @property
     def returns(self) -> Any:
@@ -110,6 +130,13 @@ def _author_locals() -> dict[str, Any]:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):
         frame = frame.f_back
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _same(value: Any, default: Any) -> bool:
+    try:
+        return value is default or (type(value) is type(default) and bool(value == default))
+    except Exception:  # noqa: BLE001 - types may compare as they like (arrays do not answer with a truth value)
+        return False
 
 
 def _default(value: Any) -> Any:

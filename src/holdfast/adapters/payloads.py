@@ -54,7 +54,7 @@ class JsonCodec:
     def check(self, as_type: Any, *, what: str) -> None:
         try:
             self._decoder(as_type)
-        except TypeError as error:
+        except (TypeError, NameError) as error:
             raise UsageError(
                 f"{what} has a type that cannot be read back: {error}",
                 hint="Tag the types of a union, or use another type.",
@@ -132,9 +132,14 @@ def _containers(value: object) -> Iterator[tuple[Path, object]]:
 def _walk(value: object) -> Iterator[tuple[Path, object, Children | None]]:
     """All of `value`, in order. Not recursive: what is looked at may be deeper than Python's own stack."""
     left: list[tuple[Path, object]] = [((), value)]
+    seen: set[int] = set()  # a value may contain itself
     while left:
         path, part = left.pop()
         children = _children(part)
+        if children is not None:
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
         yield path, part, children
         left += [((*path, name), child) for name, child in reversed(children or [])]
 

@@ -159,7 +159,7 @@ class Machine:
             self._deliver_and_run(entry)
         elif strict:
             raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
-        elif not isinstance(entry, Elapsed):  # a wait is not worth keeping: it begins anew
+        elif _step_of(entry) not in self._asked and not isinstance(entry, Elapsed):  # a wait begins anew
             self._put_by.setdefault(_step_of(entry), []).append(entry)
 
     def _deliver_and_run(self, entry: Entry) -> None:
@@ -172,6 +172,8 @@ class Machine:
     def _deliver_what_was_put_by(self) -> None:
         while (step := next((step for step in self.open if step in self._put_by), None)) is not None:
             for entry in self._put_by.pop(step):
+                if contradiction(entry, 0, self._asked) is not None:
+                    continue  # it was put by because of this very step: not what the code wants
                 self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
                 self._deliver(entry)
                 self._run()
@@ -268,7 +270,7 @@ class Machine:
     def _ask(self, kind: str, call: Call[Any], key: str | None, line: str) -> Awaitable[Any]:
         target = call.target
         arguments = self._codec.encode(call.arguments, what=target.input_name)
-        digest = digest_of(arguments)
+        digest = digest_of(target.signature.essence(call.arguments, arguments, self._codec))
 
         def intent_for(step: str) -> Intent:
             # Every effect has a key; one that declares none is known by its run and step.

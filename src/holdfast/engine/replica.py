@@ -6,6 +6,7 @@ Stop: take no more work → let effects in flight end, within the grace → give
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from msgspec import Struct
@@ -32,6 +33,7 @@ from holdfast.ports.ids import Ids
 from holdfast.ports.store import Store
 
 GRACE_SECONDS = 10.0
+LAST_WORDS_SECONDS = 2.0
 
 
 class Ports(Struct, frozen=True):
@@ -117,6 +119,13 @@ class Replica:
             raise UsageError("this Holdfast has been used already", hint="Make a new Holdfast for each `async with`.")
         self._started = True
         await self._ports.store.open()
+        try:
+            await self._begin()
+        except BaseException:
+            await self._ports.store.close()
+            raise
+
+    async def _begin(self) -> None:
         if self._worker is not None and self._keeper is not None:
             forbid_blocking_calls()
             self._worker.loop = asyncio.get_running_loop()
@@ -132,13 +141,15 @@ class Replica:
         left = 0
         if self._worker is not None:
             left = await self._worker.stop(GRACE_SECONDS)
-        await self._committer.drained()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._committer.drained()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._keeper is not None:
             try:
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(LAST_WORDS_SECONDS):
                     await self._ports.store.leave(self._keeper.owner)
             except (TransientError, TimeoutError) as error:
                 self._emit(events.StoreTroubled(str(error)))

@@ -230,7 +230,7 @@ class Service:
             priority=options.priority,
             delay_ms=0 if options.delay is None else milliseconds(options.delay),
             retention_ms=workflow.retention_ms if options.retention is None else milliseconds(options.retention),
-            digest=digest_of(arguments),
+            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec)),
             request_id=options.request_id or run_id,
             input=value,
             blobs=blobs,

@@ -46,8 +46,8 @@ class Run(Struct, frozen=True):
     """A run's row: everything about it but its payloads and its journal.
 
     `(epoch, nonce)` is the fence. `wake_ms` says from when it may be claimed (never, if None); `length` is the
-    number of journal entries; `unread` the number of messages not yet recorded; `holds_key` whether its key is
-    still its own.
+    number of journal entries; `unread` the number of messages not yet recorded, which the store alone counts;
+    `holds_key` whether its key is still its own.
     """
 
     id: str

@@ -173,5 +173,5 @@ def _change(before: Run, after: Run, recorded: Recorded, *last: Entry) -> Change
     # Unique without chance: a run reaches each (epoch, length, status) at most once, and a retried
     # commit of the very same decision must carry the very same id.
     change_id = f"{before.id}/{before.epoch}.{length}.{after.status}"
-    after = replace(after, length=length, unread=before.unread - len(recorded.read), change_id=change_id)
+    after = replace(after, length=length, change_id=change_id)
     return Change(change_id, before.fence, after, entries, recorded.blobs, read=recorded.read)

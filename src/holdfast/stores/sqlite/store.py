@@ -71,9 +71,13 @@ class SqliteStore:
         self._notices: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        await self._writer.open()
-        await self._reader.open()
-        await self._write(self._set_clock)
+        try:
+            await self._writer.open()
+            await self._reader.open()
+            await self._write(self._set_clock)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         if self._notices is not None:
