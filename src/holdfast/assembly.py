@@ -103,16 +103,14 @@ class Holdfast(Caller):
         return self._events.listen(listener)
 
     async def serve(self) -> None:
-        """Work until SIGTERM or SIGINT asks this process to stop. Leaving the `async with` then stops it in order."""
+        """Work until SIGTERM or SIGINT asks this process to stop. Leaving the `async with` then stops it in order.
+
+        A second signal does not hurry it: the stop is bounded anyway.
+        """
         asked = asyncio.Event()
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, asked.set)
-        try:
-            await asked.wait()
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+            asyncio.get_running_loop().add_signal_handler(number, asked.set)
+        await asked.wait()
 
 
 def _payload_max() -> int:

@@ -188,6 +188,11 @@ class Pack:
         does no harm; "once", it must never be called again unless `reconcile(key)` says that it did not happen.
         """
         _refuse("effect", refused)
+        _check_options("effect", fn, key)
+        if retry is not None and not isinstance(retry, Retry):
+            raise UsageError(f"retry={retry!r} is not a retry policy", hint="Write retry=Retry(attempts=5).")
+        if reconcile is not None and not callable(reconcile):
+            raise UsageError(f"reconcile={reconcile!r} cannot be called", hint="Pass a function that takes the key.")
         if safety not in {"keyed", "natural", "once"}:
             raise UsageError(f"safety={safety!r} is not known", hint="Use 'keyed', 'natural' or 'once'.")
         if reconcile is not None and safety != "once":
@@ -200,6 +205,8 @@ class Pack:
         )
 
         def decorate(fn: Callable[P, Any]) -> Effect[P, Any]:
+            if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+                raise UsageError(f"effect {_name_of(fn)!r} is a generator", hint="Return a list instead of yielding.")
             self._claim_name(_name_of(fn))
             effect: Effect[P, Any] = Effect(fn, pack=self.name, key=key, policy=policy)
             self.effects[effect.name] = effect
@@ -228,6 +235,7 @@ class Pack:
         A finished run keeps its key and its result for `retention`. `queue` says which workers execute it.
         """
         _refuse("workflow", refused)
+        _check_options("workflow", fn, key)
         retention_ms = milliseconds(retention)
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:
@@ -291,6 +299,13 @@ def _short(names: Mapping[str, object]) -> set[str]:
 
 def _name_of(fn: Callable[..., Any]) -> str:
     return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _check_options(kind: str, fn: object, key: object) -> None:
+    if fn is not None and not callable(fn):
+        raise UsageError(f"{kind} was given {fn!r} where the function belongs", hint=f"Write @pack.{kind}(key=...).")
+    if key is not None and not isinstance(key, str):
+        raise UsageError(f"key={key!r} is not a template", hint="Write text such as 'charge:{order}'.")
 
 
 def _refuse(kind: str, options: Mapping[str, object]) -> None:

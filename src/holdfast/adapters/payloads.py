@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import NotSerializable, PayloadTooLarge, UsageError
+from holdfast.pack import Call
 
 PAYLOAD_MAX = 16 * 1024 * 1024
 
@@ -107,6 +108,8 @@ def _refusal(value: object, what: str, error: Exception) -> NotSerializable:
             if not _encodes({key: None}):  # pyright: ignore[reportUnknownArgumentType]
                 return NotSerializable(f"{_at(what, path)} has the key {key!r}, which cannot be stored")
     for path, part in _parts(value):
+        if isinstance(part, Call):
+            return NotSerializable(f"{_at(what, path)} is the call {part!r}, not its result", hint="Await it.")
         if not _encodes(part):
             return NotSerializable(f"{_at(what, path)} is {_described(part)}, which cannot be stored")
     return NotSerializable(f"{what} cannot be stored: {error}")

@@ -75,6 +75,8 @@ class EffectBegan(Event, frozen=True):
 
 
 class EffectPerformed(Event, frozen=True):
+    """An effect has returned; its record is about to be committed."""
+
     run_id: str
     step: str
     attempt: int

@@ -75,11 +75,13 @@ def _instance(failure: Failure, codec: Codec) -> Exception:
         return ExceptionGroup(failure.message, [rebuilt(member, codec, step=member.step) for member in failure.members])
     cls = _class_named(failure.type)
     args = [failure.message] if failure.args is UNSET else codec.decode(bytes(failure.args), list[Any])
-    error = None if cls is None else _constructed(cls, args, failure.message) or _unconstructed(cls, args)
+    state: dict[str, Any] = {} if failure.state is UNSET else codec.decode(bytes(failure.state), dict[str, Any])
+    error = None if cls is None else _constructed(cls, args, failure.message) or _unconstructed(cls, args, state)
     if error is None:
         return EffectFailed(failure.type, failure.message)
-    if failure.state is not UNSET:
-        error.__dict__.update(codec.decode(bytes(failure.state), dict[str, Any]))
+    error.__dict__.update(state)
+    if str(error) != failure.message:
+        error.add_note(failure.message)
     return error
 
 
@@ -92,11 +94,12 @@ def _constructed(cls: type[Exception], args: list[Any], message: str) -> Excepti
         return None
 
 
-def _unconstructed(cls: type[Exception], args: list[Any]) -> Exception | None:
+def _unconstructed(cls: type[Exception], args: list[Any], state: dict[str, Any]) -> Exception | None:
     """Made without its constructor, as pickle would."""
     try:
         error = cls.__new__(cls, *args)
         error.args = tuple(args)
+        error.__dict__.update(state)
         str(error)
     except Exception:  # noqa: BLE001 - a class that cannot be made in any way we know
         return None

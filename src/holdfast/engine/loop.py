@@ -58,11 +58,15 @@ class WorkflowTask(asyncio.Task[Any]):
         name: str | None,
         context: contextvars.Context,
     ) -> None:
-        self.order = order  # first of all: asyncio hashes the task while it is being made
         super().__init__(coro, loop=loop, name=name, context=context)
+        self._order = order
+
+    # While the task is being made, asyncio puts it into a set with the tasks of all other runs; there it must not
+    # hash like the n-th task of each of them.
+    _order: int | None = None
 
     def __hash__(self) -> int:
-        return self.order
+        return id(self) >> 4 if self._order is None else self._order
 
 
 class _Handle:
@@ -207,9 +211,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
         **_: Any,
     ) -> asyncio.Task[Any]:
-        self._refuse_if_evicted()
         if not asyncio.iscoroutine(coro):
             coro = _awaiting(coro)
+        if self._evicted:
+            coro.close()
+            return cast("asyncio.Task[Any]", self.create_future())  # it never ends; whoever awaits it is closed too
         context = contextvars.copy_context() if context is None else context.copy()
         context.run(LINEAGE.set, LINEAGE.get().child())
         return self._task(coro, name=name, context=context)

@@ -233,6 +233,8 @@ class Machine:
         return self._ask(kind, call, key, line)
 
     def spawn(self, call: Call[Any], key: str | None) -> Awaitable[ChildRun[Any]]:
+        if not isinstance(call, Call):
+            raise UsageError(f"spawn() was given {type(call).__name__}", hint="Call the workflow: spawn(ship('o-1')).")
         target = call.target
         if not isinstance(target, Workflow):
             raise UsageError(

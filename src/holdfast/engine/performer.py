@@ -7,9 +7,10 @@ by the engine itself, which means that nobody wants the outcome any more.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from msgspec import Struct
@@ -32,6 +33,30 @@ class AttemptRaised(Struct, frozen=True):
 AttemptOutcome = AttemptReturned | AttemptRaised
 
 
+class _InContext:
+    """Awaits a coroutine in a context of its own: what an effect sets, no other effect of the run sees."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step, value = self._coroutine.send, None
+        while True:
+            try:
+                awaited = self._context.run(step, value)
+            except StopIteration as done:
+                return done.value
+            try:
+                value = yield awaited
+                step = self._coroutine.send
+            except GeneratorExit:
+                self._coroutine.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is for the coroutine
+                step, value = self._coroutine.throw, error
+
+
 class Performer:
     """Carries effects out, at most `concurrency` of them at a time."""
 
@@ -46,13 +71,13 @@ class Performer:
     ) -> AttemptOutcome:
         """Perform one attempt, within the limit if there is one, and encode what it returned."""
         await self._enter()
-        RUNNING_EFFECT.set(scope)
+        context = contextvars.copy_context()
+        context.run(RUNNING_EFFECT.set, scope)
         try:
-            if limit_ms is None:
-                result = await self._call(effect, arguments)
-            else:
-                result = await self._call_within(limit_ms, effect, arguments)
-            return AttemptReturned(self._codec.encode(result, what=effect.result_name))
+            call = self._call(effect, arguments) if limit_ms is None else self._call_within(limit_ms, effect, arguments)
+            data = self._codec.encode(await _InContext(call, context), what=effect.result_name)
+            self._codec.decode(data, effect.signature.returns)  # what cannot be read back must not be recorded
+            return AttemptReturned(data)
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
@@ -81,11 +106,19 @@ class Performer:
         while self._room <= 0:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.append(turn)
-            await turn
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._next_turn()  # it had come, and is not used
+                raise
         self._room -= 1
 
     def _leave(self) -> None:
         self._room += 1
+        self._next_turn()
+
+    def _next_turn(self) -> None:
         while self._queue:
             turn = self._queue.popleft()
             if not turn.done():

@@ -135,10 +135,12 @@ class Replica:
             self._emit(events.ReplicaStarted(self._keeper.owner, self._registry.served))
         self._run(self._outcomes.watch())
         self._ports.store.watch(self._on_foreign_commit)
+        self.service.is_open = True
 
     async def stop(self) -> None:
         """Stop in order; loses nothing. Whatever cannot be said to the store, the lease's expiry will."""
         left = 0
+        self.service.is_open = False
         if self._worker is not None:
             left = await self._worker.stop(GRACE_SECONDS)
         with contextlib.suppress(TimeoutError):

@@ -20,6 +20,7 @@ from holdfast.engine.values import digest_of, inline, kept
 from holdfast.errors import (
     EffectFailed,
     EngineFault,
+    NotSerializable,
     ReplayDiverged,
     RunCancelled,
     RunFailed,
@@ -71,6 +72,7 @@ class Service:
         namespace: str,
         on_pending: Callable[[Run], None],
     ) -> None:
+        self.is_open = False
         self.codec = codec
         self.registry = registry
         self._store = store
@@ -84,18 +86,25 @@ class Service:
 
     async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]:
         """Admit `call`; the run that holds its key, and whether this start created it."""
+        self._require_open()
         run, created = await self._admission.admit(self._wanted(call, options))
         if created and run.status is Status.PENDING:
             self._on_pending(run)
         return run, created
 
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise UsageError("this Holdfast is not open", hint="Use it inside `async with Holdfast(...) as hf:`.")
+
     async def get(self, run_id: str) -> Run:
+        self._require_open()
         run = await self._store.run(self._namespace, run_id)
         if run is None:
             raise UnknownRun(f"no run of namespace {self._namespace!r} has the id {run_id!r}")
         return run
 
     async def find(self, workflow: str, key: str) -> Run:
+        self._require_open()
         run = await self._store.run_of_key(self._namespace, workflow, key)
         if run is None:
             raise UnknownRun(f"no run of workflow {workflow!r} holds the key {key!r}")
@@ -196,6 +205,11 @@ class Service:
         return data
 
     def _wanted(self, call: Call[Any], options: StartOptions) -> Wanted:
+        if not isinstance(call, Call):
+            raise UsageError(
+                f"start() was given {type(call).__name__} {call!r:.60}",
+                hint="Call the workflow: hf.start(checkout('o-1')).",
+            )
         workflow = call.target
         if not isinstance(workflow, Workflow):
             raise UsageError(f"start() was given the effect {workflow.name!r}", hint="Start a workflow that awaits it.")
@@ -208,8 +222,14 @@ class Service:
         if options.request_id is not None:
             keys.checked(options.request_id)
         arguments = self.codec.encode(call.arguments, what=workflow.input_name)
-        # An input that could not be read back would fail in the worker; say so here instead.
-        self.codec.decode(arguments, workflow.signature.arguments_type)
+        try:
+            self.codec.decode(arguments, workflow.signature.arguments_type)
+        except NotSerializable as error:  # it would fail in the worker; say so here instead
+            why = str(error.__cause__ or error).replace("$.", "")
+            raise UsageError(
+                f"{workflow.input_name} does not fit its annotations: {why}",
+                hint="Correct the argument or the annotation.",
+            ) from error
         key = options.key
         if key is not None:
             keys.checked(key)

@@ -25,22 +25,18 @@ class DaemonThreads:
         self._name = name
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = 0
-        self._busy = 0
+        self._idle = threading.Semaphore(0)  # a thread counts as idle when it has ended its job, not when nobody waits
 
     async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
         """What `fn` answers, called in a thread with the caller's context variables."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
-        self._busy += 1
-        if self._busy > self._threads and self._threads < self._limit:
+        if not self._idle.acquire(blocking=False) and self._threads < self._limit:
             self._threads += 1
             threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
         self._jobs.put((lambda: context.run(fn, *args), done, loop))
-        try:
-            return await done
-        finally:
-            self._busy -= 1
+        return await done
 
     def close(self) -> None:
         """Let idle threads end; busy ones end when they are done, or with the process."""
@@ -49,17 +45,21 @@ class DaemonThreads:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            work, done, loop = job
-            if done.cancelled():
-                continue
-            try:
-                result = work()
-            except StopIteration as error:  # a future cannot carry it
-                _answer(loop, done, done.set_exception, RuntimeError(f"a sync function raised {error!r}"))
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever called
-                _answer(loop, done, done.set_exception, error)
-            else:
-                _answer(loop, done, done.set_result, result)
+            _do(*job)
+            self._idle.release()
+
+
+def _do(work: Callable[[], Any], done: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
+    if done.cancelled():
+        return
+    try:
+        result = work()
+    except (StopIteration, GeneratorExit) as error:  # a future cannot carry them
+        _answer(loop, done, done.set_exception, RuntimeError(f"a sync function raised {error!r}"))
+    except BaseException as error:  # noqa: BLE001 - it belongs to whoever called
+        _answer(loop, done, done.set_exception, error)
+    else:
+        _answer(loop, done, done.set_result, result)
 
 
 def _answer(

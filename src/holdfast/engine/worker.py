@@ -24,7 +24,7 @@ from holdfast.engine.performer import Performer
 from holdfast.engine.registry import Registry
 from holdfast.engine.values import kept
 from holdfast.errors import LeaseLost, TransientError, UnknownWorkflow
-from holdfast.kernel.changes import Change, Committed, Known, Run, Watcher
+from holdfast.kernel.changes import ENDED, Change, Committed, Known, Run, Watcher
 from holdfast.kernel.journal import Joined, Performed, Started
 from holdfast.kernel.leases import Standing
 from holdfast.kernel.starts import Hand, Wanted
@@ -273,24 +273,22 @@ class Worker:
     async def watch(self, run_id: str, watcher: Watcher) -> bool:
         return await self.commit(Change(f"{watcher.run_id}/{watcher.step}", Known(run_id), watcher=watcher)) is not None
 
-    def ended(self, run: Run) -> None:
-        self.emit(events.RunEnded(run.id, run.workflow, run.status, "" if run.error is None else run.error.decode()))
-        self._on_settled(run)
-
-    def blocked(self, run: Run) -> None:
+    def settled(self, run: Run) -> None:
+        self._executions.pop(run.id, None)  # first: whoever asks for its result from now on must look it up
+        if run.status in ENDED:
+            error = "" if run.error is None else run.error.decode()
+            self.emit(events.RunEnded(run.id, run.workflow, run.status, error))
         self._on_settled(run)
 
     def let_go(self, run: Run) -> None:
         if run.wake_ms is not None:
             self._on_wake_at(run.wake_ms)
 
-    def quiet(self, execution: Execution) -> None:
-        del execution
+    def quiet(self) -> None:
         self._free_slot()
 
-    def busy(self, execution: Execution) -> None:
+    def busy(self) -> None:
         # Over the limit for once, if all slots were taken meanwhile: a run that has come this far is not sent away.
-        del execution
         self._slots_taken += 1
 
     # -- ways out

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -54,6 +55,9 @@ def log_events(event: Event) -> None:
         log.log(level, phrase, extra={"holdfast": msgspec.to_builtins(event)})
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # one event is one line, whatever an error says
+
+
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
@@ -78,7 +82,7 @@ class TextLines(logging.Formatter):
             f"{name}={value}" for name, value in getattr(record, "holdfast", {}).items() if value not in ("", None)
         )
         line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage():24} {fields}".rstrip()
-        return line.replace("\n", "\\n")
+        return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)
 
 
 class LastResort(logging.StreamHandler[TextIO]):

@@ -69,6 +69,9 @@ class SqliteStore:
         self._writer = DatabaseThread(lambda: files.prepare(path), path, "holdfast-writer")
         self._reader = DatabaseThread(lambda: files.connect(path, reader=True), path, "holdfast-reader")
         self._notices: asyncio.Task[None] | None = None
+        self._writer_version: object = None
+        self._foreign_commits = False
+        self._own_commits = 0
 
     async def open(self) -> None:
         try:
@@ -371,26 +374,56 @@ class SqliteStore:
         self._notices = asyncio.create_task(self._notice(on_change))
 
     async def _notice(self, on_change: Callable[[], None]) -> None:
+        """Tell commits of other processes from our own.
+
+        A connection's data_version moves when any other connection commits. The writer looks at its own when it
+        begins, so it sees just the foreign ones; while it is idle, so does the connection that is looked at here.
+        In doubt, after a tick in which both may have happened, the writer is asked as soon as it is idle.
+        """
         db = files.connect(self._path, reader=True)
         cursor = db.cursor()
-        seen = None
+        seen, own, in_doubt = None, -1, True
         try:
             while True:
                 try:
                     version = cursor.execute("PRAGMA data_version").fetchall()
                 except apsw.Error:
                     version = None  # whoever is told will meet the trouble, and say it
-                if version != seen:
-                    seen = version
+                idle, own = own == self._own_commits, self._own_commits
+                if idle and in_doubt:
+                    await self._writer.do(self._look_for_foreign_commits)
+                if self._foreign_commits or (idle and version != seen):
+                    self._foreign_commits = False
                     on_change()
+                in_doubt = not idle
+                seen = version
                 await self._clock.pause(NOTICE_SECONDS)
         finally:
             db.close()
 
+    def _look_for_foreign_commits(self, db: Database) -> None:
+        version = db.execute("PRAGMA data_version").fetchall()
+        if version != self._writer_version:
+            self._writer_version = version
+            self._foreign_commits = True
+
     # -- the two threads
 
     async def _write(self, work: Callable[[Database], T]) -> T:
-        return await self._writer.do(lambda db: _in_transaction(db, work))
+        return await self._writer.do(lambda db: self._in_transaction(db, work))
+
+    def _in_transaction(self, db: Database, work: Callable[[Database], T]) -> T:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            self._look_for_foreign_commits(db)
+            result = work(db)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        self._own_commits += 1
+        return result
 
     async def _read(self, work: Callable[[Database], T]) -> T:
         return await self._reader.do(work)
@@ -418,15 +451,3 @@ class SqliteStore:
         newest_ms = db.execute(SQL["newest"]).fetchall()[0][0]
         self._offset_ms = round(max(self._clock.wall_ms(), newest_ms) - self._clock.steady_ms())
         db.execute(SQL["set_clock"], (boot_id, self._offset_ms))
-
-
-def _in_transaction(db: Database, work: Callable[[Database], T]) -> T:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        result = work(db)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    return result

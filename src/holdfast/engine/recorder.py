@@ -1,0 +1,129 @@
+"""Turns what has come back to a run into journal entries: what to record, what to try again, what needs a person."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from holdfast.engine import events
+from holdfast.engine.arrivals import (
+    Admitted,
+    Arrival,
+    Attempt,
+    NotAdmitted,
+    Reconciled,
+    Record,
+    Watching,
+    unknown_outcome,
+)
+from holdfast.engine.desk import Desk
+from holdfast.engine.errands import Errands
+from holdfast.engine.failures import described
+from holdfast.engine.machine import Command
+from holdfast.engine.performer import AttemptReturned
+from holdfast.engine.values import kept
+from holdfast.errors import NotPerformed, RunCancelled, TimedOut
+from holdfast.kernel import retries
+from holdfast.kernel.changes import Message
+from holdfast.kernel.journal import Attempted, Entry, Failure, GaveUp, Intended, Joined, Performed, Spawned, Value
+from holdfast.pack import Effect, EffectPolicy
+
+
+class Recorder:
+    """Words the entries of one run. Raises `Stuck` where only a person can say what happened."""
+
+    def __init__(self, desk: Desk, run_id: str, errands: Errands, blobs: dict[str, bytes]) -> None:
+        self._desk = desk
+        self._run_id = run_id
+        self._errands = errands
+        self._blobs = blobs
+
+    def intent_of(self, command: Command) -> Intended | None:
+        """The entry that must be durable before the command is begun; only `once` effects have one."""
+        policy = self._policy(command)
+        if policy is None or policy.safety != "once" or self._errands.is_intended_here(command):
+            return None
+        if command.intended:  # by a process that died since: nobody calls again
+            if policy.reconcile is None:
+                raise unknown_outcome(command, "the process died after it was begun")
+            return None
+        self._errands.may_call(command)
+        return Intended(self._desk.store.now_ms(), command.step, command.intent, command.failures + 1)
+
+    def entry_of(self, arrival: Arrival, command: Command, record: Record) -> Entry | Command | None:
+        """The entry that records `arrival`; a command that is to be called now; or nothing."""
+        now_ms = self._desk.store.now_ms()
+        match arrival:
+            case Attempt() | Reconciled():
+                return self._of_outcome(arrival, command, now_ms, record)
+            case Admitted(run=run):
+                return Spawned(now_ms, command.step, command.intent, run.id, run.key or "")
+            case NotAdmitted(error=error):
+                return GaveUp(now_ms, command.step, command.intent, 1, described(error, self._desk.codec))
+            case Watching():
+                return None
+            case Message():
+                return self._of_message(command, arrival, now_ms)
+            case _:  # pragma: no cover
+                assert_never(arrival)
+
+    def keep(self, data: bytes, record: Record) -> Value:
+        """`data` as a journal value; what is large is recorded beside it."""
+        value, blobs = kept(data)
+        for blob in blobs:
+            self._blobs[blob.digest] = blob.data
+            record.blobs.append(blob)
+        return value
+
+    def _of_outcome(
+        self, arrival: Attempt | Reconciled, command: Command, now_ms: int, record: Record
+    ) -> Entry | Command | None:
+        outcome, attempt = arrival.outcome, command.failures + 1
+        if isinstance(outcome, AttemptReturned):
+            self._desk.emit(events.EffectPerformed(self._run_id, command.step, attempt))
+            return Performed(now_ms, command.step, command.intent, attempt, self.keep(outcome.value, record))
+        if isinstance(arrival, Attempt):
+            return self._of_failure(command, outcome.error, now_ms)
+        if isinstance(outcome.error, NotPerformed):
+            self._errands.may_call(command)
+            return command
+        raise unknown_outcome(command, f"reconcile raised {type(outcome.error).__name__}: {outcome.error}")
+
+    def _of_failure(self, command: Command, error: BaseException, now_ms: int) -> Entry | None:
+        policy = self._policy(command)
+        assert policy is not None
+        if policy.safety == "once" and isinstance(error, TimedOut):
+            # It may be happening still. This is the case that `once` exists for.
+            if policy.reconcile is None:
+                raise unknown_outcome(command, "it did not answer in time")
+            self._errands.reconcile(command)
+            return None
+        attempt, failure = command.failures + 1, described(error, self._desk.codec)
+        verdict = retries.decide(
+            policy.retry,
+            error,
+            attempt=attempt,
+            asked_ms=command.asked_ms,
+            now_ms=now_ms,
+            chance=self._desk.ids.chance(),
+        )
+        text = f"{failure.type}: {failure.message}"
+        if isinstance(verdict, retries.GiveUp):
+            self._desk.emit(events.EffectGaveUp(self._run_id, command.step, attempt, text))
+            return GaveUp(now_ms, command.step, command.intent, attempt, failure)
+        self._errands.must_intend(command)
+        self._desk.emit(events.EffectWillRetry(self._run_id, command.step, attempt, verdict.delay_ms, text))
+        return Attempted(now_ms, command.step, command.intent, attempt, failure, now_ms + verdict.delay_ms)
+
+    def _of_message(self, command: Command, message: Message, now_ms: int) -> Joined:
+        step, run_id = command.step, message.from_run
+        if message.output is not None:
+            return Joined(now_ms, step, run_id, value=msgspec.json.decode(message.output, type=Value))
+        if message.error is not None:
+            return Joined(now_ms, step, run_id, error=msgspec.json.decode(message.error, type=Failure))
+        return Joined(now_ms, step, run_id, error=described(RunCancelled(run_id), self._desk.codec))
+
+    def _policy(self, command: Command) -> EffectPolicy | None:
+        target = command.call.target if command.call else None
+        return self._desk.policy_of(target) if isinstance(target, Effect) else None
