@@ -168,5 +168,8 @@ def _at(what: str, path: Path) -> str:
 
 
 def _described(part: object) -> str:
-    text = repr(part)
+    try:
+        text = repr(part)
+    except Exception:  # noqa: BLE001 - it cannot be stored, and not be described either
+        text = ""
     return f"{type(part).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -16,10 +16,18 @@ TROUBLE_PAUSE_SECONDS = 0.1
 
 
 class Keeper:
-    """Holds one lease at a time. When it is lost, `on_lost` is called and a new one is opened under a new name."""
+    """Holds one lease at a time. When it is lost, a new one is opened under a new name."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, ids: Ids, ttl_ms: int, emit: Emit, on_lost: Callable[[], None]
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: Ids,
+        ttl_ms: int,
+        emit: Emit,
+        on_lost: Callable[[], None],
+        on_reliable: Callable[[], None],
     ) -> None:
         self.owner = ""
         self._store = store
@@ -28,6 +36,7 @@ class Keeper:
         self._ttl_ms = ttl_ms
         self._emit = emit
         self._on_lost = on_lost
+        self._on_reliable = on_reliable
         self._sent_ms = 0.0
         self._reliable_until_ms = 0.0
         self._renewed = asyncio.Event()
@@ -56,9 +65,12 @@ class Keeper:
         self._renewed_at(sent_ms)
 
     def _renewed_at(self, sent_ms: float) -> None:
+        was_reliable = self.reliable
         self._sent_ms = sent_ms
         self._reliable_until_ms = sent_ms + reliable_for_ms(self._ttl_ms)
         self._renewed.set()
+        if not was_reliable:
+            self._on_reliable()
 
     async def keep(self) -> None:
         """Renew for ever."""

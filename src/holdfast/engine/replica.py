@@ -73,7 +73,13 @@ class Replica:
         self._outcomes = Outcomes(ports.store, clock=ports.clock, emit=emit, held_here=self._held_here)
         if worker:
             self._keeper = Keeper(
-                ports.store, clock=ports.clock, ids=ports.ids, ttl_ms=lease_ms, emit=emit, on_lost=self._on_lease_lost
+                ports.store,
+                clock=ports.clock,
+                ids=ports.ids,
+                ttl_ms=lease_ms,
+                emit=emit,
+                on_lost=self._on_lease_lost,
+                on_reliable=self._on_lease_reliable,
             )
             self._worker = Worker(
                 ports.store,
@@ -88,6 +94,7 @@ class Replica:
                 concurrency=concurrency,
                 on_settled=self._outcomes.settled,
                 on_wake_at=self._on_wake_at,
+                on_claimed=self._on_claimed,
             )
             self._waker = Waker(
                 ports.store,
@@ -177,11 +184,18 @@ class Replica:
     def _on_lease_lost(self) -> None:
         if self._worker is not None and self._keeper is not None:
             self._emit(events.LeaseWasLost(self._keeper.owner, self._worker.drop_all()))
+
+    def _on_lease_reliable(self) -> None:
+        if self._worker is not None:
             self._worker.ring()
 
     def _on_pending(self, run: Run) -> None:
         if run.wake_ms is not None:
             self._on_wake_at(run.wake_ms)
+
+    def _on_claimed(self) -> None:
+        if self._waking is not None:
+            self._waking.nudge()  # what was due is taken; see what is next
 
     def _on_wake_at(self, wake_ms: int) -> None:
         if self._waker is not None and self._waking is not None and self._waker.is_news(wake_ms):

@@ -58,6 +58,7 @@ class Worker:
         concurrency: int,
         on_settled: Callable[[Run], None],
         on_wake_at: Callable[[int], None],
+        on_claimed: Callable[[], None],
     ) -> None:
         self.store = store
         self.codec = codec
@@ -74,6 +75,7 @@ class Worker:
         self._concurrency = concurrency
         self._on_settled = on_settled
         self._on_wake_at = on_wake_at
+        self._on_claimed = on_claimed
         self._executions: dict[str, tuple[Execution, asyncio.Task[None]]] = {}
         self._slots_taken = 0
         self._bell = asyncio.Event()
@@ -125,6 +127,7 @@ class Worker:
         if claimed:
             self.emit(events.RunsClaimed(len(claimed)))
             await self._adopt_all([run.id for run in claimed], owner)
+            self._on_claimed()
         return len(claimed) == limit
 
     async def _take_up_what_is_ours(self) -> None:
@@ -135,7 +138,8 @@ class Worker:
         self._unsure = False
 
     async def _adopt_all(self, run_ids: list[str], owner: str) -> None:
-        for history in await self.store.histories(run_ids):
+        histories = {history.run.id: history for history in await self.store.histories(run_ids)}
+        for history in (histories[run_id] for run_id in run_ids if run_id in histories):
             if history.run.owner == owner and owner == self._keeper.owner and history.run.id not in self._executions:
                 self._slots_taken += 1
                 self._adopt(history, await self._blobs_of(history))
@@ -204,8 +208,8 @@ class Worker:
         return Hand(self._keeper.owner, self.ids.nonce())
 
     def taken(self, change: Change, run: Run) -> None:
-        if run.owner != self._keeper.owner or run.id in self._executions:
-            self._free_slot()
+        if self._stopping or run.owner != self._keeper.owner or run.id in self._executions:
+            self._free_slot()  # what we leave behind, leaving gives back
             return
         self._adopt(History(run, change.entries), {blob.digest: blob.data for blob in change.blobs})
 

@@ -249,6 +249,8 @@ class MemoryStore:
                 self._leases.pop(owner, None)
         for run_id in rescued:
             self._free(run_id)
+        if rescued:
+            self._notify()
         return rescued
 
     def _free(self, run_id: str) -> None:
