@@ -65,11 +65,11 @@ class Keeper:
         self._renewed_at(sent_ms)
 
     def _renewed_at(self, sent_ms: float) -> None:
-        was_reliable = self.reliable
+        first, was_reliable = not self._sent_ms, self.reliable
         self._sent_ms = sent_ms
         self._reliable_until_ms = sent_ms + reliable_for_ms(self._ttl_ms)
         self._renewed.set()
-        if not was_reliable:
+        if not was_reliable and not first:
             self._on_reliable()
 
     async def keep(self) -> None:

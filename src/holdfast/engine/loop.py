@@ -60,6 +60,7 @@ class WorkflowTask(asyncio.Task[Any]):
     ) -> None:
         super().__init__(coro, loop=loop, name=name, context=context)
         self._order = order
+        self.context = context
 
     # While the task is being made, asyncio puts it into a set with the tasks of all other runs; there it must not
     # hash like the n-th task of each of them.
@@ -109,7 +110,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready: deque[_Handle | asyncio.Handle] = deque()
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[WorkflowTask] = []
         self._tasks_made = 0
         self._tasks_kept = 64
         self._evicted = False
@@ -155,7 +156,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._evicted = True
         left = [task for task in self._tasks if not task.done()]
         if left:
-            self._as_running_loop(lambda: _close_all(left))
+            # A `finally` inside a `finally` may be finalized by Python itself, which prints what it raises.
+            hook, sys.unraisablehook = sys.unraisablehook, _say_nothing
+            try:
+                self._as_running_loop(lambda: _close_all(left))
+            finally:
+                sys.unraisablehook = hook
         self._tasks.clear()
         self._ready.clear()
 
@@ -313,12 +319,16 @@ async def _awaiting(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def _close_all(tasks: list[asyncio.Task[Any]]) -> None:
+def _say_nothing(unraisable: object) -> None:
+    del unraisable
+
+
+def _close_all(tasks: list[WorkflowTask]) -> None:
     for task in tasks:
-        _close(task)
+        task.context.run(_close, task)
 
 
-def _close(task: asyncio.Task[Any]) -> None:
+def _close(task: WorkflowTask) -> None:
     """Close a task's coroutine. Its `finally` blocks run, but may not wait for anything any more."""
     coroutine = task.get_coro()
     for _ in range(16):  # a block that awaits although it is being closed must be closed once more

@@ -64,5 +64,5 @@ def look_again_in_ms(age_ms: float, *, ttl_ms: int) -> float:
             return ttl_ms / 3 - age_ms
         case Standing.DUE | Standing.DOUBTFUL:
             return min(ttl_ms / 15, ttl_ms * 4 / 5 - age_ms)
-        case Standing.LOST:
+        case _:
             return 0.0
