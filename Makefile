@@ -12,7 +12,7 @@ SHELL         := /bin/bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check format docs bench clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ check: $(VENV)/.stamp-dev ## Format, lint, types, layers and unit tests, in unde
 format: $(VENV)/.stamp-dev ## Lay the code out and repair what can be repaired
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
+
+docs: $(VENV)/.stamp-dev ## Write the reference pages anew from the code
+	@$(BIN)/python -m docs.generate
 
 bench: $(VENV)/.stamp-bench$(if $(findstring restate,$(PEERS)),-restate) ## Measure against peers and a raw floor (PEERS=restate adds Restate)
 	@PEERS='$(PEERS)' $(BIN)/python -m bench

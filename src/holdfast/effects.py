@@ -9,23 +9,25 @@ They work in async effects and in sync ones, which run in a thread. Asked anywhe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.errors import UsageError
 
 
-class EffectScope:
+class EffectScope(Protocol):
     """What the engine tells one attempt of an effect about itself."""
 
-    __slots__ = ("attempt", "beat", "key", "last_beat")
+    @property
+    def key(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
 
-    def __init__(self, key: str, attempt: int, last_beat: Any, beat: Callable[[Any], None]) -> None:
-        self.key = key
-        self.attempt = attempt
-        self.last_beat = last_beat
-        self.beat = beat
+    def last_beat(self) -> Any:
+        """What was recorded last, by this attempt or an earlier one."""
+        ...
+
+    def beat(self, details: Any) -> None: ...
 
 
 RUNNING_EFFECT: ContextVar[EffectScope | None] = ContextVar("holdfast_effect", default=None)
@@ -48,10 +50,9 @@ def heartbeat(details: Any = _NOTHING) -> Any:
     Without an argument it only answers. It never waits: the newest details are written by the next commit.
     """
     scope = _scope("heartbeat")
-    before = scope.last_beat
+    before = scope.last_beat()
     if details is not _NOTHING:
         scope.beat(details)
-        scope.last_beat = details
     return before
 
 

@@ -52,6 +52,8 @@ Arrival = Attempt | Reconciled | Admitted | NotAdmitted | Watching | Message
 class Record:
     """What one activation has to record."""
 
+    __slots__ = ("blobs", "entries", "read")
+
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.blobs: list[Blob] = []

@@ -25,9 +25,12 @@ class Desk(Protocol):
     performer: Performer
     loop: asyncio.AbstractEventLoop
 
-    async def trusted(self) -> None:
-        """Returns when the lease is good enough to touch the world."""
+    @property
+    def trusted(self) -> bool:
+        """Whether the lease is good enough to touch the world."""
         ...
+
+    async def until_trusted(self) -> None: ...
 
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy: ...
 

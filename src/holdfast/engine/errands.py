@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from holdfast.effects import EffectScope
 from holdfast.engine import events
 from holdfast.engine.arrivals import Admitted, Arrival, Attempt, NotAdmitted, Reconciled, Watching
 from holdfast.engine.desk import Desk
-from holdfast.engine.heartbeats import Heartbeats
+from holdfast.engine.heartbeats import AttemptScope, Heartbeats
 from holdfast.engine.machine import Command
 from holdfast.errors import InputMismatch, UnknownRun, UnknownWorkflow
 from holdfast.kernel import retries
@@ -75,12 +74,10 @@ class Errands:
         """Perform one attempt of an effect."""
         effect = _effect_of(command)
         policy = self._desk.policy_of(effect)
-        await self._desk.trusted()
-        number = command.failures + 1
-        self._desk.emit(events.EffectBegan(self._run.id, command.step, number))
-        scope = EffectScope(
-            command.intent.key, number, self._heartbeats.last(command.step), self._heartbeats.of(command)
-        )
+        if not self._desk.trusted:
+            await self._desk.until_trusted()
+        scope = AttemptScope(command, self._heartbeats)
+        self._desk.emit(events.EffectBegan(self._run.id, command.step, scope.attempt))
         now_ms = self._desk.store.now_ms()
         limit_ms = retries.limit_ms(policy.retry, policy.timeout_ms, asked_ms=command.asked_ms, now_ms=now_ms)
         assert command.call is not None

@@ -31,7 +31,7 @@ from holdfast.engine.recorder import Recorder
 from holdfast.engine.values import inline
 from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, UsageError, WaitsForNothing
 from holdfast.kernel import runs
-from holdfast.kernel.changes import Message
+from holdfast.kernel.changes import Message, Run
 from holdfast.kernel.journal import Elapsed, Entry, Retried, Started, Value, to_replay
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
@@ -331,9 +331,13 @@ class Execution:
         change = runs.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
         committed = await self._desk.commit(change)
         # A repeated change answers as the first time, even if the run has changed hands since: look at the fence.
-        if committed is None or committed.run is None or change.run is None or committed.run.fence != change.run.fence:
+        if committed is None or committed.run is None or not _same_holder(committed.run, change.run):
             raise Overtaken
         self.run = committed.run
+
+
+def _same_holder(committed: Run, offered: Run | None) -> bool:
+    return committed is offered or (offered is not None and committed.fence == offered.fence)
 
 
 def _wake(signal: asyncio.Future[None]) -> None:

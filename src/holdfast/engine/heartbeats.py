@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.engine.desk import Desk
 from holdfast.engine.machine import Command
 from holdfast.errors import LeaseLost
 from holdfast.kernel.changes import Beat, Change, Run
+
+
+class AttemptScope:
+    """One attempt of an effect, as its body sees it."""
+
+    __slots__ = ("_command", "_heartbeats", "attempt", "key")
+
+    def __init__(self, command: Command, heartbeats: Heartbeats) -> None:
+        self.key = command.intent.key
+        self.attempt = command.failures + 1
+        self._command = command
+        self._heartbeats = heartbeats
+
+    def last_beat(self) -> Any:
+        return self._heartbeats.last(self._command.step)
+
+    def beat(self, details: Any) -> None:
+        self._heartbeats.beat(self._command, self.attempt, details)
 
 
 class Heartbeats:
@@ -23,32 +41,28 @@ class Heartbeats:
         self._unwritten: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._written = 0
+        self._loop_thread = threading.get_ident()
 
     def last(self, step: str) -> Any:
         """What the last heartbeat of the step said, in whatever attempt."""
         details = self._newest.get(step)
         return None if details is None else self._desk.codec.decode(details, Any)
 
-    def of(self, command: Command) -> Callable[[Any], None]:
-        """The function that records the heartbeats of the attempt that begins now."""
-        desk, attempt, loop_thread = self._desk, command.failures, threading.get_ident()
-
-        def beat(details: Any) -> None:
-            data = desk.codec.encode(details, what="the details of heartbeat()")
-            if threading.get_ident() == loop_thread:
-                self._take(command, attempt, data)
-            else:
-                desk.loop.call_soon_threadsafe(self._take, command, attempt, data)
-
-        return beat
-
-    def _take(self, command: Command, attempt: int, data: bytes) -> None:
-        if attempt != command.failures or command.future.done():
+    def beat(self, command: Command, attempt: int, details: Any) -> None:
+        """Take a heartbeat of this attempt, in whatever thread it runs."""
+        data = self._desk.codec.encode(details, what="the details of heartbeat()")
+        if attempt != command.failures + 1 or command.future.done():
             return  # a thread that goes on after its attempt was given up
         self._newest[command.step] = data
-        if command.step not in self._unwritten:
-            self._unwritten.add(command.step)
-            task = self._desk.loop.create_task(self._write(command.step))
+        if threading.get_ident() == self._loop_thread:
+            self._write_soon(command.step)
+        else:
+            self._desk.loop.call_soon_threadsafe(self._write_soon, command.step)
+
+    def _write_soon(self, step: str) -> None:
+        if step not in self._unwritten:
+            self._unwritten.add(step)
+            task = self._desk.loop.create_task(self._write(step))
             self._writing.add(task)
             task.add_done_callback(self._writing.discard)
 

@@ -70,7 +70,9 @@ class Performer:
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectScope, *, limit_ms: int | None
     ) -> AttemptOutcome:
         """Perform one attempt, within the limit if there is one, and encode what it returned."""
-        await self._enter()
+        if self._room <= 0:
+            await self._until_room()
+        self._room -= 1
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
         try:
@@ -102,7 +104,7 @@ class Performer:
         """Stop taking work. Threads that are still busy are left to end by themselves."""
         self._threads.close()
 
-    async def _enter(self) -> None:
+    async def _until_room(self) -> None:
         while self._room <= 0:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.append(turn)
@@ -112,7 +114,6 @@ class Performer:
                 if turn.done() and not turn.cancelled():
                     self._next_turn()  # it had come, and is not used
                 raise
-        self._room -= 1
 
     def _leave(self) -> None:
         self._room += 1

@@ -221,9 +221,12 @@ class Worker:
 
     # -- Desk
 
-    async def trusted(self) -> None:
-        if not self._keeper.reliable:
-            await self._keeper.until_reliable()
+    @property
+    def trusted(self) -> bool:
+        return self._keeper.reliable
+
+    async def until_trusted(self) -> None:
+        await self._keeper.until_reliable()
 
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
         return self._registry.policy_of(effect)

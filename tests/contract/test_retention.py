@@ -1,0 +1,199 @@
+"""Pruning removes a run whose retention is over with all that belongs to it, and nothing else (K6, K17)."""
+
+from __future__ import annotations
+
+import apsw
+
+from holdfast.kernel import runs
+from holdfast.kernel.changes import KeyHeldBy, Run, Watcher
+from holdfast.ports.store import Store
+from tests.builders import FakeClock, performed
+from tests.contract.conftest import Backend, SqliteBackend
+from tests.contract.helpers import (
+    A_BLOB,
+    ANOTHER_BLOB,
+    WORKFLOW,
+    admission,
+    admitted,
+    beat,
+    blockage,
+    committed,
+    completion,
+    everything,
+    failure,
+    held,
+    history,
+    let_go,
+    offer,
+    progress,
+    refused,
+    watch,
+)
+
+SHORT_MS = 1_000
+LONG_MS = 1_000_000
+
+
+async def _finished(store: Store, run_id: str, *, retention_ms: int = SHORT_MS) -> Run:
+    """A run that has left something in every table."""
+    watcher = Watcher("parent", f"{run_id}#1")
+    run = await held(store, run_id, key=run_id, retention_ms=retention_ms, blobs=(A_BLOB,), watcher=watcher)
+    await offer(store, beat(run))
+    run = await committed(store, progress(store, run, performed(), blobs=(ANOTHER_BLOB,)))
+    child = await held(store, f"{run_id}-child", key=None, retention_ms=retention_ms, watcher=Watcher(run_id, "c#1"))
+    await committed(store, completion(store, child))
+    return await committed(store, completion(store, run))
+
+
+async def _gone(store: Store, run_id: str) -> bool:
+    return (
+        await store.run("default", run_id) is None
+        and await store.runs([run_id]) == []
+        and await store.histories([run_id]) == []
+        and await store.run_of_key("default", WORKFLOW, run_id) is None
+        and await store.blob(run_id, A_BLOB.digest) is None
+        and await store.blob(run_id, ANOTHER_BLOB.digest) is None
+    )
+
+
+async def test_a_run_goes_when_its_retention_is_over_and_not_before(store: Store, clock: FakeClock) -> None:
+    await _finished(store, "run-1")
+    before = await everything(store, "run-1")
+    clock.advance(SHORT_MS - 1)
+    assert await store.prune(100) == 0
+    assert await everything(store, "run-1") == before
+    clock.advance(1)
+    assert await store.prune(100) == 2  # and its child
+    assert await _gone(store, "run-1")
+
+
+async def test_retention_counts_from_the_end_and_not_from_the_start(store: Store, clock: FakeClock) -> None:
+    run = await held(store, retention_ms=SHORT_MS)
+    clock.advance(SHORT_MS * 10)
+    assert await store.prune(100) == 0
+    await committed(store, completion(store, run))
+    clock.advance(SHORT_MS - 1)
+    assert await store.prune(100) == 0
+    clock.advance(1)
+    assert await store.prune(100) == 1
+
+
+async def test_runs_that_have_not_ended_are_never_pruned(store: Store, clock: FakeClock) -> None:
+    await admitted(store, "pending", key="pending", retention_ms=0)
+    await held(store, "running", key="running", retention_ms=0)
+    await committed(store, let_go(store, await held(store, "waiting", key="waiting", retention_ms=0)))
+    await committed(store, blockage(store, await held(store, "blocked", key="blocked", retention_ms=0)))
+    failed = await committed(store, failure(store, await held(store, "retried", key="retried", retention_ms=0)))
+    await committed(store, runs.retry(failed, (await history(store, "retried")).journal, now_ms=store.now_ms()))
+    clock.advance(10**12)
+    assert await store.prune(100) == 0
+    assert len(await store.runs(["pending", "running", "waiting", "blocked", "retried"])) == 5
+
+
+async def test_pruning_leaves_the_neighbours_as_they_are(store: Store, clock: FakeClock) -> None:
+    """They have the same workflow, the same digests, the same steps and the same watcher."""
+    await held(store, "parent", key=None)
+    await _finished(store, "run-1")
+    await _finished(store, "run-2", retention_ms=LONG_MS)
+    others = ("parent", "run-2", "run-2-child")
+    before = await everything(store, *others)
+    clock.advance(SHORT_MS)
+    assert await store.prune(100) == 2
+    assert await everything(store, *others) == before
+    found = await store.run_of_key("default", WORKFLOW, "run-2")
+    assert found is not None
+
+
+async def test_a_live_keys_payload_is_never_pruned(store: Store, clock: FakeClock) -> None:
+    """K6: as long as the key answers, so do the input, the journal, the output and the large values."""
+    await _finished(store, "run-1", retention_ms=LONG_MS)
+    for n in range(20):
+        await _finished(store, f"other-{n}")
+    before = await everything(store, "run-1")
+    clock.advance(LONG_MS - 1)
+    assert await store.prune(1_000) == 40  # the others and their children
+    assert await everything(store, "run-1") == before
+    holder = await refused(store, admission(store, "run-9", key="run-1"))
+    assert holder is not None
+    assert holder.output is not None
+    assert await store.blob("run-1", A_BLOB.digest) == A_BLOB.data
+
+
+async def test_a_message_outlives_the_run_that_it_tells_of(store: Store, clock: FakeClock) -> None:
+    """The parent may be slow: what it was told stays, however short its child's retention was."""
+    await held(store, "parent", key=None)
+    child = await held(store, "run-1", retention_ms=0, watcher=Watcher("parent", "child#1"))
+    await committed(store, completion(store, child))
+    before = await history(store, "parent")
+    clock.advance(1)
+    assert await store.prune(10) == 1
+    assert await history(store, "parent") == before
+    assert len(before.messages) == 1
+
+
+async def test_the_key_is_free_after_pruning(store: Store, clock: FakeClock) -> None:
+    """K4."""
+    await _finished(store, "run-1")
+    clock.advance(SHORT_MS)
+    await store.prune(100)
+    await admitted(store, "run-2", key="run-1")
+
+
+async def test_pruning_a_former_holder_takes_nothing_from_the_key(store: Store, clock: FakeClock) -> None:
+    done = await committed(store, completion(store, await held(store, "run-1", retention_ms=SHORT_MS)))
+    clock.advance(SHORT_MS)
+    successor = await committed(
+        store, admission(store, "run-2", guard=KeyHeldBy(done.id, done.epoch, done.nonce), retention_ms=LONG_MS)
+    )
+    assert await store.prune(10) == 1
+    assert await store.run_of_key("default", WORKFLOW, "order:1") == successor
+    assert await refused(store, admission(store, "run-3")) == successor
+
+
+async def test_pruning_comes_in_bites_the_longest_over_first(store: Store, clock: FakeClock) -> None:
+    for n in range(7):
+        await committed(store, completion(store, await held(store, f"run-{n}", key=None, retention_ms=SHORT_MS)))
+        clock.advance(1)
+    clock.advance(SHORT_MS)
+    assert await store.prune(3) == 3
+    assert {run.id for run in await store.runs([f"run-{n}" for n in range(7)])} == {"run-3", "run-4", "run-5", "run-6"}
+    assert [await store.prune(3), await store.prune(3), await store.prune(3)] == [3, 1, 0]
+
+
+async def test_a_late_word_to_a_pruned_run_leaves_no_trace(store: Store, clock: FakeClock) -> None:
+    parent = await held(store, "parent", key=None, retention_ms=0)
+    child = await held(store, "run-1", watcher=Watcher("parent", "child#1"))
+    await committed(store, completion(store, parent))
+    clock.advance(1)
+    await store.prune(10)
+    done = await committed(store, completion(store, child))
+    assert done.status == "completed"
+    assert await store.histories(["parent"]) == []
+    assert await refused(store, watch("parent", Watcher("run-1", "x#1"))) is None
+    assert await refused(store, beat(parent)) is None
+
+
+def _rows(backend: Backend) -> dict[str, int]:
+    db = apsw.Connection(str(backend.path))
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    counts = {name: db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in tables}
+    db.close()
+    return counts
+
+
+async def test_row_counts_of_every_table_return_to_the_baseline(sqlite: SqliteBackend) -> None:
+    """K17, on the tables themselves: what no read shows must go too."""
+    store = await sqlite.another()
+    baseline = _rows(sqlite)
+    assert sum(baseline.values()) == 1  # the clock
+    await held(store, "parent", key=None, retention_ms=SHORT_MS)
+    for n in range(10):
+        await _finished(store, f"run-{n}", retention_ms=SHORT_MS * (n % 3))
+    full = _rows(sqlite)
+    assert all(full[table] > baseline[table] for table in ("runs", "journal", "blobs", "messages", "watchers", "beats"))
+    [parent] = await store.runs(["parent"])
+    await committed(store, completion(store, parent))
+    sqlite.clock.advance(SHORT_MS * 3)
+    while await store.prune(4):
+        pass
+    assert _rows(sqlite) == baseline

@@ -1,0 +1,91 @@
+"""Every query finds its rows by index: the millionth finished run makes nothing slower."""
+
+from __future__ import annotations
+
+import re
+
+import apsw
+import pytest
+
+from holdfast.stores.sqlite.store import SQL
+from tests.builders import performed
+from tests.contract.conftest import SqliteBackend
+from tests.contract.helpers import admitted, claim, committed, completion, held, history, progress
+
+# Read whole on purpose: one row, one row per process, or the list that was passed in.
+SMALL = {"clock", "leases", "json_each"}
+# Asked once, when a machine has restarted.
+RARE = {"newest"}
+
+
+def _bindings(sql: str) -> tuple[object, ...]:
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
+    count = max(numbered) if numbered else sql.count("?")
+    return ("[]",) * count
+
+
+def _plan(db: apsw.Connection, sql: str) -> list[str]:
+    return [row[-1] for row in db.execute("EXPLAIN QUERY PLAN " + sql, _bindings(sql))]
+
+
+@pytest.mark.parametrize("name", sorted(set(SQL) - RARE))
+async def test_no_query_walks_a_table(sqlite: SqliteBackend, name: str) -> None:
+    await sqlite.another()
+    db = apsw.Connection(str(sqlite.path))
+    plan = _plan(db, SQL[name])
+    walked = [step for step in plan if step.startswith("SCAN") and not any(f"SCAN {t}" in step for t in SMALL)]
+    sorted_in_memory = [step for step in plan if "TEMP B-TREE" in step and name in {"ready", "over", "next_priority"}]
+    assert walked == [], plan
+    assert sorted_in_memory == [], plan
+    db.close()
+
+
+async def test_the_check_sees_a_walk_when_there_is_one(sqlite: SqliteBackend) -> None:
+    await sqlite.another()
+    db = apsw.Connection(str(sqlite.path))
+    assert [step for step in _plan(db, "SELECT id FROM runs WHERE queue = ?") if step.startswith("SCAN")]
+    db.close()
+
+
+async def test_pruning_finds_everything_of_a_run_by_index(sqlite: SqliteBackend) -> None:
+    await sqlite.another()
+    db = apsw.Connection(str(sqlite.path))
+    for table in ("journal", "blobs", "messages", "watchers", "beats"):
+        plan = _plan(db, f"DELETE FROM {table} WHERE run_id = ?")
+        assert all(step.startswith("SEARCH") for step in plan), (table, plan)
+    assert all(step.startswith("SEARCH") for step in _plan(db, "DELETE FROM runs WHERE id = ?"))
+    db.close()
+
+
+async def test_the_cost_of_a_step_does_not_grow_with_what_is_finished(sqlite: SqliteBackend) -> None:
+    """Counted in the work that SQLite itself reports, not in time."""
+    store = await sqlite.another()
+
+    async def steps_of_one_life(run_id: str) -> int:
+        before = await _work(store)
+        await admitted(store, run_id, key=run_id)
+        [run] = await claim(store, "w-1")
+        run = await committed(store, progress(store, run, performed()))
+        await history(store, run_id)
+        await committed(store, completion(store, run))
+        await store.next_wake_ms("default", ("shop.checkout",))
+        await store.rescue(10)
+        await store.prune(10)
+        return await _work(store) - before
+
+    early = [await steps_of_one_life(f"early-{n}") for n in range(5)]
+    for n in range(2_000):
+        await committed(store, completion(store, await held(store, f"run-{n}", key=f"order:{n}")))
+    late = [await steps_of_one_life(f"late-{n}") for n in range(5)]
+    assert max(late) <= max(early) * 2, (early, late)
+
+
+async def _work(store: object) -> int:
+    """How many pages both connections have looked at since they were opened."""
+
+    def pages(db: apsw.Connection) -> int:
+        hit, _ = db.status(apsw.SQLITE_DBSTATUS_CACHE_HIT)
+        miss, _ = db.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)
+        return hit + miss
+
+    return await store._writer.do(pages) + await store._reader.do(pages)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,142 @@
+"""A worker that was stopped past its lease writes nothing any more, says so, and goes on with new work (L5, L6)."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+
+import pytest
+
+from tests.faults.actor import Start
+from tests.faults.cases import Case
+from tests.faults.conftest import NewCase
+from tests.faults.crashing import Point
+from tests.faults.processes import Process, in_turns, until
+from tests.faults.scenario import STEPS, checkout, expected, notice
+from tests.faults.trials import RUN, chill, hold, tap
+
+pytestmark = pytest.mark.faults
+
+LEASE = "1s"
+
+
+async def takes_new_work(case: Case, worker: Process, name: str) -> None:
+    """It is the only one left, so whatever is done now is done by it."""
+    async with case.client(RUN) as hf:
+        run, created = await hf.start(tap(name))
+        assert created
+        assert await run.result("45s") == name
+    [call] = [line for line in case.ledger.calls("touch") if line["order"] == name]
+    assert call["pid"] == worker.pid
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_worker_stopped_around_any_commit_writes_nothing_after_it_was_overtaken(
+    new_case: NewCase, when: str
+) -> None:
+    """Stopped just before the write: it is refused. Stopped just after: what the write allowed is not begun."""
+    dry = await new_case("dry").fork(starts=[Start("checkout", ["o1"])], lease=LEASE)
+    count = Counter((await dry.says("done"))["counts"])["commit"]
+    refused: list[int] = []
+
+    async def one(n: int) -> None:
+        case = new_case(f"commit-{n}")
+        point = Point("commit", n, when, signal.SIGSTOP)
+        stopped = await case.fork(starts=[Start("checkout", ["o1"])], stay=True, lease=LEASE, point=point)
+        await until(lambda: any("reached" in line for line in case.ledger.lines()), f"the stop {point}", stopped)
+        await until(stopped.is_stopped, "it to be stopped", stopped)
+        other = await case.fork(stay=True, lease=LEASE)
+        async with case.client() as hf:
+            run, _ = await hf.start(checkout("o1"))
+            assert await run.result("45s") == expected("o1")
+            assert await (await hf.find(notice, "notice:o1")).result("45s") == "o1 told"
+        [line] = stopped.logged("replica started")
+        await until(lambda: not case.ask("SELECT 1 FROM leases WHERE owner = ?", line["owner"]), "the expiry", other)
+        await other.leaves()
+        journals = case.ask("SELECT * FROM journal ORDER BY 1, 2")
+        rows = case.ask("SELECT id, status, epoch, nonce, length, change_id FROM runs ORDER BY 1")
+
+        stopped.signal(signal.SIGCONT)
+        await until(lambda: stopped.logged("lease lost"), "the lost lease", stopped)
+        assert (await stopped.says("result"))["value"] == expected("o1")
+        async with case.client() as hf:
+            run, created = await hf.start(checkout("o2"))
+            assert created
+            assert await run.result("45s") == expected("o2")
+            await (await hf.find(notice, "notice:o2")).result("45s")
+        await stopped.leaves()
+
+        assert {line["pid"] for line in case.ledger.calls() if line["order"] == "o2"} == {stopped.pid}
+        case.ledger.check(lost=case.processes.overtaken())
+        assert {line["step"] for line in case.ledger.calls() if line["order"] == "o1"} == STEPS
+        ids = tuple(row[0] for row in rows)
+        assert [row for row in case.ask("SELECT * FROM journal ORDER BY 1, 2") if row[0] in ids] == journals
+        after = case.ask("SELECT id, status, epoch, nonce, length, change_id FROM runs ORDER BY 1")
+        assert [row for row in after if row[0] in ids] == rows
+        if any("refused" in line and line["pid"] == stopped.pid for line in case.ledger.lines()):
+            refused.append(n)
+
+    await in_turns([lambda n=n: one(n) for n in range(1, count + 1)], at_once=6)
+    if when == "before":  # all but the admissions of the run and its children are fenced
+        assert len(refused) >= count - 4, refused
+
+
+async def test_a_worker_stopped_in_an_effect_gives_up_quietly(case: Case) -> None:
+    first = case.run(pack=RUN, starts=[Start("hold", ["a"])], stay=True, lease=LEASE)
+    await until(lambda: case.ledger.calls("grip"), "the effect", first)
+    first.signal(signal.SIGSTOP)
+    second = case.run(pack=RUN, stay=True, lease=LEASE)
+    await until(lambda: len(case.ledger.calls("grip")) == 2, "the takeover", second)
+    case.raise_flag("go-a")
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(hold, "hold:a")).result("45s") == "a"
+    assert second.logged("runs rescued")
+    await second.leaves()
+
+    first.signal(signal.SIGCONT)
+    await until(lambda: first.logged("lease lost"), "the lost lease", first)
+    assert (await first.says("result"))["value"] == "a"
+    await takes_new_work(case, first, "b")
+    await first.leaves()
+    case.ledger.check(lost=case.processes.overtaken())
+    assert [line["pid"] for line in case.ledger.calls("grip")] == [first.pid, second.pid]
+    assert [line["pid"] for line in case.ledger.calls("touch") if line["order"] == "a"] == [second.pid]
+
+
+async def test_a_worker_whose_event_loop_is_blocked_is_overtaken_likewise(case: Case) -> None:
+    """An effect holds the loop beyond the lease: nothing can be renewed meanwhile."""
+    first = case.run(pack=RUN, starts=[Start("chill", ["a", 4.0])], stay=True, lease=LEASE)
+    await until(lambda: case.ledger.calls("freeze"), "the effect", first)
+    second = case.run(pack=RUN, stay=True, lease=LEASE)
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(chill, "chill:a")).result("45s") == "a"
+    assert [line["pid"] for line in case.ledger.calls("freeze")] == [first.pid, second.pid]
+    await until(lambda: first.logged("lease lost") or first.logged("run overtaken"), "it to notice", first)
+    assert (await first.says("result"))["value"] == "a"
+    await second.leaves()
+    await takes_new_work(case, first, "b")
+    await first.leaves()
+    case.ledger.check(lost=case.processes.overtaken())
+    assert [line["pid"] for line in case.ledger.calls("touch") if line["order"] == "a"] == [second.pid]
+
+
+async def test_a_killed_workers_run_is_taken_over_when_its_lease_is_over_and_not_before(case: Case) -> None:
+    """L6."""
+    holder = case.run(pack=RUN, starts=[Start("hold", ["a"])], stay=True, lease="2s")
+    await until(lambda: case.ledger.calls("grip"), "the effect", holder)
+    other = case.run(pack=RUN, stay=True, lease="2s")
+    await other.says("ready")
+    holder.signal(signal.SIGKILL)
+    await holder.ended()
+    [(until_ms,)] = case.ask("SELECT l.until_ms FROM leases l JOIN runs r ON r.owner = l.owner")
+    case.raise_flag("go-a")
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(hold, "hold:a")).result("45s") == "a"
+    [(wrote_ms,)] = case.ask(
+        "SELECT min(e.value ->> 'at_ms') FROM journal j, json_each(j.entries) e WHERE e.value ->> 'what' = 'performed'"
+    )
+    assert wrote_ms >= until_ms
+    await other.leaves()
+    assert [line["run_ids"] for line in other.logged("runs rescued")]
+    case.ledger.check(lost={holder.pid})
+    assert [line["pid"] for line in case.ledger.calls("grip")] == [holder.pid, other.pid]

@@ -1,0 +1,88 @@
+"""SIGTERM: stop within 15 s, give everything back at once, lose nothing.
+
+The lease here is a minute long: whatever a stopped process had kept would be missing for longer than any test waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from tests.faults.actor import Start
+from tests.faults.cases import Case
+from tests.faults.processes import until
+from tests.faults.trials import RUN, clench, hold, walk
+
+pytestmark = pytest.mark.faults
+
+LEASE = "60s"
+LIMIT = 15.0
+
+
+async def test_sigterm_under_load_gives_all_work_back_at_once(case: Case) -> None:
+    names = [f"w{n}" for n in range(60)]
+    first = case.run(
+        pack=RUN,
+        starts=[Start("walk", [name, 6]) for name in names],
+        results=False,
+        stay=True,
+        lease=LEASE,
+        concurrency=20,
+    )
+    await until(lambda: len(case.ledger.calls()) > 40, "work in full swing", first)
+    first.signal(signal.SIGTERM)
+    assert await first.ended(within=LIMIT) == 0, first
+    assert not first.errors(), first
+    done = len(case.ledger.calls())
+    assert done < 60 * 6
+    assert case.ask("SELECT count(*) FROM runs WHERE owner IS NOT NULL") == [(0,)]
+    assert case.ask("SELECT count(*) FROM leases") == [(0,)]
+
+    second = case.run(pack=RUN, stay=True, lease=LEASE)
+    async with case.client(RUN) as hf:
+        runs = [(await hf.start(walk(name, 6))).run for name in names]
+        assert await asyncio.gather(*(run.result("45s") for run in runs)) == [15] * 60
+    await second.leaves()
+    case.ledger.check()  # nobody died: no effect was called twice
+    assert len(case.ledger.calls()) == 60 * 6
+
+
+async def test_an_effect_that_outlasts_the_grace_is_given_up_in_time(case: Case) -> None:
+    first = case.run(pack=RUN, starts=[Start("hold", ["a"])], results=False, stay=True, lease=LEASE)
+    await until(lambda: case.ledger.calls("grip"), "the effect", first)
+    first.signal(signal.SIGTERM)
+    assert await first.ended(within=LIMIT) == 0, first
+    assert [line["given_back"] for line in first.logged("replica stopped")] == [1]
+    case.raise_flag("go-a")
+    second = case.run(pack=RUN, stay=True, lease=LEASE)
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(hold, "hold:a")).result("45s") == "a"
+    await second.leaves()
+    case.ledger.check(lost={first.pid})
+
+
+async def test_a_sync_effect_that_outlasts_the_grace_does_not_hold_the_process(case: Case) -> None:
+    """Nothing can interrupt a thread; the process leaves it behind."""
+    first = case.run(pack=RUN, starts=[Start("clench", ["a", 40.0])], results=False, stay=True, lease=LEASE)
+    await until(lambda: case.ledger.calls("clutch"), "the effect", first)
+    first.signal(signal.SIGTERM)
+    assert await first.ended(within=LIMIT) == 0, first
+    assert case.ask("SELECT count(*) FROM runs WHERE owner IS NOT NULL") == [(0,)]
+    assert clench.name == "trial.clench"
+
+
+async def test_sigterm_while_starting_runs_loses_no_answered_start(case: Case) -> None:
+    """A client that is told to stop in the middle of its starts: what was answered is there."""
+    worker = await case.fork(pack=RUN, stay=True, lease=LEASE)
+    names = [f"w{n}" for n in range(400)]
+    first = case.run(pack=RUN, starts=[Start("tap", [name]) for name in names], stay=True, lease=LEASE)
+    await until(lambda: len(first.said("started")) > 20, "some starts", first)
+    first.signal(signal.SIGTERM)
+    await first.ended(within=LIMIT)
+    answered = {line["run"] for line in first.said("started")}
+    await until(lambda: case.ask("SELECT count(*) FROM runs WHERE status <> 'completed'") == [(0,)], "the rest", worker)
+    assert answered <= {row[0] for row in case.ask("SELECT id FROM runs")}
+    await worker.leaves()
+    case.ledger.check()

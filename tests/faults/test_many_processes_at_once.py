@@ -1,0 +1,76 @@
+"""Many processes on one file: one key, one fresh file, one heap of work (K1, and no lock error that anybody sees)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.faults.actor import Start
+from tests.faults.cases import Case
+from tests.faults.trials import RUN
+
+pytestmark = pytest.mark.faults
+
+
+async def test_of_64_processes_that_start_one_key_one_creates_the_run(case: Case) -> None:
+    """K1."""
+    asked = [Start("tap", ["a"])]
+    clients = [
+        await case.fork(pack=RUN, worker=False, starts=asked, results=False, start_gate=str(case.flag("go")))
+        for _ in range(64)
+    ]
+    await asyncio.gather(*(client.says("waits") for client in clients))
+    case.raise_flag("go")
+    answers = [await client.says("started") for client in clients]
+    assert [answer["created"] for answer in answers].count(True) == 1
+    assert [answer["created"] for answer in answers].count(False) == 63
+    [(run_id, key)] = case.ask("SELECT id, key FROM runs")
+    assert {answer["run"] for answer in answers} == {run_id}
+    assert key == "tap:a"
+    assert [await client.ended() for client in clients] == [0] * 64
+    worker = await case.fork(pack=RUN, starts=asked)
+    assert (await worker.says("started"))["created"] is False
+    assert (await worker.says("result"))["value"] == "a"
+    assert len(case.ledger.calls()) == 1
+
+
+async def test_32_processes_open_a_fresh_file_at_once(case: Case) -> None:
+    """Half of them work, half of them only ask; nobody is refused, and one schema comes of it."""
+    gate = str(case.flag("go"))
+    processes = [
+        await case.fork(pack=RUN, worker=works, stay=works, gate=gate, starts=[Start("tap", [f"{number}"])])
+        for number, works in enumerate([True, False] * 16)
+    ]
+    await asyncio.gather(*(process.says("waits") for process in processes))
+    case.raise_flag("go")
+    for number, process in enumerate(processes):
+        assert (await process.says("result"))["value"] == f"{number}"
+    await asyncio.gather(*(process.leaves() for process in processes[::2]))
+    assert [await process.ended() for process in processes] == [0] * 32
+    assert case.ask("PRAGMA integrity_check") == [("ok",)]
+    assert case.ask("SELECT count(*) FROM runs WHERE status = 'completed'") == [(32,)]
+    case.ledger.check(lost=case.processes.overtaken())
+
+
+async def test_six_workers_share_300_runs_without_a_lock_error(case: Case) -> None:
+    """Each effect once, every run ended, and nobody ever heard that the file was locked."""
+    workers = [await case.fork(pack=RUN, stay=True, concurrency=8) for _ in range(6)]
+    for worker in workers:
+        await worker.says("ready")
+    clients = [
+        await case.fork(pack=RUN, worker=False, starts=[Start("walk", [f"{c}-{n}", 2]) for n in range(100)])
+        for c in range(3)
+    ]
+    for client in clients:
+        assert await client.ended() == 0, client
+        assert len(client.said("result")) == 100
+    await asyncio.gather(*(worker.leaves() for worker in workers))
+    assert case.ask("SELECT status, count(*) FROM runs GROUP BY 1") == [("completed", 300)]
+    calls = case.ledger.calls()
+    assert len(calls) == len({line["call"] for line in calls}) == 600
+    assert len({line["pid"] for line in calls}) == 6, "some worker had nothing to do"
+    for process in [*workers, *clients]:
+        assert not process.logged("store in trouble"), process
+        assert not process.logged("duty failed"), process
+        assert not process.said("failed"), process

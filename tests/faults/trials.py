@@ -1,0 +1,150 @@
+"""Workflows that can be held at the one place where a fault is to strike. Flags are files beside the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from holdfast import NotPerformed, Pack, Retry, RetryAfter, attempt, sleep
+from tests.faults import ledger
+from tests.faults.scenario import note
+
+trial = Pack("trial")
+RUN = "tests.faults.trials:trial"
+
+
+def flag(name: str) -> Path:
+    return ledger.here().path.parent / name
+
+
+async def raised(name: str) -> None:
+    """Wait until the test raises the flag."""
+    while not flag(name).exists():
+        await asyncio.sleep(0.01)
+
+
+# -- held in the middle of an effect, until the test says go
+
+
+@trial.effect
+async def grip(name: str) -> str:
+    note("grip", name)
+    await raised(f"go-{name}")
+    return name
+
+
+@trial.effect
+def clutch(name: str, seconds: float) -> str:
+    """A sync effect that nothing can interrupt."""
+    note("clutch", name)
+    time.sleep(seconds)
+    return name
+
+
+@trial.effect
+async def freeze(name: str, seconds: float) -> str:
+    """Holds up the whole event loop the first time it is called."""
+    note("freeze", name)
+    if len([call for call in ledger.here().calls("freeze") if call["order"] == name]) == 1:
+        time.sleep(seconds)
+    return name
+
+
+@trial.effect
+async def touch(name: str) -> str:
+    note("touch", name)
+    return name
+
+
+@trial.workflow(key="hold:{name}")
+async def hold(name: str) -> str:
+    await grip(name)
+    return await touch(name)
+
+
+@trial.workflow(key="clench:{name}")
+async def clench(name: str, seconds: float) -> str:
+    await clutch(name, seconds)
+    return await touch(name)
+
+
+@trial.workflow(key="chill:{name}")
+async def chill(name: str, seconds: float) -> str:
+    await freeze(name, seconds)
+    return await touch(name)
+
+
+# -- much of the same
+
+
+@trial.effect
+async def step(name: str, number: int) -> int:
+    note(f"step {number}", name)
+    await asyncio.sleep(0.05)
+    return number
+
+
+@trial.workflow(key="walk:{name}")
+async def walk(name: str, steps: int) -> int:
+    return sum([await step(name, number) for number in range(steps)])
+
+
+@trial.workflow(key="tap:{name}")
+async def tap(name: str) -> str:
+    """The shortest useful run."""
+    return await touch(name)
+
+
+@trial.workflow(key="nap:{name}")
+async def nap(name: str, seconds: float) -> str:
+    await sleep(seconds)
+    return await touch(name)
+
+
+# -- attempts
+
+
+@trial.effect(retry=Retry(attempts=5))
+async def stumble(name: str) -> int:
+    """Fails at once, and once more; then it has to wait before the third attempt, which waits for the test's word."""
+    note("stumble", name)
+    if attempt() <= 2:
+        raise RetryAfter(0.01 if attempt() == 1 else 2.0)
+    await raised(f"go-{name}")
+    return attempt()
+
+
+@trial.workflow(key="climb:{name}")
+async def climb(name: str) -> int:
+    return await stumble(name)
+
+
+# -- never twice
+
+
+@trial.effect(safety="once")
+async def launch(name: str) -> str:
+    note("launch", name)
+    await raised(f"go-{name}")
+    return f"{name} launched"
+
+
+@trial.workflow(key="fly:{name}")
+async def fly(name: str) -> str:
+    launched = await launch(name)
+    await touch(name)
+    return launched
+
+
+async def look_up(key: str) -> str:
+    """Asks the world, which is the ledger, whether the launch of this key has happened."""
+    ledger.here().write(reconciled=key)
+    for line in ledger.here().calls("launch"):
+        if line["call"] == key:
+            return f"{line['order']} launched"
+    raise NotPerformed(key)
+
+
+reconciled_trial = trial.with_policy("launch", reconcile=look_up)
+RECONCILED = "tests.faults.trials:reconciled_trial"

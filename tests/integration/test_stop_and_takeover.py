@@ -1,0 +1,278 @@
+"""Stopping in order gives everything back; falling silent leaves it to others. Nothing is lost, nothing done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast import Pack, Retry, StoreUnavailable, UsageError, effect_key, sleep
+from holdfast.engine.events import EffectBegan, LeaseWasLost, ReplicaStopped, RunOvertaken, RunsRescued, StoreTroubled
+from holdfast.kernel.changes import Status
+from tests.integration.conftest import Home, eventually, heard
+from tests.integration.wrappers import GatedStore, SeverableStore, StoreWrapper
+
+LEASE = "600ms"  # of whoever falls silent
+LONGER = "2s"  # of whoever takes over; it looks for silent ones at a third of it
+
+
+class Plant:
+    """Two effects around a gate."""
+
+    def __init__(self) -> None:
+        self.pack = Pack("plant")
+        self.gate = asyncio.Event()
+        self.ledger: Counter[str] = Counter()
+        self.finished: Counter[str] = Counter()
+
+        @self.pack.effect(retry=Retry(attempts=1))
+        async def act(name: str) -> str:
+            self.ledger[effect_key()] += 1
+            if name == "slow":
+                await self.gate.wait()
+            self.finished[effect_key()] += 1
+            return name
+
+        @self.pack.workflow(key="k:{n}")
+        async def work(n: int) -> list[str]:
+            return [await act("quick"), await act("slow"), await act("last")]
+
+        self.work = work
+
+
+async def test_a_stop_lets_effects_in_flight_end_and_begins_nothing_new(home: Home) -> None:
+    plant = Plant()
+    async with home.holdfast(plant.pack) as hf:
+        seen = heard(hf)
+        run = (await hf.start(plant.work(1))).run
+        await seen.until(EffectBegan, step="act#2")
+        asyncio.get_running_loop().call_later(0.05, plant.gate.set)
+    assert seen.all(EffectBegan, step="act#3") == []
+    [stopped] = seen.all(ReplicaStopped)
+    assert stopped.given_back == 0
+    async with home.holdfast(plant.pack) as hf:
+        run = await hf.get(run.id)
+        steps = [getattr(entry, "step", "") for entry in await run.journal()]
+        assert steps[:3] == ["", "act#1", "act#2"]  # what had ended is recorded
+        assert await run.result(timeout=30) == ["quick", "slow", "last"]
+    assert set(plant.ledger.values()) == {1}
+
+
+async def test_a_stop_leaves_no_run_owned(home: Home) -> None:
+    plant = Plant()
+    plant.gate.set()
+    async with home.holdfast(plant.pack) as hf:
+        owner = hf._replica._keeper.owner
+        runs = [(await hf.start(plant.work(n))).run for n in range(20)]
+    store = home.store()
+    await store.open()
+    assert await store.held(owner) == []
+    assert not await store.renew(owner, 1_000)
+    rows = await store.runs([run.id for run in runs])
+    assert {row.status for row in rows} <= {Status.PENDING, Status.WAITING, Status.COMPLETED}
+    await store.close()
+    async with home.holdfast(plant.pack) as hf:
+        for run in runs:
+            assert await (await hf.get(run.id)).result(timeout=30) == ["quick", "slow", "last"]
+    assert set(plant.ledger.values()) == {1}
+
+
+async def test_an_effect_that_does_not_end_within_the_grace_is_given_up_and_tried_elsewhere(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
+    plant = Plant()
+    async with home.holdfast(plant.pack) as hf:
+        seen = heard(hf)
+        run = (await hf.start(plant.work(1))).run
+        await seen.until(EffectBegan, step="act#2")
+    [stopped] = seen.all(ReplicaStopped)
+    assert stopped.given_back == 1
+    plant.gate.set()
+    async with home.holdfast(plant.pack) as hf:
+        assert await (await hf.get(run.id)).result(timeout=30) == ["quick", "slow", "last"]
+    assert plant.ledger == {f"{run.id}/act#1": 1, f"{run.id}/act#2": 2, f"{run.id}/act#3": 1}
+    assert set(plant.finished.values()) == {1}
+
+
+async def test_a_sync_effect_that_hangs_does_not_keep_the_process_from_stopping(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
+    pack = Pack("p")
+    release = threading.Event()
+
+    @pack.effect
+    def hang() -> None:
+        release.wait(30)
+
+    @pack.workflow
+    async def work() -> None:
+        await hang()
+
+    async with asyncio.timeout(30):
+        async with home.holdfast(pack) as hf:
+            seen = heard(hf)
+            run = (await hf.start(work())).run
+            await seen.until(EffectBegan)
+    release.set()
+    async with home.holdfast(pack) as hf:
+        await (await hf.get(run.id)).result(timeout=30)
+
+
+async def test_starts_under_way_while_it_stops_are_admitted_or_refused_and_never_forgotten(home: Home) -> None:
+    """A start that was promised to this process's own hand must not be left in it."""
+    plant = Plant()
+    plant.gate.set()
+    gated: list[GatedStore] = []
+
+    def through(store: Any) -> GatedStore:
+        gated.append(GatedStore(store, lambda _: True))
+        return gated[0]
+
+    hf = home.holdfast(plant.pack, through=through)
+    async with hf:
+        starts = [asyncio.create_task(hf.start(plant.work(n))) for n in range(30)]
+        await asyncio.wait_for(gated[0].reached.wait(), 30)
+        starts += [asyncio.create_task(hf.start(plant.work(n))) for n in range(30, 60)]
+        asyncio.get_running_loop().call_later(0.05, gated[0].gate.set)
+    answers = await asyncio.gather(*starts, return_exceptions=True)
+    admitted = [answer.run.id for answer in answers if not isinstance(answer, BaseException)]
+    refused = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert all(isinstance(error, StoreUnavailable | UsageError) for error in refused), refused
+    assert admitted
+    async with home.holdfast(plant.pack, lease=LONGER) as other:
+        for run_id in admitted:
+            assert await (await other.get(run_id)).result(timeout=30) == ["quick", "slow", "last"]
+    assert set(plant.ledger.values()) == {1}
+
+
+def _severable(home: Home, pack: Pack) -> tuple[Any, SeverableStore]:
+    made: list[SeverableStore] = []
+
+    def through(store: Any) -> SeverableStore:
+        made.append(SeverableStore(store))
+        return made[0]
+
+    return home.holdfast(pack, through=through, lease=LEASE), made[0]
+
+
+async def test_the_work_of_a_silent_process_is_taken_over_and_its_effects_keep_their_keys(home: Home) -> None:
+    """L6: within its lease and one look, by whoever lives; once in the ledger for all that was recorded."""
+    plant = Plant()
+    first, store = _severable(home, plant.pack)
+    async with first:
+        lost = heard(first)
+        runs = [(await first.start(plant.work(n))).run for n in range(5)]
+        await lost.until(EffectBegan, step="act#2", count=5)
+        store.sever()
+        async with home.holdfast(plant.pack, lease=LONGER) as second:
+            seen = heard(second)
+            await seen.until(EffectBegan, step="act#2", count=5)
+            plant.gate.set()
+            for run in runs:
+                taken = await second.get(run.id)
+                assert await taken.result(timeout=30) == ["quick", "slow", "last"]
+                assert taken.fence > run.fence
+            rescued = {run_id for event in seen.all(RunsRescued) for run_id in event.run_ids}
+            assert rescued == {run.id for run in runs}
+        await lost.until(LeaseWasLost)
+    for run in runs:
+        assert plant.ledger[f"{run.id}/act#1"] == 1
+        assert plant.ledger[f"{run.id}/act#2"] == 2  # begun by both, under one key
+        assert plant.ledger[f"{run.id}/act#3"] == 1
+
+
+async def test_a_process_that_lost_its_lease_gives_up_quietly_and_works_on_under_a_new_one(home: Home) -> None:
+    """Stalled, not dead: what it held is with somebody else; what comes later it does again."""
+    plant = Plant()
+    silent = False
+
+    class Stalled(StoreWrapper):
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            if silent and name in {"renew", "commit", "join"}:
+                raise StoreUnavailable("stalled")
+            return await verb(*args)
+
+    async with home.holdfast(plant.pack, through=Stalled, lease=LEASE) as first:
+        seen = heard(first)
+        run = (await first.start(plant.work(1))).run
+        await seen.until(EffectBegan, step="act#2")
+        silent = True
+        async with home.holdfast(plant.pack, lease=LONGER) as second:
+            await heard(second).until(EffectBegan, step="act#2")
+            await seen.until(LeaseWasLost)
+            plant.gate.set()
+            assert await (await second.get(run.id)).result(timeout=30) == ["quick", "slow", "last"]
+        silent = False
+        again = await eventually(lambda: _started(first, plant))
+        assert await again.result(timeout=30) == ["quick", "slow", "last"]
+        assert (await first.get(run.id)).status == "completed"
+    assert plant.finished[f"{run.id}/act#2"] == 1  # the first one's was cancelled with its lease
+
+
+async def _started(hf: Any, plant: Plant) -> Any:
+    try:
+        return (await hf.start(plant.work(2))).run
+    except StoreUnavailable:
+        return None
+
+
+async def test_a_late_commit_is_refused_and_its_writer_stops(home: Home) -> None:
+    """The fence, end to end: the run changes hands behind the back of a process that believes in its lease."""
+    plant = Plant()
+    async with home.holdfast(plant.pack) as first:
+        seen = heard(first)
+        run = (await first.start(plant.work(1))).run
+        await seen.until(EffectBegan, step="act#2")
+        store = home.store()
+        await store.open()
+        await store.leave(first._replica._keeper.owner)  # somebody declared it dead
+        plant.gate.set()
+        await seen.until(RunOvertaken, run_id=run.id)
+        assert seen.all(EffectBegan, step="act#3") == []
+        if store is not first._replica._ports.store:
+            await store.close()
+    async with home.holdfast(plant.pack) as second:
+        assert await (await second.get(run.id)).result(timeout=30) == ["quick", "slow", "last"]
+    assert plant.ledger[f"{run.id}/act#3"] == 1
+
+
+async def test_a_store_that_is_away_for_a_while_costs_time_and_nothing_else(home: Home) -> None:
+    plant = Plant()
+    plant.gate.set()
+    away = False
+
+    class Away(StoreWrapper):
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            if away and name not in {"open", "close"}:
+                raise StoreUnavailable("away")
+            return await verb(*args)
+
+    async with home.holdfast(plant.pack, through=Away) as hf:
+        seen = heard(hf)
+        run = (await hf.start(plant.work(1))).run
+        away = True
+        await seen.until(StoreTroubled, count=3)
+        away = False
+        assert await run.result(timeout=30) == ["quick", "slow", "last"]
+    assert set(plant.ledger.values()) == {1}
+
+
+async def test_a_sleeper_that_is_due_while_nobody_lives_wakes_in_the_next_process(home: Home) -> None:
+    pack = Pack("p")
+
+    @pack.workflow
+    async def nap() -> str:
+        await sleep(0.02)
+        return "rested"
+
+    async with home.holdfast(pack) as hf:
+        run = (await hf.start(nap())).run
+    due_ms = run.created_at.timestamp() * 1000 + 20
+    await eventually(lambda: home.clock.wall_ms() > due_ms + 10)
+    async with home.holdfast(pack) as hf:
+        assert await (await hf.get(run.id)).result(timeout=30) == "rested"

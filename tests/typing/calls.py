@@ -1,0 +1,186 @@
+"""Checked by basedpyright, never executed: arguments and results are inferred through packs, calls and runs.
+
+`assert_type` proves what is inferred. A `pyright: ignore` proves that a mistake is seen: an ignore that nothing needs
+is an error itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, assert_type
+
+from holdfast import Call, ChildRun, Effect, Holdfast, Pack, Retry, Run, Started, Workflow, sleep, spawn, timeout
+
+shop = Pack("shop")
+
+
+@dataclass
+class Item:
+    name: str
+    cents: int
+
+
+@dataclass
+class Order:
+    payment: str
+    items: list[Item]
+
+
+# -- definitions, bare and with options
+
+
+@shop.kernel
+def price(items: list[Item]) -> int:
+    return sum(item.cents for item in items)
+
+
+@shop.kernel()
+def cheapest(items: list[Item]) -> Item:
+    return min(items, key=price_of)
+
+
+def price_of(item: Item) -> int:
+    return item.cents
+
+
+@shop.effect
+async def charge(account: str, order: str, cents: int = 0) -> str:
+    return f"{account}{order}{cents}"
+
+
+@shop.effect
+def weigh(item: Item) -> float:
+    return float(item.cents)
+
+
+@shop.effect(key="refund:{order}", retry=Retry(attempts=5), timeout="3s")
+async def refund(order: str, *, reason: str | None = None) -> bool:
+    return bool(order) and reason is None
+
+
+@shop.effect(safety="once", reconcile=lambda key: key, timeout=timedelta(seconds=1))
+def pack_up(items: list[Item]) -> None:
+    items.clear()
+
+
+@shop.workflow
+async def pay(order: str, cents: int) -> str:
+    return await charge("acct", order, cents)
+
+
+@shop.workflow(key="checkout:{order}", retention="30d", queue="default")
+async def checkout(order: str, items: list[Item], *, gift: bool = False) -> Order:
+    cents = price(items)
+    assert_type(cents, int)
+    assert_type(cheapest(items), Item)
+
+    # Awaiting a call inside a workflow gives what the function returns, sync or async.
+    payment = await charge("acct", order, cents)
+    assert_type(payment, str)
+    assert_type(await weigh(items[0]), float)
+    assert_type(await refund(order, reason="late"), bool)
+    assert_type(await pack_up(items), None)
+
+    # A child: awaited, or spawned and joined later.
+    assert_type(await pay(order, cents), str)
+    child = await spawn(pay(order, 5), key="k")
+    assert_type(child, ChildRun[str])
+    assert_type(await child.result(), str)
+    assert_type(child.key, str | None)
+
+    # Plain asyncio.
+    assert_type(await asyncio.gather(charge("a", "b"), weigh(items[0])), tuple[str, float])
+    assert_type(await asyncio.wait_for(refund(order), 3), bool)
+    assert_type(await asyncio.ensure_future(charge("a", "b")), str)
+    for first in asyncio.as_completed([weigh(item) for item in items]):
+        assert_type(await first, float)
+    async with timeout("30s"):
+        await sleep("2h")
+    return Order(payment if gift else "", items)
+
+
+assert_type(price([]), int)
+assert_type(charge("a", "b"), Call[str])
+assert_type(charge("a", order="b", cents=1), Call[str])
+assert_type(weigh(Item("a", 1)), Call[float])
+assert_type(refund("o-1"), Call[bool])
+assert_type(pack_up([]), Call[None])
+assert_type(pay("o-1", 5), Call[str])
+assert_type(checkout("o-1", []), Call[Order])
+
+
+def _an_effect(effect: Effect[..., str], workflow: Workflow[..., Order]) -> None:
+    """Effects and workflows may be passed on by their result."""
+
+
+_an_effect(charge, checkout)
+_an_effect(
+    weigh,  # pyright: ignore[reportArgumentType] - gives a float
+    pay,  # pyright: ignore[reportArgumentType] - gives a str
+)
+
+
+# -- callers
+
+
+async def main() -> None:
+    async with Holdfast("sqlite:///shop.db", packs=[shop], lease="30s", concurrency=10) as hf:
+        started = await hf.start(checkout("o-1", []), delay=5, priority=1)
+        assert_type(started, Started[Order])
+        run, created = started
+        assert_type(run, Run[Order])
+        assert_type(created, bool)
+        assert_type(started.run, Run[Order])
+        assert_type(started.created, bool)
+        assert_type(await run.result(), Order)
+        assert_type(await run.result(timeout=timedelta(seconds=3)), Order)
+        assert_type((await run.result()).items[0].cents, int)
+        assert_type(await run.refresh(), Run[Order])
+        assert_type(await run.retry(), Run[Order])
+        assert_type(await hf.find(checkout, "checkout:o-1"), Run[Order])
+        assert_type(await hf.get(run.id), Run[Any])
+        paid, _ = await hf.start(pay("o-1", cents=5), key="k", retention="1d", request_id="r-1")
+        assert_type(await paid.result("3s"), str)
+
+
+# -- mistakes that an editor shows
+
+
+async def mistakes(hf: Holdfast) -> None:
+    charge("a")  # pyright: ignore[reportCallIssue]
+    charge("a", 5)  # pyright: ignore[reportArgumentType]
+    charge("a", "b", cents="5")  # pyright: ignore[reportArgumentType]
+    charge("a", "b", price=5)  # pyright: ignore[reportCallIssue]
+    charge("a", "b", 1, 2)  # pyright: ignore[reportCallIssue]
+    weigh("lamp")  # pyright: ignore[reportArgumentType]
+    refund("o-1", "late")  # pyright: ignore[reportCallIssue]
+    pay("o-1")  # pyright: ignore[reportCallIssue]
+    checkout("o-1", ["lamp"])  # pyright: ignore[reportArgumentType]
+    checkout("o-1", [], gift=1)  # pyright: ignore[reportArgumentType]
+    price("lamp")  # pyright: ignore[reportArgumentType]
+
+    await hf.start(checkout)  # pyright: ignore[reportArgumentType] - not called
+    await hf.start(checkout("o-1", []), delay=[])  # pyright: ignore[reportArgumentType]
+    await hf.start(checkout("o-1", []), wait=5)  # pyright: ignore[reportCallIssue]
+    run, _ = await hf.start(pay("o-1", 5))
+    wrong: int = await run.result()  # pyright: ignore[reportAssignmentType]
+    print(wrong)
+    print(run.state)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    await spawn(charge)  # pyright: ignore[reportArgumentType] - not called
+    item: Item = await weigh(Item("a", 1))  # pyright: ignore[reportAssignmentType]
+    print(item)
+
+
+def options() -> None:
+    shop.workflow(retry=Retry())  # pyright: ignore[reportCallIssue]
+    shop.kernel(retry=Retry())  # pyright: ignore[reportCallIssue]
+    shop.effect(retry=3)  # pyright: ignore[reportArgumentType]
+    shop.effect(safety="twice")  # pyright: ignore[reportArgumentType]
+    shop.effect(key=5)  # pyright: ignore[reportArgumentType]
+    shop.workflow(price_of)  # pyright: ignore[reportCallIssue, reportArgumentType] - not async
+    shop.workflow(retention=[])  # pyright: ignore[reportArgumentType]
+    Retry(attempts="3")  # pyright: ignore[reportArgumentType]
+    Retry(on=ValueError)  # pyright: ignore[reportArgumentType]
+    Retry(3)  # pyright: ignore[reportCallIssue]

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from holdfast.engine.events import Event, Events, RunsClaimed
+
+
+def test_every_listener_hears_every_event_until_it_leaves():
+    events, one, two = Events(), [], []
+    leave = events.listen(one.append)
+    events.listen(two.append)
+    events(RunsClaimed(1))
+    leave()
+    leave()  # twice does no harm
+    events(RunsClaimed(2))
+    assert one == [RunsClaimed(1)]
+    assert two == [RunsClaimed(1), RunsClaimed(2)]
+
+
+def test_a_listener_that_raises_harms_neither_the_engine_nor_the_others(capsys):
+    events, heard = Events(), []
+
+    def broken(event: Event) -> None:
+        raise ValueError("a bug of the listener's")
+
+    events.listen(broken)
+    events.listen(heard.append)
+    events(RunsClaimed(1))
+    assert heard == [RunsClaimed(1)]
+    assert "a bug of the listener's" in capsys.readouterr().err
+
+
+def test_a_listener_may_leave_while_it_is_being_told():
+    events, heard = Events(), []
+
+    def once(event: Event) -> None:
+        leave()
+
+    leave = events.listen(once)
+    events.listen(heard.append)
+    events(RunsClaimed(1))
+    events(RunsClaimed(2))
+    assert heard == [RunsClaimed(1), RunsClaimed(2)]

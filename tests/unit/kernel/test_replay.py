@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from holdfast.kernel.journal import Blocked, Completed, Retried, Spawned
+from holdfast.kernel.replay import TIMER, Lineage, contradiction, ended_early, waits_for_child
+from tests.builders import NOW_MS, an_intent, attempted, elapsed, gave_up, intended, joined, performed
+
+CHARGE = an_intent()
+REFUND = an_intent("shop.refund", key="refund:o-1", digest="d2", line="shop.py:30")
+CHILD = an_intent("shop.pay", kind="child")
+SPAWN = an_intent("shop.pay", kind="spawn")
+JOIN = an_intent("shop.pay", kind="join", key="child-1", digest="", line="")
+
+
+def test_steps_are_numbered_by_name_and_tasks_by_the_task_that_made_them():
+    main = Lineage()
+    assert [main.step("charge"), main.step("ship"), main.step("charge")] == ["charge#1", "ship#1", "charge#2"]
+    first, second = main.child(), main.child()
+    grandchild = second.child()
+    assert (first.path, second.path, grandchild.path) == ("0", "1", "1.0")
+    assert [first.step("charge"), grandchild.step("charge"), grandchild.step("charge")] == [
+        "0/charge#1",
+        "1.0/charge#1",
+        "1.0/charge#2",
+    ]
+    assert main.step("charge") == "charge#3"
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["child", "charge", "ship"])), max_size=60))
+def test_no_two_steps_of_a_run_share_an_id(actions):
+    lineages, steps = [Lineage()], []
+    for which, action in actions:
+        lineage = lineages[which % len(lineages)]
+        if action == "child":
+            lineages.append(lineage.child())
+        else:
+            steps.append(lineage.step(action))
+    assert len(set(steps)) == len(steps)
+    assert len({lineage.path for lineage in lineages}) == len(lineages)
+
+
+@pytest.mark.parametrize(
+    ("entry", "asked"),
+    [
+        (intended(), {"charge#1": CHARGE}),
+        (attempted(), {"charge#1": CHARGE}),
+        (performed(), {"charge#1": CHARGE}),
+        (gave_up(), {"charge#1": CHARGE}),
+        (performed(), {"charge#1": an_intent(line="moved.py:99")}),
+        (performed("0/charge#1"), {"charge#1": REFUND, "0/charge#1": CHARGE}),
+        (elapsed(), {"sleep#1": TIMER}),
+        (joined("pay#1"), {"pay#1": CHILD}),
+        (joined("pay.result#1"), {"pay.result#1": JOIN}),
+        (Spawned(NOW_MS, "pay#1", CHILD, "child-1"), {"pay#1": CHILD}),
+        (Spawned(NOW_MS, "pay#1", SPAWN, "child-1"), {"pay#1": SPAWN}),
+        (Completed(NOW_MS), {}),
+        (Blocked(NOW_MS, "code", "message"), {"charge#1": CHARGE}),
+        (Retried(NOW_MS), {}),
+    ],
+)
+def test_code_that_asks_for_what_is_recorded_is_not_contradicted(entry, asked):
+    assert contradiction(entry, 1, asked) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "asked", "recorded", "code"),
+    [
+        (
+            performed(),
+            {},
+            "performed charge#1 as entry 4 (effect shop.charge, key 'charge:o-1', input d1, at shop.py:12)",
+            "waits for nothing there",
+        ),
+        (
+            performed(),
+            {"refund#1": REFUND},
+            "performed charge#1 as entry 4",
+            "waits for refund#1 (effect shop.refund, key 'refund:o-1', input d2, at shop.py:30)",
+        ),
+        (performed(), {"charge#1": REFUND}, "effect shop.charge", "asks for effect shop.refund"),
+        (performed(), {"charge#1": an_intent(key="charge:o-2")}, "key 'charge:o-1'", "key 'charge:o-2'"),
+        (performed(), {"charge#1": an_intent(digest="d2")}, "input d1", "input d2"),
+        (performed(), {"charge#1": CHILD}, "effect shop.charge", "asks for child shop.pay"),
+        (Spawned(NOW_MS, "pay#1", SPAWN, "child-1"), {"pay#1": CHILD}, "spawn shop.pay", "asks for child shop.pay"),
+        (intended(), {"charge#1": REFUND}, "intended charge#1", "shop.refund"),
+        (attempted(), {"charge#1": REFUND}, "attempted charge#1", "shop.refund"),
+        (gave_up(), {"charge#1": REFUND}, "gave_up charge#1", "shop.refund"),
+        (elapsed(), {}, "elapsed sleep#1", "waits for nothing there"),
+        (elapsed("charge#1"), {"charge#1": CHARGE}, "elapsed charge#1", "asks for effect shop.charge"),
+        (joined("sleep#1"), {"sleep#1": TIMER}, "joined sleep#1", "asks for timer"),
+        (joined("pay#1"), {"charge#1": CHARGE}, "joined pay#1", "waits for charge#1"),
+        # The value of one child must never reach the code as that of another.
+        (joined("pay.result#1", run_id="child-2"), {"pay.result#1": JOIN}, "child-2", "child-1"),
+        (joined("charge#1"), {"charge#1": CHARGE}, "joined charge#1", "asks for effect shop.charge"),
+    ],
+)
+def test_a_contradiction_names_both_sides(entry, asked, recorded, code):
+    """`ReplayDiverged` is worded from this."""
+    divergence = contradiction(entry, 4, asked)
+    assert divergence is not None
+    assert recorded in divergence.recorded
+    assert code in divergence.asked
+    assert str(divergence) == f"the journal has {divergence.recorded}; the code {divergence.asked}"
+
+
+def test_of_many_open_steps_a_few_are_named():
+    divergence = contradiction(performed(), 1, {f"{number}/charge#1": CHARGE for number in range(20)})
+    assert divergence is not None
+    assert divergence.asked.count("charge#1") == 5
+
+
+def test_code_that_ended_before_its_journal_is_told_so():
+    divergence = ended_early(performed(), 3)
+    assert "performed charge#1 as entry 3" in divergence.recorded
+    assert "shop.py:12" in divergence.recorded
+    assert divergence.asked == "has already ended there"
+    assert "completed" in ended_early(Completed(NOW_MS), 3).recorded
+
+
+@pytest.mark.parametrize(
+    ("entry", "waits"),
+    [
+        (Spawned(NOW_MS, "pay#1", CHILD, "child-1"), True),
+        (Spawned(NOW_MS, "pay#1", SPAWN, "child-1"), False),
+        (performed(), False),
+    ],
+)
+def test_only_an_awaited_child_is_waited_for(entry, waits):
+    assert waits_for_child(entry) is waits

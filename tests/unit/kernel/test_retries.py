@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, strategies as st
+
+from holdfast.errors import NotSerializable, Permanent, RetryAfter, TimedOut, UsageError
+from holdfast.kernel.retries import DEFAULT, FACTOR_MAX, ONCE, Again, GiveUp, Retry, ceiling_ms, decide, limit_ms
+
+BOOM = ValueError("boom")
+
+
+def verdict(policy: Retry, error: BaseException, *, attempt: int = 1, chance: float = 0.5, waited_ms: int = 0):
+    return decide(policy, error, attempt=attempt, asked_ms=1_000, now_ms=1_000 + waited_ms, chance=chance)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "attempt", "answer"),
+    [
+        (DEFAULT, BOOM, 1, Again(250)),
+        (DEFAULT, BOOM, 2, Again(500)),
+        (DEFAULT, BOOM, 3, GiveUp()),
+        (DEFAULT, BOOM, 4, GiveUp()),
+        (ONCE, BOOM, 1, GiveUp()),
+        (DEFAULT, TimedOut("late"), 1, Again(250)),
+        (DEFAULT, Permanent("no"), 1, GiveUp()),
+        (DEFAULT, UsageError("no"), 1, GiveUp()),
+        (DEFAULT, NotSerializable("no"), 1, GiveUp()),
+        (DEFAULT, KeyboardInterrupt(), 1, GiveUp()),  # not an Exception: not one of `on`
+        (DEFAULT, RetryAfter(7), 1, Again(7_000)),
+        (DEFAULT, RetryAfter(7), 3, GiveUp()),
+        (Retry(on=(ConnectionError,)), BOOM, 1, GiveUp()),
+        (Retry(on=(ConnectionError,)), ConnectionResetError(), 1, Again(250)),
+        (Retry(on=(ConnectionError,)), RetryAfter(7), 1, Again(7_000)),  # it says itself that it may be tried again
+        (Retry(never_on=(ValueError,)), BOOM, 1, GiveUp()),
+        (Retry(never_on=(ValueError,)), KeyError("k"), 1, Again(250)),
+        (Retry(never_on=(RetryAfter,)), RetryAfter(7), 1, GiveUp()),
+        (Retry(on=(Permanent,)), Permanent("no"), 1, GiveUp()),
+        (Retry(attempts=10, cap="1s"), BOOM, 9, Again(500)),
+        (Retry(attempts=10, base="100ms", factor=3), BOOM, 3, Again(450)),
+        (Retry(base=0), BOOM, 1, Again(0)),
+    ],
+)
+def test_what_follows_a_failed_attempt(policy, error, attempt, answer):
+    assert verdict(policy, error, attempt=attempt) == answer
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "chance", "answer"),
+    [(0, 0.999, Again(499)), (9_500, 0.999, Again(499)), (9_502, 0.999, GiveUp()), (10_001, 0.0, GiveUp())],
+)
+def test_a_wait_that_would_end_after_the_deadline_is_not_begun(waited_ms, chance, answer):
+    """E11."""
+    assert verdict(Retry(deadline="10s"), BOOM, chance=chance, waited_ms=waited_ms) == answer
+
+
+def test_the_deadline_holds_for_retry_after_too():
+    assert verdict(Retry(deadline="10s"), RetryAfter(11)) == GiveUp()
+    assert verdict(Retry(deadline=timedelta(seconds=10)), RetryAfter(10)) == Again(10_000)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "timeout_ms", "waited_ms", "limit"),
+    [
+        (None, None, 99_000, None),
+        (None, 3_000, 99_000, 3_000),
+        ("10s", None, 4_000, 6_000),
+        ("10s", 3_000, 4_000, 3_000),
+        ("10s", 3_000, 8_000, 2_000),
+        ("10s", 3_000, 11_000, 0),
+    ],
+)
+def test_an_attempt_ends_at_its_timeout_or_at_the_deadline(deadline, timeout_ms, waited_ms, limit):
+    """E11."""
+    policy = Retry(deadline=deadline)
+    assert limit_ms(policy, timeout_ms, asked_ms=1_000, now_ms=1_000 + waited_ms) == limit
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), 1e300])
+def test_a_retry_after_that_makes_no_sense_is_still_answered(seconds):
+    """A server may say anything, such as a date in the past; that is no fault of the engine, nor of the run."""
+    answer = verdict(DEFAULT, RetryAfter(seconds))
+    assert isinstance(answer, Again | GiveUp)
+    if isinstance(answer, Again):
+        assert answer.delay_ms >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"attempts": 0}, "would never call the effect"),
+        ({"attempts": -3}, "would never call the effect"),
+        ({"factor": 0.5}, "out of range"),
+        ({"factor": float("inf")}, "out of range"),
+        ({"factor": float("nan")}, "out of range"),
+        ({"base": -1}, "out of range"),
+        ({"cap": "soon"}, "is not a duration"),
+        ({"deadline": "tomorrow"}, "is not a duration"),
+        ({"on": ValueError}, "on"),
+        ({"never_on": ValueError}, "never_on"),
+        ({"on": ("ValueError",)}, "on"),
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused_when_it_is_made(options, says):
+    with pytest.raises(UsageError, match=says):
+        Retry(**options)
+
+
+def test_the_defaults_are_three_attempts_with_a_jitter_of_half_a_second_doubling_to_twenty():
+    assert (DEFAULT.attempts, DEFAULT.base, DEFAULT.factor, DEFAULT.cap) == (3, 0.5, 2.0, 20.0)
+    assert [ceiling_ms(DEFAULT, attempt) for attempt in (1, 2, 3, 6, 7, 1_000_000)] == [
+        500,
+        1_000,
+        2_000,
+        16_000,
+        20_000,
+        20_000,
+    ]
+
+
+POLICIES = st.builds(
+    Retry,
+    attempts=st.integers(1, 10**6),
+    base=st.one_of(st.floats(0, 100), st.sampled_from(["1ms", "1d", "365000d"])),
+    factor=st.floats(1, FACTOR_MAX),
+    cap=st.one_of(st.floats(0, 1e4), st.sampled_from(["1h", "365000d"])),
+)
+
+
+@given(POLICIES, st.integers(1, 10**6))
+def test_ceilings_never_fall_and_never_pass_the_cap(policy, attempt):
+    here, next_one = ceiling_ms(policy, attempt), ceiling_ms(policy, attempt + 1)
+    assert 0 <= here <= next_one <= ceiling_ms(Retry(base=policy.cap, cap=policy.cap), 1)
+
+
+@given(POLICIES, st.integers(1, 10**6), st.floats(0, 1, exclude_max=True))
+def test_the_jitter_stays_under_the_ceiling(policy, attempt, chance):
+    """Full jitter: anything from at once to the ceiling."""
+    answer = verdict(policy, BOOM, attempt=attempt, chance=chance)
+    assert isinstance(answer, GiveUp) is (attempt >= policy.attempts)
+    if isinstance(answer, Again):
+        assert 0 <= answer.delay_ms <= ceiling_ms(policy, attempt)
+
+
+@given(POLICIES, st.integers(1, 20), st.floats(0, 1, exclude_max=True), st.integers(0, 10**6), st.integers(1, 10**6))
+def test_nothing_is_begun_after_the_deadline(policy, attempt, chance, waited_ms, deadline_ms):
+    bounded = Retry(attempts=policy.attempts, base=policy.base, cap=policy.cap, deadline=f"{deadline_ms}ms")
+    answer = verdict(bounded, BOOM, attempt=attempt, chance=chance, waited_ms=waited_ms)
+    if isinstance(answer, Again):
+        assert waited_ms + answer.delay_ms <= deadline_ms
