@@ -51,9 +51,11 @@ class Errands:
         if (task := self.in_flight.pop(step, None)) is not None:
             task.cancel()
 
-    def drop_all(self) -> None:
+    def close(self) -> None:
+        """The run is no longer here: drop everything, and whatever comes back all the same."""
         for step in tuple(self.in_flight):
             self.drop(step)
+        self._arrive = _nobody_waits
 
     def may_call(self, command: Command) -> None:
         """This very process has recorded the intent of a `once` effect, or knows that it never happened."""
@@ -108,6 +110,10 @@ class Errands:
             self._arrive(Watching(command.step))
         else:
             self._arrive(NotAdmitted(command.step, UnknownRun(f"no run has the id {command.child_id}")))
+
+
+def _nobody_waits(arrival: Arrival) -> None:
+    del arrival
 
 
 def _effect_of(command: Command) -> Effect[..., object]:

@@ -77,7 +77,7 @@ class Execution:
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the run held and forgotten
             await self._set_aside(error)
         finally:
-            self._errands.drop_all()
+            self._errands.close()
             self._machine.evict()
 
     def arrive(self, arrival: Arrival) -> None:

@@ -35,6 +35,9 @@ _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 Timers = Callable[["Timer"], None]
 
 
+_GONE: Any = None
+
+
 class Evicted(BaseException):
     """Raised into code that goes on after its run was let go from memory."""
 
@@ -164,6 +167,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 sys.unraisablehook = hook
         self._tasks.clear()
         self._ready.clear()
+        # Loop, machine and tasks refer to each other. Thousands of runs a second would keep the collector busy.
+        self.holdfast = self._on_timer = self._on_timer_cancelled = _GONE
 
     # -- what asyncio needs of a loop
 

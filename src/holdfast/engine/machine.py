@@ -217,6 +217,7 @@ class Machine:
     def evict(self) -> None:
         """Forget the run; its coroutines are closed."""
         self._loop.evict()
+        self._main = None
 
     def where(self) -> str:
         """The line at which the main task waits, for messages."""
