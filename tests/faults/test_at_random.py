@@ -19,6 +19,7 @@ from tests.faults.scenario import STEPS, checkout, expected, notice
 pytestmark = pytest.mark.faults
 
 LEASE = "1s"
+PAUSE = 1.5  # longer than the lease, shorter than a caller's patience with a lock that the stopped one may hold
 WORKERS = 3
 BLOWS = 8
 ORDERS = 24
@@ -29,7 +30,7 @@ class Nemesis:
 
     def __init__(self, case: Case, chance: random.Random) -> None:
         self.killed: set[int] = set()
-        self.stopped: set[int] = set()
+        self._stopped: list[Process] = []
         self._case = case
         self._chance = chance
         self._workers: list[Process] = []
@@ -44,16 +45,13 @@ class Nemesis:
                 self.killed.add(victim.pid)
             else:
                 victim.signal(signal.SIGSTOP)
-                self.stopped.add(victim.pid)
+                asyncio.get_running_loop().call_later(PAUSE, victim.signal, signal.SIGCONT)
+                self._stopped.append(victim)
             self._workers.remove(victim)
             await self._replace()
-        for process in self._case.processes:
-            if process.pid in self.stopped:
-                process.signal(signal.SIGCONT)
-                self._workers.append(process)
 
     async def rest(self) -> None:
-        await asyncio.gather(*(worker.leaves() for worker in self._workers))
+        await asyncio.gather(*(worker.leaves() for worker in self._workers + self._stopped))
 
     async def _replace(self) -> None:
         while len(self._workers) < WORKERS:

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.processes import until
-from tests.faults.trials import RUN, clench, hold, walk
+from tests.faults.trials import RUN, hold, walk
 
 pytestmark = pytest.mark.faults
 
@@ -49,28 +49,21 @@ async def test_sigterm_under_load_gives_all_work_back_at_once(case: Case) -> Non
     assert len(case.ledger.calls()) == 60 * 6
 
 
-async def test_an_effect_that_outlasts_the_grace_is_given_up_in_time(case: Case) -> None:
-    first = case.run(pack=RUN, starts=[Start("hold", ["a"])], results=False, stay=True, lease=LEASE)
-    await until(lambda: case.ledger.calls("grip"), "the effect", first)
+async def test_effects_that_outlast_the_grace_do_not_hold_the_process(case: Case) -> None:
+    """An async one is cancelled. Nothing can interrupt a thread, so the process leaves it behind."""
+    starts = [Start("hold", ["a"]), Start("clench", ["b", 40.0])]
+    first = case.run(pack=RUN, starts=starts, results=False, stay=True, lease=LEASE)
+    await until(lambda: case.ledger.calls("grip") and case.ledger.calls("clutch"), "both effects", first)
     first.signal(signal.SIGTERM)
     assert await first.ended(within=LIMIT) == 0, first
-    assert [line["given_back"] for line in first.logged("replica stopped")] == [1]
+    assert [line["given_back"] for line in first.logged("replica stopped")] == [2]
+    assert case.ask("SELECT count(*) FROM runs WHERE owner IS NOT NULL") == [(0,)]
     case.raise_flag("go-a")
     second = case.run(pack=RUN, stay=True, lease=LEASE)
     async with case.client(RUN) as hf:
         assert await (await hf.find(hold, "hold:a")).result("45s") == "a"
-    await second.leaves()
+    await until(lambda: len(case.ledger.calls("clutch")) == 2, "the other effect", second)
     case.ledger.check(lost={first.pid})
-
-
-async def test_a_sync_effect_that_outlasts_the_grace_does_not_hold_the_process(case: Case) -> None:
-    """Nothing can interrupt a thread; the process leaves it behind."""
-    first = case.run(pack=RUN, starts=[Start("clench", ["a", 40.0])], results=False, stay=True, lease=LEASE)
-    await until(lambda: case.ledger.calls("clutch"), "the effect", first)
-    first.signal(signal.SIGTERM)
-    assert await first.ended(within=LIMIT) == 0, first
-    assert case.ask("SELECT count(*) FROM runs WHERE owner IS NOT NULL") == [(0,)]
-    assert clench.name == "trial.clench"
 
 
 async def test_sigterm_while_starting_runs_loses_no_answered_start(case: Case) -> None:

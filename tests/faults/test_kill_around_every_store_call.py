@@ -26,7 +26,7 @@ LEASE = "1s"
 ORDERS = {1: ("o1",), 3: ("o1", "o2")}
 AT_ONCE = 6
 SHARES = 4
-# What this scenario calls. `run`, `run_of_key` and `held` are asked by clients, and after a lost reply.
+# What this scenario may call. `run`, `run_of_key` and `held` are asked by clients, and after a lost reply.
 CALLED = tuple(verb for verb in VERBS if verb not in {"run", "run_of_key", "held"})
 
 
@@ -92,6 +92,10 @@ async def test_without_accidents_each_effect_is_called_once(new_case: NewCase, w
     assert await doomed.ended() == 0, doomed
     check(case, doomed, ORDERS[workers])
     assert len(case.ledger.calls()) == len(STEPS) * len(ORDERS[workers])
+    if workers == 1:  # the tests below kill at each of these, so they must be there
+        assert {"open", "join", "commit", "claim", "histories", "renew", "rescue", "leave", "close"} <= set(
+            (await doomed.says("done"))["counts"]
+        )
 
 
 @pytest.mark.parametrize("verb", CALLED)
@@ -111,7 +115,6 @@ async def test_a_kill_around_any_call_changes_nothing(new_case: NewCase, workers
 
     await in_turns([lambda n=n: one(n) for n in range(1, count + 1)], at_once=AT_ONCE)
     # How often a duty looks is a matter of timing, and so is who of three is first; yet most points must be reached.
-    assert count or workers == 3
     assert len(reached) >= (count * 3 // 4 if workers == 1 else count // 3), f"only {reached} of {count}"
 
 

@@ -21,6 +21,11 @@ from tests.integration.wrappers import READS, CountingStore
 WAITING = 10_000
 
 
+@pytest.fixture
+def pushed_only() -> None:
+    """Here the safety polls are part of what is counted."""
+
+
 def _counted(home: Home, *packs: Pack, **options: Any) -> tuple[Any, CountingStore]:
     counting: list[CountingStore] = []
 

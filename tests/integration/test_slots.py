@@ -314,3 +314,55 @@ async def test_a_listener_that_raises_disturbs_nobody(home: Home) -> None:
         assert len(seen.all(RunEnded)) == 1
         stop()
         stop()
+
+
+async def test_a_timer_set_while_every_slot_was_taken_is_not_forgotten(home: Home) -> None:
+    """When it was set there was no room, so nobody planned for it; when there is room again, somebody must."""
+    pack = Pack("p")
+    gate = asyncio.Event()
+
+    @pack.effect
+    async def hold() -> None:
+        await gate.wait()
+
+    @pack.workflow
+    async def busy() -> None:
+        await hold()
+
+    @pack.workflow
+    async def later() -> str:
+        return "done"
+
+    async with home.holdfast(pack, concurrency=1) as hf:
+        first = (await hf.start(busy())).run
+        await heard(hf).until(EffectBegan)
+        second = (await hf.start(later(), delay="300ms")).run
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        gate.set()
+        await first.result(timeout=30)
+        assert await second.result(timeout=30) == "done"
+
+
+async def test_a_start_in_one_process_wakes_a_worker_in_another_that_had_no_room_then(home: Home) -> None:
+    pack = Pack("p")
+    gate = asyncio.Event()
+
+    @pack.effect
+    async def hold(n: int) -> int:
+        await gate.wait()
+        return n
+
+    @pack.workflow
+    async def work(n: int) -> int:
+        return await hold(n)
+
+    async with home.holdfast(pack, worker=False) as client, home.holdfast(pack, concurrency=2) as hf:
+        runs = [(await client.start(work(n))).run for n in range(3)]
+        await heard(hf).until(EffectBegan, count=2)
+        runs += [(await client.start(work(n))).run for n in range(3, 6)]
+        delayed = (await client.start(work(6), delay="200ms")).run
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        gate.set()
+        assert [await run.result(timeout=30) for run in [*runs, delayed]] == list(range(7))

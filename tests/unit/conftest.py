@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "unit",
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=80,
+    stateful_step_count=50,
     deadline=None,  # the machine may be busy; slowness is the benchmark's matter
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

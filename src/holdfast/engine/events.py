@@ -127,6 +127,13 @@ class DutyFailed(Event, frozen=True):
     message: str
 
 
+class PartDied(Event, frozen=True):
+    """A part of this replica has ended by a fault of Holdfast itself. Restart the process, and report it."""
+
+    part: str
+    message: str
+
+
 Emit = Callable[[Event], None]
 
 

@@ -16,8 +16,8 @@ from holdfast.engine.admission import Admission
 from holdfast.engine.committer import Committer
 from holdfast.engine.duties import Attendant, Duty
 from holdfast.engine.events import Events
+from holdfast.engine.guards import forbid_blocking_calls
 from holdfast.engine.keeper import Keeper
-from holdfast.engine.loop import forbid_blocking_calls
 from holdfast.engine.outcomes import Outcomes
 from holdfast.engine.pruner import Pruner
 from holdfast.engine.registry import Registry
@@ -25,7 +25,7 @@ from holdfast.engine.rescuer import Rescuer
 from holdfast.engine.service import Service
 from holdfast.engine.waker import Waker
 from holdfast.engine.worker import Worker
-from holdfast.errors import TransientError, UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel.changes import Run
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -156,14 +156,20 @@ class Replica:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._keeper is not None:
-            try:
-                async with asyncio.timeout(LAST_WORDS_SECONDS):
-                    await self._ports.store.leave(self._keeper.owner)
-            except (TransientError, TimeoutError) as error:
-                self._emit(events.StoreTroubled(str(error)))
-            self._emit(events.ReplicaStopped(self._keeper.owner, left))
-        await self._ports.store.close()
+        try:
+            await self._leave(left)
+        finally:
+            await self._ports.store.close()
+
+    async def _leave(self, left: int) -> None:
+        if self._keeper is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._ports.store.leave(self._keeper.owner)
+        except (HoldfastError, TimeoutError) as error:
+            self._emit(events.StoreTroubled(str(error)))
+        self._emit(events.ReplicaStopped(self._keeper.owner, left))
 
     # -- what the parts tell each other
 
@@ -207,4 +213,14 @@ class Replica:
         return attendant
 
     def _run(self, *duties: Any) -> None:
-        self._tasks += [asyncio.create_task(duty) for duty in duties]
+        for duty in duties:
+            task = asyncio.create_task(duty)
+            task.add_done_callback(self._on_part_ended)
+            self._tasks.append(task)
+
+    def _on_part_ended(self, task: asyncio.Task[Any]) -> None:
+        """A part works for ever; one that ends by itself is a fault of ours, and must not go unnoticed."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._emit(
+                events.PartDied(getattr(task.get_coro(), "__qualname__", "?"), f"{type(error).__name__}: {error}")
+            )

@@ -100,6 +100,10 @@ def translated(error: apsw.Error, path: Path, *, opening: bool = False) -> Holdf
             return StoreUnavailable(
                 f"the disk that holds {path} is full", hint="Free some space; work goes on by itself then."
             )
+        case apsw.NotADBError() | apsw.CorruptError() if not opening:
+            return StoreUnavailable(
+                f"{path} is corrupt: {error}", hint="Stop the process and restore the file from a backup."
+            )
         case apsw.NotADBError():
             return InvalidConfig(
                 f"{path} is not a SQLite database", hint="Choose another file name, or restore it from a backup."

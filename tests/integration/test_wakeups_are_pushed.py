@@ -1,0 +1,162 @@
+"""No wake-up may be lost in the gap between looking and waiting: with the safety polls off, that would be for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import apsw
+import pytest
+from msgspec import Raw
+
+from holdfast import HoldfastError, Pack, Retry
+from holdfast.engine.events import EffectBegan, RunOvertaken
+from holdfast.kernel import runs
+from holdfast.kernel.journal import Value
+from holdfast.ports.store import Claim
+from tests.integration.conftest import Home, SqliteHome, eventually, heard
+from tests.integration.wrappers import StoreWrapper
+
+
+async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwhile(home: Home) -> None:
+    """The run ends elsewhere while this process still believes that it holds it."""
+    pack = Pack("p")
+    gate = asyncio.Event()
+    calls = 0
+
+    @pack.effect(retry=Retry(attempts=1))
+    async def act() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await gate.wait()
+        return "done"
+
+    @pack.workflow
+    async def work() -> str:
+        return await act()
+
+    async with home.holdfast(pack) as first:
+        run = (await first.start(work())).run
+        await heard(first).until(EffectBegan)
+        waiting = asyncio.create_task(run.result(timeout=30))
+        async with home.holdfast(pack) as second:
+            await second._replica._ports.store.leave(first._replica._keeper.owner)
+            assert await (await second.get(run.id)).result(timeout=30) == "done"
+        gate.set()
+        await heard(first).until(RunOvertaken)
+        assert await waiting == "done"
+
+
+async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(home: Home) -> None:
+    """It came after the history was read and before the run was in memory; the run has other things in flight."""
+    pack = Pack("p")
+    never = asyncio.Event()
+
+    @pack.effect
+    async def hold() -> str:
+        await never.wait()
+        return "held"
+
+    @pack.workflow
+    async def child() -> str:
+        return await hold()
+
+    @pack.workflow
+    async def parent() -> str:
+        racers = {asyncio.ensure_future(child()), asyncio.ensure_future(hold())}
+        done, _ = await asyncio.wait(racers, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+
+    class Late(StoreWrapper):
+        """Ends the child just after the parent's history was read, and lets everybody hear of it first."""
+
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            answer = await verb(*args)
+            if name == "histories" and [history.run.id for history in answer] == [run.id]:
+                [kid] = await self.inner.claim(Claim("default", "thief", "n", ("p.child",), 1))
+                value = Value(Raw(b'"the child came first"'))
+                change = runs.decide(kid, runs.Returned(value), now_ms=self.inner.now_ms())
+                await self.inner.commit([change])
+                await asyncio.sleep(0.1)
+            return answer
+
+    async with home.holdfast(pack) as first:
+        run = (await first.start(parent())).run
+        await heard(first).until(EffectBegan, count=2)
+        first._replica._worker.drop_all()  # as if its lease were lost
+        store = first._replica._ports.store
+        await store.leave(first._replica._keeper.owner)
+        [row] = await store.runs([run.id])
+        assert row.owner is None
+        # The child stays with nobody for now: only the parent's workflow is served.
+        only_parent = Pack("p")
+        only_parent.workflows["p.parent"] = parent
+        only_parent.effects.update(pack.effects)
+        first._replica._worker._stopping = True
+        async with home.holdfast(only_parent, through=Late) as second:
+            assert await (await second.get(run.id)).result(timeout=30) == "the child came first"
+
+
+async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_missed(home: Home) -> None:
+    """The answer to "when is the next?" was true when it was read. Meanwhile another one was set."""
+    pack = Pack("p")
+    started = asyncio.Event()
+    asked = asyncio.Event()
+
+    @pack.workflow
+    async def work(n: int) -> int:
+        return n
+
+    class Slow(StoreWrapper):
+        """Another process takes the run that was due, and the answer that nothing else is due travels slowly."""
+
+        armed = False
+
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            if name != "next_wake_ms" or not self.armed:
+                return await verb(*args)
+            self.armed = False
+            await eventually(lambda: self.inner.claim(Claim("default", "thief", "n", ("p.work",), 1)))
+            answer = await verb(*args)
+            assert answer is None
+            asked.set()
+            await started.wait()
+            return answer
+
+    made: list[Slow] = []
+
+    def through(store: Any) -> Slow:
+        made.append(Slow(store))
+        return made[0]
+
+    async with home.holdfast(pack, through=through) as hf:
+        await hf.start(work(1), delay="100ms")
+        await eventually(lambda: hf._replica._waker._planned_ms is not None)
+        made[0].armed = True
+        await asyncio.wait_for(asked.wait(), 30)
+        second = (await hf.start(work(2), delay="100ms")).run
+        started.set()
+        assert await second.result(timeout=30) == 2
+
+
+async def test_one_run_that_cannot_be_read_does_not_stop_the_others(sqlite_home: SqliteHome) -> None:
+    """Its journal was damaged, or written by a newer Holdfast: it is set aside, and the worker goes on."""
+    pack = Pack("p")
+
+    @pack.workflow
+    async def work(n: int) -> int:
+        return n
+
+    async with sqlite_home.holdfast(pack, worker=False) as client:
+        odd = (await client.start(work(0))).run
+        db = apsw.Connection(str(sqlite_home.path))
+        odd_journal = b'[{"what":"started","at_ms":1,"input":{"json":{"n":0}}},{"what":"teleported","at_ms":2}]'
+        db.execute("UPDATE journal SET entries = ? WHERE run_id = ?", (odd_journal, odd.id))
+        db.close()
+        others = [(await client.start(work(n))).run for n in range(1, 4)]
+        async with sqlite_home.holdfast(pack) as hf:
+            assert [await run.result(timeout=30) for run in others] == [1, 2, 3]
+            assert await (await hf.start(work(9))).run.result(timeout=30) == 9
+            with pytest.raises(HoldfastError):
+                await odd.result(timeout=1)
