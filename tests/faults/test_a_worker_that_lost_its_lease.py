@@ -81,6 +81,31 @@ async def test_a_worker_stopped_around_any_commit_writes_nothing_after_it_was_ov
         assert len(refused) >= count - 4, refused
 
 
+async def test_a_late_write_is_refused_although_the_new_owner_has_written_nothing_yet(case: Case) -> None:
+    """The journal is as long as when the zombie read it: only the fence tells the two owners apart."""
+    case.raise_flag("go-a")
+    point = Point("commit", 2, "before", signal.SIGSTOP)  # the effect has happened, its record is on the way
+    first = await case.fork(pack=RUN, starts=[Start("hold", ["a"])], stay=True, lease=LEASE, point=point)
+    await until(lambda: case.flag("go-a").exists() and case.ledger.calls("grip"), "the effect", first)
+    await until(first.is_stopped, "it to be stopped", first)
+    case.flag("go-a").unlink()
+    second = await case.fork(pack=RUN, stay=True, lease=LEASE)
+    await until(lambda: len(case.ledger.calls("grip")) == 2, "the takeover", second)
+
+    first.signal(signal.SIGCONT)
+    await until(lambda: any("refused" in line for line in case.ledger.lines()), "the refusal", first)
+    assert {line["pid"] for line in case.ledger.lines() if "refused" in line} == {first.pid}
+    assert not [line for line in case.ledger.lines() if "recorded" in line]
+    case.raise_flag("go-a")
+    assert (await first.says("result"))["value"] == "a"
+    await first.leaves()
+    await second.leaves()
+    case.ledger.check(lost=case.processes.overtaken())
+    key = case.ledger.calls("grip")[0]["call"]
+    assert [line["pid"] for line in case.ledger.lines() if line.get("recorded") == key] == [second.pid]
+    assert [line["pid"] for line in case.ledger.calls("touch")] == [second.pid]
+
+
 async def test_a_worker_stopped_in_an_effect_gives_up_quietly(case: Case) -> None:
     first = case.run(pack=RUN, starts=[Start("hold", ["a"])], stay=True, lease=LEASE)
     await until(lambda: case.ledger.calls("grip"), "the effect", first)

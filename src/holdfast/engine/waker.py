@@ -33,15 +33,14 @@ class Waker:
         return self._planned_ms is None or wake_ms < self._planned_ms
 
     async def tick(self) -> float:
-        """Ring if a run is due. With no room there is nothing to ring for: a freed slot rings by itself."""
-        if not self._has_room():
-            return SAFETY_POLL_SECONDS
+        """Ring if a run is due, and plan for the next one. With no room, a freed slot rings by itself."""
         wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
         if wake_ms is None:
             return SAFETY_POLL_SECONDS
         delay = (wake_ms - self._store.now_ms()) / 1000
         if delay <= 0:
             self._planned_ms = None
-            self._ring()
+            if self._has_room():
+                self._ring()
             return SAFETY_POLL_SECONDS
         return min(delay, SAFETY_POLL_SECONDS)
