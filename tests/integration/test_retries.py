@@ -376,6 +376,27 @@ async def test_a_wait_that_would_end_after_the_deadline_is_not_begun(home: Home)
     assert attempts == [1, 2]
 
 
+async def test_an_attempt_that_outlives_the_deadline_is_cut_short(home: Home) -> None:
+    """E11: the deadline is for the effect as a whole, with or without a time for each attempt."""
+    pack = Pack("p")
+    attempts: list[int] = []
+
+    @pack.effect(retry=Retry(attempts=9, base=0, deadline="100ms"))
+    async def hang() -> None:
+        attempts.append(attempt())
+        await asyncio.Event().wait()
+
+    @pack.workflow
+    async def work() -> None:
+        await hang()
+
+    async with home.holdfast(pack) as hf:
+        with pytest.raises(RunFailed) as caught:
+            await (await hf.start(work())).run.result(timeout=30)
+        assert isinstance(caught.value.__cause__, TimedOut)
+    assert attempts[0] == 1
+
+
 async def test_the_deadline_counts_from_when_the_effect_was_asked_for_over_restarts(home: Home) -> None:
     """E11: a restart gives no new deadline."""
     pack = Pack("p")

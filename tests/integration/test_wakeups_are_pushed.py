@@ -12,7 +12,7 @@ from msgspec import Raw
 from holdfast import HoldfastError, Pack, Retry
 from holdfast.engine.events import EffectBegan, RunOvertaken
 from holdfast.kernel import runs
-from holdfast.kernel.journal import Value
+from holdfast.kernel.journal import Spawned, Value
 from holdfast.ports.store import Claim
 from tests.integration.conftest import Home, SqliteHome, eventually, heard
 from tests.integration.wrappers import StoreWrapper
@@ -48,8 +48,15 @@ async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwh
         assert await waiting == "done"
 
 
-async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(home: Home) -> None:
+async def _has(run: Any, kind: type) -> bool:
+    return any(isinstance(entry, kind) for entry in await run.journal())
+
+
+async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It came after the history was read and before the run was in memory; the run has other things in flight."""
+    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
     pack = Pack("p")
     never = asyncio.Event()
 
@@ -84,6 +91,7 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(h
     async with home.holdfast(pack) as first:
         run = (await first.start(parent())).run
         await heard(first).until(EffectBegan, count=2)
+        await eventually(lambda: _has(run, Spawned))
         first._replica._worker.drop_all()  # as if its lease were lost
         store = first._replica._ports.store
         await store.leave(first._replica._keeper.owner)
@@ -131,6 +139,7 @@ async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_
         return made[0]
 
     async with home.holdfast(pack, through=through) as hf:
+        await made[0].inner.join("thief", 3_600_000)
         await hf.start(work(1), delay="100ms")
         await eventually(lambda: hf._replica._waker._planned_ms is not None)
         made[0].armed = True

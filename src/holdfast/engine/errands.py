@@ -32,6 +32,7 @@ class Errands:
         self._arrive = arrive
         self._heartbeats = Heartbeats(desk, run, beats)
         self._intended_here: set[str] = set()
+        self._attempts: dict[str, AttemptScope] = {}
 
     def begin(self, command: Command) -> None:
         """Do what the code asked for, in a task of its own."""
@@ -48,12 +49,14 @@ class Errands:
 
     def drop(self, step: str) -> None:
         """Nobody waits for it any more."""
+        if (scope := self._attempts.pop(step, None)) is not None:
+            scope.dropped = True
         if (task := self.in_flight.pop(step, None)) is not None:
             task.cancel()
 
     def close(self) -> None:
         """The run is no longer here: drop everything, and whatever comes back all the same."""
-        for step in tuple(self.in_flight):
+        for step in (*self.in_flight, *self._attempts):
             self.drop(step)
         self._arrive = _nobody_waits
 
@@ -78,12 +81,13 @@ class Errands:
         policy = self._desk.policy_of(effect)
         if not self._desk.trusted:
             await self._desk.until_trusted()
-        scope = AttemptScope(command, self._heartbeats)
+        scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats)
         self._desk.emit(events.EffectBegan(self._run.id, command.step, scope.attempt))
         now_ms = self._desk.store.now_ms()
         limit_ms = retries.limit_ms(policy.retry, policy.timeout_ms, asked_ms=command.asked_ms, now_ms=now_ms)
         assert command.call is not None
         outcome = await self._desk.performer.attempt(effect, command.call.arguments, scope, limit_ms=limit_ms)
+        self._attempts.pop(command.step, None)
         self._arrive(Attempt(command.step, outcome))
 
     async def _reconcile(self, command: Command) -> None:

@@ -95,6 +95,10 @@ class Execution:
         """What is being done for the run at this moment."""
         return list(self._errands.in_flight.values())
 
+    def abandon(self) -> None:
+        """The run is taken away; its task is about to be cancelled."""
+        self._errands.close()
+
     def stop(self) -> None:
         """The worker stops: begin nothing more, and end as soon as no effect is in flight."""
         self._stopping = True

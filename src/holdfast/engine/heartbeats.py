@@ -16,9 +16,10 @@ from holdfast.kernel.changes import Beat, Change, Run
 class AttemptScope:
     """One attempt of an effect, as its body sees it."""
 
-    __slots__ = ("_command", "_heartbeats", "attempt", "key")
+    __slots__ = ("_command", "_heartbeats", "attempt", "dropped", "key")
 
     def __init__(self, command: Command, heartbeats: Heartbeats) -> None:
+        self.dropped = False  # nobody wants the outcome any more
         self.key = command.intent.key
         self.attempt = command.failures + 1
         self._command = command

@@ -11,7 +11,7 @@ import contextvars
 import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -20,6 +20,12 @@ from holdfast.engine.threads import DaemonThreads
 from holdfast.errors import TimedOut, UsageError
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
+
+
+class Droppable(EffectScope, Protocol):
+    """An attempt that the engine may drop: then, and only then, a cancellation is the engine's."""
+
+    dropped: bool
 
 
 class AttemptReturned(Struct, frozen=True):
@@ -67,7 +73,7 @@ class Performer:
         self._threads = DaemonThreads(concurrency, name="holdfast-effect")
 
     async def attempt(
-        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectScope, *, limit_ms: int | None
+        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable, *, limit_ms: int | None
     ) -> AttemptOutcome:
         """Perform one attempt, within the limit if there is one, and encode what it returned."""
         if self._room <= 0:
@@ -81,8 +87,12 @@ class Performer:
             self._codec.decode(data, effect.signature.returns)  # what cannot be read back must not be recorded
             return AttemptReturned(data)
         except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
+            if scope.dropped:
                 raise
+            # It cancelled itself, or let a cancellation of its own escape. That is its outcome, and not ours.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
             return AttemptRaised(error)
         except BaseException as error:  # noqa: BLE001 - what an effect raises is its outcome
             return AttemptRaised(error)

@@ -304,7 +304,8 @@ class Worker:
         """The lease is lost: forget every run. Their late writes would be refused anyway."""
         dropped = list(self._executions.values())
         self._executions.clear()
-        for _, task in dropped:
+        for execution, task in dropped:
+            execution.abandon()
             task.cancel()
         return len(dropped)
 

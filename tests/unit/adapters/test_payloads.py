@@ -17,6 +17,7 @@ from hypothesis import given, strategies as st
 
 from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
 from holdfast.errors import NotSerializable, PayloadTooLarge, UsageError
+from holdfast.pack import Pack
 
 CODEC = JsonCodec()
 
@@ -347,6 +348,24 @@ def test_a_type_that_can_be_read_back_passes(as_type):
 
 def test_decoding_as_any_gives_plain_json():
     assert CODEC.decode(encoded(Item("lamp", {"a"})), Any) == {"name": "lamp", "parent": None, "tags": ["a"]}
+
+
+def test_a_call_that_was_not_awaited_is_said_to_be_one():
+    @Pack("shop").effect
+    async def charge(order: str) -> str: ...
+
+    with pytest.raises(NotSerializable, match=r"the input\['paid'\] is the call shop.charge\(order='o-1'\)") as caught:
+        encoded({"paid": charge("o-1")})
+    assert caught.value.hint == "Await it."
+
+
+def test_what_cannot_even_be_described_is_refused_all_the_same():
+    class Shy:
+        def __repr__(self) -> str:
+            raise ValueError("no")
+
+    with pytest.raises(NotSerializable, match=r"the input\[0\] is Shy"):
+        encoded([Shy()])
 
 
 def test_a_model_that_fails_while_it_is_dumped_is_refused_with_its_path():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import sys
 from datetime import UTC, datetime
 
@@ -11,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import UsageError
-from tests.builders import NOW_MS
+from tests.builders import DAY_MS, NOW_MS
 from tests.unit.engine.driving import Play, workflow_of
 from tests.unit.engine.shop import charge, notify, pay, ship
 
@@ -172,6 +173,37 @@ def test_the_sets_that_wait_answers_are_walked_alike_in_every_life():
     assert [life.result for life in lives] == [play.result] * 4
 
 
+def test_futures_are_walked_alike_in_every_life_too():
+    @workflow_of
+    async def code() -> list[int]:
+        tasks = [asyncio.create_task(charge(amount)) for amount in range(30)]
+        done, _ = await asyncio.wait([asyncio.shield(task) for task in tasks])
+        return [future.result() for future in done]
+
+    play = Play(code)
+    for amount in range(30):
+        play.perform(f"{amount}/charge#1", amount)
+    lives = [play.again() for _ in range(4)]
+    assert [life.result for life in lives] == [play.result] * 4
+
+
+def test_tasks_have_the_same_names_in_every_life():
+    @workflow_of
+    async def code() -> list[str]:
+        async def name() -> str:
+            task = asyncio.current_task()
+            assert task is not None
+            return task.get_name()
+
+        named = await asyncio.create_task(name(), name="mine")
+        return [await name(), *await asyncio.gather(name(), name()), named]
+
+    names = Play(code).result
+    assert names[-1] == "mine"
+    assert len(set(names)) == 4
+    assert Play(code).result == names
+
+
 def test_tasks_of_a_group_are_cancelled_in_the_same_order_in_every_life():
     @workflow_of
     async def code() -> list[int]:
@@ -262,6 +294,19 @@ def test_sleeping_for_no_time_is_no_step():
         return "awake"
 
     assert Play(code).result == "awake"
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 1e18, 1e300])
+def test_a_wait_for_ever_is_one_that_a_store_can_hold(seconds):
+    @workflow_of
+    async def code() -> None:
+        await asyncio.sleep(seconds)
+
+    play = Play(code)
+    assert play.waits_for == ["sleep#1"]
+    due_ms = play.machine.next_due_ms()
+    assert due_ms is not None
+    assert NOW_MS + 100 * 365 * DAY_MS < due_ms < 2**62
 
 
 def test_of_several_timers_the_earliest_is_due_first_and_of_equals_the_first_one_set():
@@ -396,6 +441,53 @@ def test_the_group_that_a_child_failed_with_is_caught_by_its_members():
     assert Play(code).spawned("pay#1", "child-1").joined("pay#1", error=group).result == "caught 'card'"
 
 
+def test_callbacks_run_in_order_unless_they_are_cancelled_and_their_errors_are_their_own():
+    @workflow_of
+    async def code() -> list[str]:
+        seen: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.call_soon(seen.append, "first")
+        cancelled = loop.call_soon(seen.append, "never")
+        cancelled.cancel()
+        assert cancelled.cancelled()
+        loop.call_soon(seen.remove, "nothing")
+        loop.call_soon(seen.append, "last")
+        later = loop.call_later(5, seen.append, "later")
+        later.cancel()
+        await asyncio.sleep(10)
+        return seen
+
+    play = Play(code)
+    assert play.waits_for == ["sleep#1"]
+    assert play.elapse("sleep#1").result == ["first", "last"]
+
+
+def test_a_callback_of_the_code_is_a_durable_timer_too():
+    @workflow_of
+    async def code() -> str:
+        loop = asyncio.get_running_loop()
+        assert loop.is_running()
+        assert not loop.is_closed()
+        future: asyncio.Future[str] = loop.create_future()
+        loop.call_later(60, future.set_result, "rang")
+        return await future
+
+    play = Play(code)
+    [timer] = play.waits_for
+    assert play.elapse(timer).result == "rang"
+    assert play.again().result == "rang"
+
+
+@pytest.mark.parametrize("thing", [pay, "pay", None])
+def test_what_is_no_call_cannot_be_spawned(thing):
+    @workflow_of
+    async def code() -> None:
+        await holdfast.spawn(thing)
+
+    with pytest.raises(UsageError, match=r"spawn\(\) was given"):
+        _ = Play(code).result
+
+
 def test_only_a_workflow_can_be_spawned():
     @workflow_of
     async def code() -> None:
@@ -463,6 +555,22 @@ def test_nothing_of_the_process_leaks_into_the_run_by_context():
         return leak.get()
 
     assert Play(code).result == "clean"
+
+
+def test_a_callback_runs_in_the_context_that_it_is_given():
+    tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
+
+    @workflow_of
+    async def code() -> list[str]:
+        tenant.set("acme")
+        seen: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.call_soon(lambda: seen.append(tenant.get()), context=contextvars.Context())
+        loop.call_soon(lambda: seen.append(tenant.get()))
+        await asyncio.sleep(0)
+        return seen
+
+    assert Play(code).result == ["nobody", "acme"]
 
 
 def test_context_variables_of_the_code_are_inherited_by_its_tasks():

@@ -22,6 +22,7 @@ from holdfast.kernel.journal import (
     Completed,
     Entry,
     Failed,
+    Intended,
     Performed,
     Retried,
     Started,
@@ -409,6 +410,84 @@ def test_the_outcome_of_one_child_is_never_taken_for_that_of_another():
     assert play.again().result == [1, 2]
     with pytest.raises(ReplayDiverged, match=r"child-1.*child-2"):
         play.again(code=after)
+
+
+def test_a_parameter_added_with_a_default_is_no_contradiction():
+    """Journals outlive releases; what the new parameter says when nobody gives it must change nothing."""
+
+    def before() -> Workflow[..., Any]:
+        pack = Pack("shop")
+
+        @pack.effect
+        async def refund(order: str) -> None: ...
+
+        @pack.workflow
+        async def code() -> None:
+            await refund("o-1")
+            await refund("o-2")
+
+        return code
+
+    def after(*, note: str) -> Workflow[..., Any]:
+        pack = Pack("shop")
+
+        @pack.effect
+        async def refund(order: str, note: str = "", tags: list[str] | None = None) -> None: ...
+
+        @pack.workflow
+        async def code() -> None:
+            await refund("o-1", note)
+            await refund("o-2")
+
+        return code
+
+    play = Play(before()).perform("refund#1")
+    assert play.again(code=after(note="")).waits_for == ["refund#2"]
+    with pytest.raises(ReplayDiverged, match="input"):
+        play.again(code=after(note="urgent"))
+
+
+def test_an_argument_that_equals_its_default_in_text_only_is_another():
+    pack = Pack("shop")
+
+    @pack.effect
+    async def refund(order: str, cents: Any = 0) -> None: ...
+
+    @pack.workflow
+    async def code(cents: Any) -> None:
+        await refund("o-1", cents)
+
+    digests = [Play(code, cents).begun[0].intent.digest for cents in (0, False, 0.0, "0", 1)]
+    assert len(set(digests)) == 5
+
+
+def test_a_once_effect_is_known_to_be_intended_until_its_attempt_has_ended():
+    """E8."""
+    play = Play(workflow_of(charging))
+    command = play.machine.open["charge#1"]
+    play._deliver(Intended(NOW_MS, "charge#1", command.intent, 1))
+    assert play.machine.open["charge#1"].intended
+    assert play.again().machine.open["charge#1"].intended
+    play.attempt("charge#1", OSError("net"), delay_ms=10)
+    assert not play.machine.open["charge#1"].intended
+    assert not play.again().machine.open["charge#1"].intended
+
+
+def test_a_child_that_exists_needs_no_beginning():
+    @workflow_of
+    async def code() -> None:
+        child = await holdfast.spawn(pay(1))
+        await asyncio.gather(pay(2), child.result())
+
+    play = Play(code)
+    [spawned] = play.machine.open.values()
+    assert (spawned.awaits_a_run, spawned.is_under_way(NOW_MS)) == (False, False)
+    play.spawned("pay#1", "child-1")
+    awaited, join = play.machine.open["0/pay#1"], play.machine.open["1/pay.result#1"]
+    assert (awaited.awaits_a_run, awaited.is_under_way(NOW_MS)) == (False, False)
+    assert (join.awaits_a_run, join.is_under_way(NOW_MS)) == (True, False)  # somebody has to watch it
+    play.spawned("0/pay#1", "child-2")
+    assert (awaited.awaits_a_run, awaited.is_under_way(NOW_MS)) == (True, True)
 
 
 def test_a_line_that_moves_is_no_contradiction():

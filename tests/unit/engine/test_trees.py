@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hypothesis import given, note, strategies as st
+from hypothesis import given, note, settings, strategies as st
 from msgspec import Struct
 
 import holdfast
@@ -241,6 +241,7 @@ def _played(life: Life, journal: list[Entry], tree: Tree, data: st.DataObject) -
     return life
 
 
+@settings(max_examples=2 * settings().max_examples)
 @given(TREES, st.data())
 @all_evicted()
 def test_a_replay_reproduces_the_result_and_the_commands_of_any_program(tree, data):
@@ -258,6 +259,7 @@ def test_a_replay_reproduces_the_result_and_the_commands_of_any_program(tree, da
         assert prefix.asked == whole.asked[: len(prefix.asked)]
 
 
+@settings(max_examples=2 * settings().max_examples)
 @given(TREES, st.data())
 @all_evicted()
 def test_a_failed_program_that_is_retried_repeats_nothing_that_was_performed(tree, data):

@@ -177,3 +177,24 @@ def test_without_a_setting_the_application_decides(log, monkeypatch, caplog):
     assert [record.getMessage() for record in caplog.records] == ["run ended"]
     [record] = caplog.records
     assert record.holdfast["run_id"] == "run-1"
+
+
+def test_where_nobody_has_configured_logging_warnings_are_said_with_their_fields(log, monkeypatch, capsys):
+    monkeypatch.delenv("HOLDFAST_LOG", raising=False)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    configure()
+    configure()
+    log_events(events.StoreTroubled("locked"))
+    log_events(events.RunsClaimed(3))
+    [line] = capsys.readouterr().err.splitlines()
+    assert "store in trouble" in line
+    assert "locked" in line
+
+
+def test_where_the_application_has_configured_logging_nothing_is_said_twice(log, monkeypatch, capsys, caplog):
+    monkeypatch.delenv("HOLDFAST_LOG", raising=False)
+    configure()
+    assert logging.getLogger().handlers  # those of the test runner
+    log_events(events.StoreTroubled("locked"))
+    assert capsys.readouterr().err == ""
+    assert [record.getMessage() for record in caplog.records] == ["store in trouble"]
