@@ -179,9 +179,11 @@ async def test_attempts_and_waits_survive_restarts(home: Home) -> None:
         opened.append(hf)
         run = (await hf.start(work())).run
         await heard(hf).until(EffectWillRetry)
+        await eventually(lambda: _is_recorded(opened[-1], run.id, 2))
     async with home.holdfast(pack) as hf:
         opened.append(hf)
         await heard(hf).until(EffectWillRetry, attempt=2)
+        await eventually(lambda: _is_recorded(opened[-1], run.id, 3))
     async with home.holdfast(pack) as hf:
         opened.append(hf)
         assert await (await hf.get(run.id)).result(timeout=30) == "attempt 3"
@@ -190,6 +192,10 @@ async def test_attempts_and_waits_survive_restarts(home: Home) -> None:
     assert len(begun_ms) == 3
     for wait, next_begun in zip(waits, begun_ms[1:], strict=True):
         assert next_begun >= wait.retry_at_ms
+
+
+async def _is_recorded(hf: Any, run_id: str, length: int) -> bool:
+    return len(await run_journal(hf, run_id)) >= length
 
 
 async def run_journal(hf: Any, run_id: str) -> Any:

@@ -61,6 +61,28 @@ async def test_a_stop_lets_effects_in_flight_end_and_begins_nothing_new(home: Ho
     assert set(plant.ledger.values()) == {1}
 
 
+async def test_a_stop_that_comes_while_a_record_is_written_begins_nothing_after_it(home: Home) -> None:
+    plant = Plant()
+    plant.gate.set()
+    gated: list[GatedStore] = []
+
+    def through(store: Any) -> GatedStore:
+        def records_first(changes: Any) -> bool:
+            return any(getattr(entry, "step", "") == "act#1" for change in changes for entry in change.entries)
+
+        gated.append(GatedStore(store, records_first))
+        return gated[0]
+
+    async with home.holdfast(plant.pack, through=through) as hf:
+        run = (await hf.start(plant.work(1))).run
+        await asyncio.wait_for(gated[0].reached.wait(), 30)
+        asyncio.get_running_loop().call_later(0.05, gated[0].gate.set)
+    assert heard(hf).all(EffectBegan, step="act#2") == []
+    async with home.holdfast(plant.pack) as hf:
+        assert await (await hf.get(run.id)).result(timeout=30) == ["quick", "slow", "last"]
+    assert set(plant.ledger.values()) == {1}
+
+
 async def test_a_stop_leaves_no_run_owned(home: Home) -> None:
     plant = Plant()
     plant.gate.set()

@@ -127,8 +127,8 @@ class DutyFailed(Event, frozen=True):
     message: str
 
 
-class PartDied(Event, frozen=True):
-    """A part of this replica has ended by a fault of Holdfast itself. Restart the process, and report it."""
+class PartFailed(Event, frozen=True):
+    """A part of this replica raised, by a fault of Holdfast itself. It has begun anew; please report it."""
 
     part: str
     message: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
@@ -34,6 +35,8 @@ from holdfast.ports.store import Store
 
 GRACE_SECONDS = 10.0
 LAST_WORDS_SECONDS = 2.0
+FAULT_PAUSE_SECONDS = 0.5
+Part = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Ports(Struct, frozen=True):
@@ -95,6 +98,7 @@ class Replica:
                 on_settled=self._outcomes.settled,
                 on_wake_at=self._on_wake_at,
                 on_claimed=self._on_claimed,
+                on_gone=self._outcomes.look,
             )
             self._waker = Waker(
                 ports.store,
@@ -137,10 +141,10 @@ class Replica:
             forbid_blocking_calls()
             self._worker.loop = asyncio.get_running_loop()
             await self._keeper.join()
-            self._run(self._keeper.keep(), self._worker.claim(), self._worker.deliver())
-            self._run(*(attendant.attend() for attendant in self._attendants))
+            self._run(self._keeper.keep, self._worker.claim, self._worker.deliver)
+            self._run(*(attendant.attend for attendant in self._attendants))
             self._emit(events.ReplicaStarted(self._keeper.owner, self._registry.served))
-        self._run(self._outcomes.watch())
+        self._run(self._outcomes.watch)
         self._ports.store.watch(self._on_foreign_commit)
         self.service.is_open = True
 
@@ -212,15 +216,15 @@ class Replica:
         self._attendants.append(attendant)
         return attendant
 
-    def _run(self, *duties: Any) -> None:
-        for duty in duties:
-            task = asyncio.create_task(duty)
-            task.add_done_callback(self._on_part_ended)
-            self._tasks.append(task)
+    def _run(self, *parts: Part) -> None:
+        self._tasks += [asyncio.create_task(self._for_ever(part)) for part in parts]
 
-    def _on_part_ended(self, task: asyncio.Task[Any]) -> None:
-        """A part works for ever; one that ends by itself is a fault of ours, and must not go unnoticed."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._emit(
-                events.PartDied(getattr(task.get_coro(), "__qualname__", "?"), f"{type(error).__name__}: {error}")
-            )
+    async def _for_ever(self, part: Part) -> None:
+        """A part works for ever. One that raises is a fault of ours: it is said, and the part begins anew."""
+        while True:
+            try:
+                await part()
+            except Exception as error:  # noqa: BLE001 - see above
+                name = getattr(part, "__qualname__", "?")
+                self._emit(events.PartFailed(name, f"{type(error).__name__}: {error}"))
+            await self._ports.clock.pause(FAULT_PAUSE_SECONDS)

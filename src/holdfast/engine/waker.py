@@ -34,6 +34,7 @@ class Waker:
 
     async def tick(self) -> float:
         """Ring if a run is due, and plan for the next one. With no room, a freed slot rings by itself."""
+        self._planned_ms = None  # while we look, whatever is set is news
         wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
         if wake_ms is None:
             return SAFETY_POLL_SECONDS

@@ -23,10 +23,11 @@ from holdfast.engine.machine import Command
 from holdfast.engine.performer import Performer
 from holdfast.engine.registry import Registry
 from holdfast.engine.values import kept
-from holdfast.errors import LeaseLost, TransientError, UnknownWorkflow
+from holdfast.errors import EngineFault, LeaseLost, TransientError, UnknownWorkflow
 from holdfast.kernel.changes import ENDED, Change, Committed, Known, Run, Watcher
 from holdfast.kernel.journal import Joined, Performed, Started
 from holdfast.kernel.leases import Standing
+from holdfast.kernel.runs import Stuck, decide
 from holdfast.kernel.starts import Hand, Wanted
 from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.clock import Clock
@@ -59,6 +60,7 @@ class Worker:
         on_settled: Callable[[Run], None],
         on_wake_at: Callable[[int], None],
         on_claimed: Callable[[], None],
+        on_gone: Callable[[], None],
     ) -> None:
         self.store = store
         self.codec = codec
@@ -76,6 +78,7 @@ class Worker:
         self._on_settled = on_settled
         self._on_wake_at = on_wake_at
         self._on_claimed = on_claimed
+        self._on_gone = on_gone
         self._executions: dict[str, tuple[Execution, asyncio.Task[None]]] = {}
         self._slots_taken = 0
         self._bell = asyncio.Event()
@@ -126,7 +129,7 @@ class Worker:
         claimed = await self.store.claim(Claim(self._namespace, owner, self.ids.nonce(), self._registry.served, limit))
         if claimed:
             self.emit(events.RunsClaimed(len(claimed)))
-            await self._adopt_all([run.id for run in claimed], owner)
+            await self._adopt_all(claimed, owner)
             self._on_claimed()
         return len(claimed) == limit
 
@@ -134,15 +137,36 @@ class Worker:
         """After a lost reply, runs may be ours without our knowing."""
         owner = self._keeper.owner
         lost = [run_id for run_id in await self.store.held(owner) if run_id not in self._executions]
-        await self._adopt_all(lost, owner)
+        await self._adopt_all(await self.store.runs(lost), owner)
         self._unsure = False
 
-    async def _adopt_all(self, run_ids: list[str], owner: str) -> None:
-        histories = {history.run.id: history for history in await self.store.histories(run_ids)}
-        for history in (histories[run_id] for run_id in run_ids if run_id in histories):
+    async def _adopt_all(self, runs: list[Run], owner: str) -> None:
+        histories = await self._histories(runs)
+        for history in (histories[run.id] for run in runs if run.id in histories):
             if history.run.owner == owner and owner == self._keeper.owner and history.run.id not in self._executions:
                 self._slots_taken += 1
                 self._adopt(history, await self._blobs_of(history))
+        self.ring_for_mail()  # what came after their histories were read
+
+    async def _histories(self, runs: list[Run]) -> dict[str, History]:
+        try:
+            return {history.run.id: history for history in await self.store.histories([run.id for run in runs])}
+        except TransientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one journal that cannot be read must not hold up the others
+            if len(runs) == 1:
+                await self._set_aside(runs[0], error)
+                return {}
+        found: dict[str, History] = {}
+        for run in runs:
+            found |= await self._histories([run])
+        return found
+
+    async def _set_aside(self, run: Run, error: Exception) -> None:
+        """A journal that cannot be read, written by a newer version or damaged: a person must look."""
+        message = f"the journal of run {run.id} cannot be read: {type(error).__name__}: {error}"
+        await self.commit(decide(run, Stuck(EngineFault.code, message), now_ms=self.store.now_ms()))
+        self.emit(events.RunBlocked(run.id, EngineFault.code, message))
 
     async def _blobs_of(self, history: History) -> dict[str, bytes]:
         """The large values that a replay needs."""
@@ -172,6 +196,7 @@ class Worker:
         held = self._executions.get(run_id)
         if held is not None and held[0] is execution:
             del self._executions[run_id]
+            self._on_gone()
         self._free_slot()
 
     def _free_slot(self) -> None:
@@ -304,6 +329,7 @@ class Worker:
         """The lease is lost: forget every run. Their late writes would be refused anyway."""
         dropped = list(self._executions.values())
         self._executions.clear()
+        self._on_gone()
         for execution, task in dropped:
             execution.abandon()
             task.cancel()

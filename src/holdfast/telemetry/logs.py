@@ -45,7 +45,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RunsRescued: (logging.WARNING, "runs rescued"),
     events.RunsPruned: (logging.INFO, "runs pruned"),
     events.DutyFailed: (logging.WARNING, "duty failed"),
-    events.PartDied: (logging.ERROR, "part of the replica died"),
+    events.PartFailed: (logging.ERROR, "part of the replica failed"),
 }
 
 
