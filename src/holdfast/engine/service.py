@@ -136,7 +136,8 @@ class Service:
         return (await self.history(run_id)).journal
 
     def input_of(self, run: Run) -> dict[str, Any]:
-        assert run.input is not None
+        if run.input is None:
+            raise EngineFault(f"the input of run {run.id} cannot be read")
         data = inline(run.input)
         if data is None:
             raise UsageError(
@@ -146,7 +147,8 @@ class Service:
         return self._arguments(run, data)
 
     async def load_input(self, run: Run) -> dict[str, Any]:
-        assert run.input is not None
+        if run.input is None:
+            raise EngineFault(f"the input of run {run.id} cannot be read")
         return self._arguments(run, await self._bytes_of(run.id, run.input))
 
     def _arguments(self, run: Run, data: bytes) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.kernel.changes import Message, Run, Status
-from holdfast.kernel.journal import Entry, Started
+from holdfast.kernel.journal import Entry, Started, Value
 
 # The table's columns bear the names of the fields. The input is the journal's first entry, and stays there.
 _FIELDS = Run.__struct_fields__[:-1]
@@ -19,16 +19,24 @@ _HOLDS_KEY = _FIELDS.index("holds_key")
 
 encode_entries = msgspec.json.Encoder().encode
 _decode_entries = msgspec.json.Decoder(list[Entry]).decode
+_decode_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_started = msgspec.json.Decoder(Started).decode
 
 
 def run_of(row: Sequence[Any]) -> Run:
     values = list(row)
     values[_STATUS] = Status(values[_STATUS])
     values[_HOLDS_KEY] = bool(values[_HOLDS_KEY])
-    started = _decode_entries(values[-1])[0]
-    assert isinstance(started, Started), started
-    values[-1] = started.input
+    values[-1] = _input_of(values[-1])
     return Run(*values)
+
+
+def _input_of(entries: bytes) -> Value | None:
+    """The input that a journal begins with; None if it cannot be read. Whoever reads the whole journal says why."""
+    try:
+        return _decode_started(_decode_raw(entries)[0]).input
+    except (msgspec.MsgspecError, IndexError):
+        return None
 
 
 def journal_of(rows: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
