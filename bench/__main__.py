@@ -45,9 +45,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "--only", type=_names(MEASURED), default=MEASURED, metavar="W1,W3", help=", ".join(MEASURED)
-    )
+    parser.add_argument("--only", type=_names(MEASURED), default=MEASURED, metavar="W1,W3", help=", ".join(MEASURED))
     parser.add_argument(
         "--contenders",
         type=_names(list(wording.NAMES)),

@@ -72,9 +72,7 @@ def write_json(path: Path, samples: Sequence[Sample], found: Sequence[Finding]) 
     whole = {
         "circumstances": circumstances(),
         "comparisons": comparisons,
-        "samples": [
-            asdict(sample.job) | {"figures": sample.figures} for sample in samples if not sample.error
-        ],
+        "samples": [asdict(sample.job) | {"figures": sample.figures} for sample in samples if not sample.error],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")

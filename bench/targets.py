@@ -64,7 +64,5 @@ COMPARISONS = [
     *_against("holdfast", "restate"),
     *_against("holdfast_split", "restate_tuned"),
     Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
-    Comparison(
-        "depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"
-    ),
+    Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
 ]

@@ -21,9 +21,7 @@ class Restate:
         await self._call("POST", "/bench/one", key=order, body=json.dumps(order))
 
     async def many(self, order: str, effects: int) -> None:
-        await self._call(
-            "POST", "/bench/many", key=order, body=json.dumps({"order": order, "effects": effects})
-        )
+        await self._call("POST", "/bench/many", key=order, body=json.dumps({"order": order, "effects": effects}))
 
     async def start(self, order: str) -> Wait:
         accepted = await self._call("POST", "/bench/one/send", key=order, body=json.dumps(order))

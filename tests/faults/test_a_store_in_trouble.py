@@ -190,6 +190,21 @@ async def test_a_long_lock_is_a_clear_error_to_callers_and_a_pause_for_workers(c
         await the_worker_went_on(case, hf, worker, lease=lease)
 
 
+async def test_a_fresh_file_that_is_locked_is_a_clear_error_too(case: Case) -> None:
+    """Somebody locks the file before it has become Holdfast's."""
+    db = apsw.Connection(str(case.path))
+    db.execute("CREATE TABLE t (x); DROP TABLE t; BEGIN EXCLUSIVE")
+    late = await case.fork(pack=RUN)
+    assert await late.ended(within=30) == 3, late
+    [refused] = late.said("refused")
+    assert refused["error"] == "StoreUnavailable"
+    assert "is locked by another process" in refused["text"]
+    db.execute("ROLLBACK")
+    db.close()
+    again = await case.fork(pack=RUN, starts=[Start("tap", ["a"])])
+    assert (await again.says("result"))["value"] == "a"
+
+
 # -- a sync that fails
 
 

@@ -135,6 +135,10 @@ class Execution:
         if not commands and not self._errands.in_flight:
             return await self._pause(record)
         await self._progress(record)
+        if self._stopping:  # it may have come while the record was being written
+            commands = []
+            if not self._errands.in_flight:
+                return False
         await self._begin(commands)
         return True
 
@@ -238,6 +242,8 @@ class Execution:
             await self._let_go(record)
             return False
         await self._progress(record)
+        if self._stopping:
+            return False
         due_in_ms = self._due_in_ms()
         self._desk.quiet()
         try:

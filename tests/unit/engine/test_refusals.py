@@ -37,7 +37,7 @@ async def _connection() -> None:
 
 
 async def _unix_connection() -> None:
-    await asyncio.open_unix_connection("/tmp/none")
+    await asyncio.open_unix_connection("none.sock")
 
 
 async def _server() -> None:

@@ -14,7 +14,6 @@ from holdfast.errors import EngineFault, HoldfastError, InvalidConfig, StoreUnav
 APPLICATION_ID = 0x486F6C64  # "Hold"
 SQLITE_MIN = (3, 51, 3)  # older ones may corrupt a WAL that several connections share
 BUSY_MS = 5_000
-_OPEN_ATTEMPTS = 50
 _PACKAGE = "holdfast.stores.sqlite.migrations"
 
 
@@ -70,7 +69,9 @@ def prepare(path: Path) -> Database:
     """The writer's connection to a database that exists, is Holdfast's, and has the newest schema."""
     if not path.parent.is_dir():
         raise InvalidConfig(f"the directory of {path} does not exist", hint=f"Create it: mkdir -p {path.parent}")
-    for attempt in range(_OPEN_ATTEMPTS):
+    give_up = time.monotonic() + 2 * BUSY_MS / 1000
+    while True:
+        db = None
         try:
             db = connect(path)
             _check_owner(db, path)
@@ -81,14 +82,15 @@ def prepare(path: Path) -> Database:
             _migrate(db, path)
         except apsw.BusyError:
             # Changing the journal mode does not wait by itself while others open the file too.
-            if attempt == _OPEN_ATTEMPTS - 1:
+            if db is not None:
+                db.close()
+            if time.monotonic() > give_up:
                 raise StoreUnavailable(f"{path} is locked by another process") from None
             time.sleep(0.1)
         except apsw.Error as error:
             raise translated(error, path, opening=True) from error
         else:
             return db
-    raise AssertionError("unreachable")
 
 
 def translated(error: apsw.Error, path: Path, *, opening: bool = False) -> HoldfastError:

@@ -78,8 +78,10 @@ class SqliteStore:
             await self._writer.open()
             await self._reader.open()
             await self._write(self._set_clock)
-        except BaseException:
+        except BaseException as error:
             await self.close()
+            if isinstance(error.__cause__, apsw.CorruptError | apsw.NotADBError):
+                raise files.translated(error.__cause__, self._path, opening=True) from error.__cause__
             raise
 
     async def close(self) -> None:
