@@ -190,6 +190,22 @@ async def test_a_long_lock_is_a_clear_error_to_callers_and_a_pause_for_workers(c
         await the_worker_went_on(case, hf, worker, lease=lease)
 
 
+async def test_a_worker_that_cannot_write_still_stops_in_time(case: Case) -> None:
+    """It cannot give its work back; the expiry of its lease will."""
+    worker = await a_run_in_its_effect(case, lease="2s")
+    with locked(case.path):
+        case.raise_flag("go-a")
+        await until(lambda: worker.logged("store in trouble"), "the trouble", worker)
+        worker.signal(signal.SIGTERM)
+        assert await worker.ended(within=15) == 0, worker
+        assert not worker.errors(), worker
+    successor = await case.fork(pack=RUN, stay=True, lease="2s")
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(hold, "hold:a")).result("45s") == "a"
+    await successor.leaves()
+    case.ledger.check(lost={worker.pid})
+
+
 async def test_a_fresh_file_that_is_locked_is_a_clear_error_too(case: Case) -> None:
     """Somebody locks the file before it has become Holdfast's."""
     db = apsw.Connection(str(case.path))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 from collections import Counter
+from collections.abc import Collection
 
 import pytest
 
@@ -67,9 +69,9 @@ async def calls_of(case: Case, *, workers: int) -> Counter[str]:
     return _counts[workers]
 
 
-def check(case: Case, doomed: Process, orders: tuple[str, ...]) -> None:
+def check(case: Case, doomed: Process, orders: tuple[str, ...], *, lost: Collection[int] = ()) -> None:
     """Everything is as if nobody had died."""
-    case.ledger.check(lost={doomed.pid} | case.processes.overtaken())
+    case.ledger.check(lost={doomed.pid, *lost} | case.processes.overtaken())
     for order in orders:
         assert {line["step"] for line in case.ledger.calls() if line["order"] == order} == STEPS
     keys = [f"{kind}:{order}" for kind in ("order", "parcel", "notice") for order in orders]
@@ -136,6 +138,27 @@ async def test_a_kill_inside_any_transaction_changes_nothing(new_case: NewCase, 
 
     await in_turns([lambda n=n: one(n) for n in mine], at_once=AT_ONCE)
     assert len(reached) >= len(mine) * 3 // 4, f"only {reached} of {count}"
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+async def test_a_second_death_during_the_recovery_changes_nothing(new_case: NewCase, share: int) -> None:
+    """The one who takes over dies too, round one of its first commits."""
+    chance = random.Random(share)
+    points = [Point("commit", n, when) for n in range(1, 12) for when in ("before", "after")]
+    pairs = [(chance.choice(points), chance.choice(points[:8])) for _ in range(8)]
+
+    async def one(first: Point, second: Point) -> None:
+        case = new_case(f"{first} {second}".replace(" ", "-"))
+        starts = [Start("checkout", [order]) for order in ORDERS[1]]
+        lost = set()
+        for point in (first, second):
+            doomed = await case.fork(starts=starts, lease=LEASE, point=point)
+            assert await doomed.ended() in {KILLED, 0}, doomed
+            lost.add(doomed.pid)
+        last = await live(case, workers=1)
+        check(case, last, ORDERS[1], lost=lost)
+
+    await in_turns([lambda pair=pair: one(*pair) for pair in dict.fromkeys(pairs)], at_once=AT_ONCE)
 
 
 def test_the_store_that_kills_knows_every_verb_of_the_port() -> None:

@@ -15,7 +15,7 @@ from holdfast.kernel import runs
 from holdfast.kernel.journal import Spawned, Value
 from holdfast.ports.store import Claim
 from tests.integration.conftest import Home, SqliteHome, eventually, heard
-from tests.integration.wrappers import StoreWrapper
+from tests.integration.wrappers import GatedStore, StoreWrapper
 
 
 async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwhile(home: Home) -> None:
@@ -36,7 +36,13 @@ async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwh
     async def work() -> str:
         return await act()
 
-    async with home.holdfast(pack) as first:
+    class NeverClaims(StoreWrapper):
+        """What is taken away from it, it must not get back."""
+
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            return [] if name == "claim" else await verb(*args)
+
+    async with home.holdfast(pack, through=NeverClaims) as first:
         run = (await first.start(work())).run
         await heard(first).until(EffectBegan)
         waiting = asyncio.create_task(run.result(timeout=30))
@@ -104,6 +110,42 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(
         first._replica._worker._stopping = True
         async with home.holdfast(only_parent, through=Late) as second:
             assert await (await second.get(run.id)).result(timeout=30) == "the child came first"
+
+
+async def test_a_run_that_is_let_go_and_woken_in_one_breath_is_taken_up_again(home: Home) -> None:
+    """It is claimed while the memory of its former life is still being cleared away."""
+    pack = Pack("p")
+    gate = asyncio.Event()
+
+    @pack.effect
+    async def hold() -> str:
+        await gate.wait()
+        return "done"
+
+    @pack.workflow
+    async def child() -> str:
+        return await hold()
+
+    @pack.workflow
+    async def parent() -> str:
+        return await child()
+
+    made: list[GatedStore] = []
+
+    def through(store: Any) -> GatedStore:
+        def lets_go(changes: Any) -> bool:
+            return any(change.run is not None and change.run.status == "waiting" for change in changes)
+
+        made.append(GatedStore(store, lets_go))
+        return made[0]
+
+    async with home.holdfast(pack, through=through) as hf:
+        run = (await hf.start(parent())).run
+        await asyncio.wait_for(made[0].reached.wait(), 30)
+        gate.set()
+        await eventually(lambda: hf._replica._committer._waiting)  # the child's end travels right behind
+        made[0].gate.set()
+        assert await run.result(timeout=30) == "done"
 
 
 async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_missed(home: Home) -> None:

@@ -9,7 +9,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from holdfast.engine import events
 from holdfast.engine.arrivals import Admitted, Arrival, Attempt, NotAdmitted, Reconciled, Watching
@@ -25,7 +25,7 @@ from holdfast.pack import Effect
 class Errands:
     """The errands of one run."""
 
-    def __init__(self, desk: Desk, run: Run, beats: Iterable[Beat], arrive: Callable[[Arrival], None]) -> None:
+    def __init__(self, desk: Desk, run: Run, beats: tuple[Beat, ...], arrive: Callable[[Arrival], None]) -> None:
         self.in_flight: dict[str, asyncio.Task[None]] = {}
         self._desk = desk
         self._run = run

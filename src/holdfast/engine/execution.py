@@ -58,11 +58,11 @@ class Execution:
         self._errands = Errands(desk, run, history.beats, self.arrive)
         self._recorder = Recorder(desk, run.id, self._errands, self._blobs)
         self._arrivals: deque[Arrival] = deque(history.messages)
-        self._seen = {message.id for message in history.messages}
+        self._seen = {message.id for message in history.messages} if history.messages else set[str]()
         self._mail_arrived = bool(history.messages)
         self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
         self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
-        self._watch_again = any(isinstance(entry, Retried) for entry in history.journal)
+        self._watch_again = len(history.journal) > 1 and any(isinstance(entry, Retried) for entry in history.journal)
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
 

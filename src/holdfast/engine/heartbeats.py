@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 from holdfast.engine.desk import Desk
@@ -35,10 +34,10 @@ class AttemptScope:
 class Heartbeats:
     """What the steps of one run have said last."""
 
-    def __init__(self, desk: Desk, run: Run, beats: Iterable[Beat]) -> None:
+    def __init__(self, desk: Desk, run: Run, beats: tuple[Beat, ...]) -> None:
         self._desk = desk
         self._run = run
-        self._newest = {beat.step: beat.details for beat in beats}
+        self._newest = {beat.step: beat.details for beat in beats} if beats else dict[str, bytes]()
         self._unwritten: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._written = 0

@@ -40,6 +40,8 @@ class MemoryStore:
         self._clock = clock
         self._offset_ms = clock.wall_ms() - clock.steady_ms()
         self._runs: dict[str, Run] = {}
+        self._waking: set[str] = set()  # runs that may be claimed, now or later
+        self._unread: set[str] = set()  # runs with messages
         self._keys: dict[tuple[str, str, str], str] = {}
         self._journals: dict[str, list[Entry]] = {}
         self._blobs: dict[str, dict[str, bytes]] = {}
@@ -57,6 +59,13 @@ class MemoryStore:
 
     def now_ms(self) -> int:
         return int(self._clock.steady_ms() + self._offset_ms)
+
+    def _put(self, run: Run) -> Run:
+        """Write a row, and keep the two indexes that are asked most."""
+        self._runs[run.id] = run
+        (self._waking.discard if run.wake_ms is None else self._waking.add)(run.id)
+        (self._unread.add if run.unread else self._unread.discard)(run.id)
+        return run
 
     # -- commit
 
@@ -90,8 +99,8 @@ class MemoryStore:
         if holder is not None:
             if not isinstance(guard, KeyHeldBy) or holder.fence != Fenced(guard.run_id, guard.epoch, guard.nonce):
                 return Refused(holder)
-            self._runs[holder.id] = with_key_released(holder)
-        self._runs[run.id] = run
+            self._put(with_key_released(holder))
+        self._put(run)
         if run.key is not None:
             self._keys[run.namespace, run.workflow, run.key] = run.id
         self._append(run.id, change)
@@ -118,7 +127,7 @@ class MemoryStore:
             messages.pop(message_id, None)
         unread = current.unread - len(change.read)
         wake_ms = self.now_ms() if run.status is Status.WAITING and unread else run.wake_ms
-        run = self._runs[run.id] = replace(run, unread=unread, wake_ms=wake_ms, holds_key=current.holds_key)
+        run = self._put(replace(run, unread=unread, wake_ms=wake_ms, holds_key=current.holds_key))
         self._append(run.id, change)
         self._keep_beats(run.id, change.beats)
         if run.status not in ENDED:
@@ -151,7 +160,7 @@ class MemoryStore:
         if (digest := blob_of(message)) is not None:
             self._blobs.setdefault(parent.id, {})[digest] = self._blobs[run.id][digest]
         wake_ms = self.now_ms() if parent.status is Status.WAITING else parent.wake_ms
-        self._runs[parent.id] = replace(parent, unread=parent.unread + 1, wake_ms=wake_ms)
+        self._put(replace(parent, unread=parent.unread + 1, wake_ms=wake_ms))
         return (parent.id,)
 
     # -- claim
@@ -172,18 +181,14 @@ class MemoryStore:
             )
             for run in ready[: max(0, claim.limit)]
         ]
-        self._runs.update({run.id: run for run in claimed})
-        return claimed
+        return [self._put(run) for run in claimed]
 
     async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
         return min((run.wake_ms or 0 for run in self._claimable(namespace, workflows)), default=None)
 
     def _claimable(self, namespace: str, workflows: tuple[str, ...]) -> list[Run]:
-        return [
-            run
-            for run in self._runs.values()
-            if run.namespace == namespace and run.workflow in workflows and run.wake_ms is not None
-        ]
+        waking = (self._runs[run_id] for run_id in self._waking)
+        return [run for run in waking if run.namespace == namespace and run.workflow in workflows]
 
     # -- reads
 
@@ -210,7 +215,7 @@ class MemoryStore:
         ]
 
     async def messages(self, owner: str) -> dict[str, list[Message]]:
-        held = (run for run in self._runs.values() if run.owner == owner and run.unread)
+        held = (run for run in map(self._runs.__getitem__, self._unread) if run.owner == owner)
         return {run.id: list(self._messages[run.id].values()) for run in held}
 
     async def held(self, owner: str) -> list[str]:
@@ -255,9 +260,7 @@ class MemoryStore:
 
     def _free(self, run_id: str) -> None:
         run = self._runs[run_id]
-        self._runs[run_id] = replace(
-            run, status=Status.PENDING, owner=None, nonce="", epoch=run.epoch + 1, wake_ms=self.now_ms()
-        )
+        self._put(replace(run, status=Status.PENDING, owner=None, nonce="", epoch=run.epoch + 1, wake_ms=self.now_ms()))
 
     # -- retention
 
@@ -265,6 +268,8 @@ class MemoryStore:
         now_ms = self.now_ms()
         over = [run for run in self._runs.values() if run.expires_ms is not None and run.expires_ms <= now_ms][:limit]
         for run in over:
+            self._waking.discard(run.id)
+            self._unread.discard(run.id)
             del self._runs[run.id]
             if run.key is not None and self._keys.get((run.namespace, run.workflow, run.key)) == run.id:
                 del self._keys[run.namespace, run.workflow, run.key]
