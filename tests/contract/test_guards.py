@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.kernel import runs
 from holdfast.kernel.changes import Beat, Change, Committed, Fenced, KeyHeldBy, Known, Refused, Status, Watcher
@@ -55,13 +56,11 @@ async def test_a_fence_that_has_moved_is_refused_with_the_run_as_it_is_now(store
 
 
 async def test_a_fenced_change_of_an_unknown_run_is_refused_with_nobody(store: Store) -> None:
-    run = await held(store)
-    other = Change("x", Fenced("run-9", 1, "n"), beats=(Beat("charge#1", b"1"),))
-    assert await refused(store, other) is None
-    moved = progress(store, run, performed())
+    fence = Fenced("run-9", 1, "n")
+    assert await refused(store, Change("x", fence, beats=(Beat("charge#1", b"1"),))) is None
+    moved = progress(store, await held(store), performed())
     assert moved.run is not None
-    unknown = Change("y", Fenced("run-9", 1, "n"), run=type(run)(**{**_fields(moved.run), "id": "run-9"}))
-    assert await refused(store, unknown) is None
+    assert await refused(store, replace(moved, id="y", guard=fence, run=replace(moved.run, id="run-9"))) is None
     assert await store.run("default", "run-9") is None
 
 
@@ -120,7 +119,3 @@ async def test_a_refusal_changes_nothing_at_all(store: Store, clock: FakeClock) 
     assert all(isinstance(answer, Refused) for answer in answers), answers
     assert await everything(store, "run-1", "parent") == before
     assert await store.runs(["run-2", "run-3"]) == []
-
-
-def _fields(run: object) -> dict[str, object]:
-    return {name: getattr(run, name) for name in run.__struct_fields__}  # pyright: ignore[reportAttributeAccessIssue]

@@ -11,6 +11,7 @@ from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
     A_BLOB,
+    admitted,
     blockage,
     claim,
     committed,
@@ -181,14 +182,14 @@ async def test_a_message_does_not_wake_a_blocked_run_and_is_kept_for_its_retry(s
 
 
 async def test_a_message_does_not_wake_a_delayed_run_early(store: Store) -> None:
-    """It has not begun: what its child says can wait."""
-    await held(store, "parent", key=None, delay_ms=0)
-    child = await held(store, watcher=WATCHER)
-    await store.leave("w-1")
-    [child] = [run for run in await claim(store, "w-2") if run.id == "run-1"]
-    await offer(store, completion(store, child))
+    """It has not begun: what others tell it can wait."""
+    delayed = await admitted(store, "parent", key=None, delay_ms=60_000)
+    child = await held(store)
+    await offer(store, watch("run-1", WATCHER))
+    assert await _told(store, completion(store, child)) == ("parent",)
     [parent] = await store.runs(["parent"])
-    assert parent.unread == 1
+    assert (parent.unread, parent.wake_ms) == (1, delayed.wake_ms)
+    assert await claim(store) == []
 
 
 async def test_a_child_that_is_retried_and_ends_again_is_told_again(store: Store) -> None:

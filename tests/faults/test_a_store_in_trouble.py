@@ -176,11 +176,11 @@ async def test_a_long_lock_is_a_clear_error_to_callers_and_a_pause_for_workers(c
     with locked(case.path):
         case.raise_flag("start")
         case.raise_flag("go-a")
+        late = await case.fork(pack=RUN)
         failed = await client.says("failed")
         assert failed["error"] == "StoreUnavailable"
         assert "is locked by another process" in failed["text"]
         await the_trouble_is_felt(worker, lease=lease)
-        late = await case.fork(pack=RUN)
         assert await late.ended() == 3, late
         assert "is locked by another process" in late.said("refused")[0]["text"]
     async with case.client(RUN) as hf:

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Pack, Retry, RunFailed, TimedOut, sleep
 from holdfast.engine.events import EffectBegan, RunEnded, RunsClaimed
 from tests.integration.conftest import Home, eventually, heard
+from tests.integration.wrappers import GatedStore
 
 
 async def test_of_the_runs_that_are_ready_the_higher_priority_goes_first(home: Home) -> None:
@@ -366,3 +367,74 @@ async def test_a_start_in_one_process_wakes_a_worker_in_another_that_had_no_room
             await asyncio.sleep(0.001)
         gate.set()
         assert [await run.result(timeout=30) for run in [*runs, delayed]] == list(range(7))
+
+
+async def test_every_slot_is_given_back_whatever_becomes_of_a_run(home: Home) -> None:
+    pack = Pack("p")
+
+    @pack.effect(retry=Retry(attempts=2, base=0))
+    async def act(how: str) -> str:
+        if how == "fail":
+            raise OSError(how)
+        return how
+
+    @pack.workflow(key="child:{how}")
+    async def child(how: str) -> str:
+        await sleep(0.001)
+        return await act(how)
+
+    @pack.workflow
+    async def work(how: str) -> str:
+        match how:
+            case "cancel":
+                raise asyncio.CancelledError
+            case "stuck":
+                await asyncio.Event().wait()
+            case "long":
+                await sleep("1d")
+            case _:
+                pass
+        return await child(how)
+
+    async with home.holdfast(pack, concurrency=3) as hf:
+        for how in ["ok", "fail", "cancel", "stuck", "long"] * 6:
+            await hf.start(work(how))
+        worker = hf._replica._worker
+        await eventually(lambda: not worker._executions and worker._slots_taken == 0)
+        statuses = [event.status for event in heard(hf).all(RunEnded, workflow="p.work")]
+        assert sorted(set(statuses)) == ["cancelled", "completed", "failed"]
+        assert len(statuses) == 18
+
+
+async def test_a_caller_that_goes_away_in_the_middle_of_a_start_leaves_no_slot_taken(home: Home) -> None:
+    pack = Pack("p")
+    ledger: list[int] = []
+
+    @pack.effect
+    async def act(n: int) -> int:
+        ledger.append(n)
+        return n
+
+    @pack.workflow(key="k:{n}")
+    async def work(n: int) -> int:
+        return await act(n)
+
+    made: list[GatedStore] = []
+
+    def through(store: Any) -> GatedStore:
+        made.append(GatedStore(store, lambda _: True))
+        return made[0]
+
+    async with home.holdfast(pack, through=through, concurrency=2) as hf:
+        starts = [asyncio.create_task(hf.start(work(n))) for n in range(6)]
+        await asyncio.wait_for(made[0].reached.wait(), 30)
+        for start in starts[:4]:
+            start.cancel()
+        made[0].gate.set()
+        answers = await asyncio.gather(*starts, return_exceptions=True)
+        assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True] * 4 + [False] * 2
+        for n in range(6):  # whoever asks again is told, whether or not the first one got through
+            assert await (await hf.start(work(n))).run.result(timeout=30) == n
+        worker = hf._replica._worker
+        await eventually(lambda: worker._slots_taken == 0)
+    assert sorted(ledger) == list(range(6))

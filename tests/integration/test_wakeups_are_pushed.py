@@ -47,7 +47,10 @@ async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwh
         await heard(first).until(EffectBegan)
         waiting = asyncio.create_task(run.result(timeout=30))
         async with home.holdfast(pack) as second:
-            await second._replica._ports.store.leave(first._replica._keeper.owner)
+            somebody = home.store()
+            await somebody.open()
+            await somebody.leave(first._replica._keeper.owner)  # declares it dead
+            await somebody.close()
             assert await (await second.get(run.id)).result(timeout=30) == "done"
         gate.set()
         await heard(first).until(RunOvertaken)

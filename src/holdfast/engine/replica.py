@@ -172,7 +172,10 @@ class Replica:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._ports.store.leave(self._keeper.owner)
         except (HoldfastError, TimeoutError) as error:
-            self._emit(events.StoreTroubled(str(error)))
+            why = (
+                str(error) or f"leaving was not answered within {LAST_WORDS_SECONDS:g} s; the lease will expire instead"
+            )
+            self._emit(events.StoreTroubled(why))
         self._emit(events.ReplicaStopped(self._keeper.owner, left))
 
     # -- what the parts tell each other

@@ -137,13 +137,15 @@ class Worker:
         """After a lost reply, runs may be ours without our knowing."""
         owner = self._keeper.owner
         lost = [run_id for run_id in await self.store.held(owner) if run_id not in self._executions]
-        await self._adopt_all(await self.store.runs(lost), owner)
         self._unsure = False
+        await self._adopt_all(await self.store.runs(lost), owner)
 
     async def _adopt_all(self, runs: list[Run], owner: str) -> None:
         histories = await self._histories(runs)
         for history in (histories[run.id] for run in runs if run.id in histories):
-            if history.run.owner == owner and owner == self._keeper.owner and history.run.id not in self._executions:
+            if history.run.id in self._executions:
+                self._unsure = True  # what is here is void, and will learn it; the run is taken up when it has gone
+            elif history.run.owner == owner == self._keeper.owner:
                 self._slots_taken += 1
                 self._adopt(history, await self._blobs_of(history))
         self.ring_for_mail()  # what came after their histories were read
@@ -197,6 +199,8 @@ class Worker:
         if held is not None and held[0] is execution:
             del self._executions[run_id]
             self._on_gone()
+            if self._unsure:
+                self._bell.set()
         self._free_slot()
 
     def _free_slot(self) -> None:
@@ -313,6 +317,8 @@ class Worker:
         self._on_settled(run)
 
     def let_go(self, run: Run) -> None:
+        self._executions.pop(run.id, None)  # at once: it may be claimed again in the next breath
+        self._on_gone()
         if run.wake_ms is not None:
             self._on_wake_at(run.wake_ms)
 

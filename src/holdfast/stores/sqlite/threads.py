@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import apsw
@@ -15,6 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.files import Database, translated
 
 T = TypeVar("T")
+LAST_MOMENT_SECONDS = 1.0
 Work = Callable[[Database], Any]
 Job = tuple[Work, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
@@ -40,11 +41,22 @@ class DatabaseThread:
             raise
 
     async def close(self) -> None:
-        """Finish what was asked, then close the connection."""
+        """Close the connection. What is still queued is not done; what is under way is given a moment."""
         if self._open:
             self._open = False
+            self._drop_queued()
             self._jobs.put(None)
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            # The thread may hang with a disk or a lock. It is a daemon: the process need not wait for it.
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join, LAST_MOMENT_SECONDS)
+
+    def _drop_queued(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                return
+            if job is not None and not job[1].done():
+                job[1].set_exception(StoreUnavailable(f"{self._path} has been closed"))
 
     async def do(self, work: Callable[[Database], T]) -> T:
         """What `work` answers. Its database errors arrive as Holdfast's."""
