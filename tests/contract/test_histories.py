@@ -12,6 +12,7 @@ from tests.contract.conftest import Backend
 from tests.contract.helpers import (
     A_BLOB,
     ANOTHER_BLOB,
+    admission,
     admitted,
     beat,
     committed,
@@ -94,8 +95,7 @@ async def test_unknown_runs_are_left_out(store: Store) -> None:
 
 async def test_many_runs_are_read_at_once(store: Store) -> None:
     run_ids = [f"run-{n}" for n in range(1_000)]
-    for run_id in run_ids:
-        await admitted(store, run_id, key=None)
+    await store.commit([admission(store, run_id, key=None) for run_id in run_ids])
     assert {run.id for run in await store.runs(run_ids)} == set(run_ids)
 
 
