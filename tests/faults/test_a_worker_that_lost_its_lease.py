@@ -13,7 +13,7 @@ from tests.faults.conftest import NewCase
 from tests.faults.crashing import Point
 from tests.faults.processes import Process, in_turns, until
 from tests.faults.scenario import STEPS, checkout, expected, notice
-from tests.faults.trials import RUN, chill, hold, tap
+from tests.faults.trials import RUN, both, chill, hold, tap
 
 pytestmark = pytest.mark.faults
 
@@ -135,6 +135,25 @@ async def test_a_worker_stopped_in_an_effect_gives_up_quietly(case: Case) -> Non
     await first.leaves()
     case.ledger.check(lost=case.processes.overtaken())
     assert [line["pid"] for line in case.ledger.calls("grip")] == [first.pid, second.pid]
+    assert [line["pid"] for line in case.ledger.calls("touch") if line["order"] == "a"] == [second.pid]
+
+
+async def test_an_effect_that_waited_for_its_turn_is_not_begun_on_a_lost_lease(case: Case) -> None:
+    """It was allowed when it joined the queue. When its turn comes the lease has long expired."""
+    first = await case.fork(pack=RUN, starts=[Start("both", ["a"])], stay=True, lease=LEASE, concurrency=1)
+    await until(lambda: case.ledger.calls("grip"), "the first effect", first)
+    first.signal(signal.SIGSTOP)
+    second = await case.fork(pack=RUN, stay=True, lease=LEASE)
+    await until(lambda: len(case.ledger.calls("grip")) == 2, "the takeover", second)
+    case.raise_flag("go-a")
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(both, "both:a")).result("45s") == ["a", "a"]
+    await second.leaves()
+    first.signal(signal.SIGCONT)
+    assert (await first.says("result"))["value"] == ["a", "a"]
+    await takes_new_work(case, first, "b")
+    await first.leaves()
+    case.ledger.check(lost=case.processes.overtaken())
     assert [line["pid"] for line in case.ledger.calls("touch") if line["order"] == "a"] == [second.pid]
 
 

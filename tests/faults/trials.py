@@ -63,6 +63,12 @@ async def hold(name: str) -> str:
     return await touch(name)
 
 
+@trial.workflow(key="both:{name}")
+async def both(name: str) -> list[str]:
+    """With room for one effect at a time, the second one waits for the first."""
+    return await asyncio.gather(grip(name), touch(name))
+
+
 @trial.workflow(key="clench:{name}")
 async def clench(name: str, seconds: float) -> str:
     await clutch(name, seconds)
