@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,18 @@ class Case:
     def statuses(self) -> dict[str, str]:
         """The status of every run, by its key or else its id."""
         return dict(self.ask("SELECT coalesce(key, id), status FROM runs"))
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Somebody else holds the write lock of the file."""
+        db = apsw.Connection(str(self.path))
+        db.set_busy_timeout(10_000)
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            db.execute("ROLLBACK")
+            db.close()
 
     def flag(self, name: str) -> Path:
         """A file whose existence means something to the processes of the case."""

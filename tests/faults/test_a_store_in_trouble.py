@@ -136,26 +136,13 @@ async def test_on_a_full_disk_nothing_is_lost_and_work_goes_on_when_there_is_roo
 # -- locked
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Somebody else holds the write lock."""
-    db = apsw.Connection(str(path))
-    db.set_busy_timeout(10_000)
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        db.execute("ROLLBACK")
-        db.close()
-
-
 async def test_a_short_lock_is_waited_out(case: Case) -> None:
     worker = await a_run_in_its_effect(case, lease=LONG)
     client = await case.fork(
         pack=RUN, worker=False, starts=[Start("tap", ["b"])], start_gate=str(case.flag("start")), results=False
     )
     await client.says("waits", gate="start")
-    with locked(case.path):
+    with case.locked():
         case.raise_flag("start")
         case.raise_flag("go-a")
         await client.says("starts")
@@ -173,7 +160,7 @@ async def test_a_long_lock_is_a_clear_error_to_callers_and_a_pause_for_workers(c
     asked = Start("tap", ["b"], request_id="request-b")
     client = await case.fork(pack=RUN, worker=False, starts=[asked], start_gate=str(case.flag("start")), results=False)
     await client.says("waits", gate="start")
-    with locked(case.path):
+    with case.locked():
         case.raise_flag("start")
         case.raise_flag("go-a")
         late = await case.fork(pack=RUN)
@@ -193,7 +180,7 @@ async def test_a_long_lock_is_a_clear_error_to_callers_and_a_pause_for_workers(c
 async def test_a_worker_that_cannot_write_still_stops_in_time(case: Case) -> None:
     """It cannot give its work back; the expiry of its lease will."""
     worker = await a_run_in_its_effect(case, lease="2s")
-    with locked(case.path):
+    with case.locked():
         case.raise_flag("go-a")
         await until(lambda: worker.logged("store in trouble"), "the trouble", worker)
         worker.signal(signal.SIGTERM)

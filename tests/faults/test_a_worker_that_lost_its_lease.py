@@ -139,17 +139,25 @@ async def test_a_worker_stopped_in_an_effect_gives_up_quietly(case: Case) -> Non
 
 
 async def test_an_effect_that_waited_for_its_turn_is_not_begun_on_a_lost_lease(case: Case) -> None:
-    """It was allowed when it joined the queue. When its turn comes the lease has long expired."""
-    first = await case.fork(pack=RUN, starts=[Start("both", ["a"])], stay=True, lease=LEASE, concurrency=1)
+    """It was allowed when it joined the queue. When its turn comes, the lease has long expired.
+
+    Stopped when it was about to renew, and kept from the file, the worker learns that only after the effect before
+    has ended.
+    """
+    point = Point("renew", 1, "before", signal.SIGSTOP)
+    first = await case.fork(pack=RUN, starts=[Start("both", ["a"])], stay=True, lease=LEASE, concurrency=1, point=point)
     await until(lambda: case.ledger.calls("grip"), "the first effect", first)
-    first.signal(signal.SIGSTOP)
+    await until(first.is_stopped, "it to be stopped", first)
     second = await case.fork(pack=RUN, stay=True, lease=LEASE)
     await until(lambda: len(case.ledger.calls("grip")) == 2, "the takeover", second)
     case.raise_flag("go-a")
     async with case.client(RUN) as hf:
         assert await (await hf.find(both, "both:a")).result("45s") == ["a", "a"]
     await second.leaves()
-    first.signal(signal.SIGCONT)
+    with case.locked():
+        first.signal(signal.SIGCONT)
+        with pytest.raises(AssertionError):
+            await until(lambda: len(case.ledger.calls("touch")) > 1, "an effect that must not be begun", within=1.0)
     assert (await first.says("result"))["value"] == ["a", "a"]
     await takes_new_work(case, first, "b")
     await first.leaves()

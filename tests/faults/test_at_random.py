@@ -30,7 +30,8 @@ class Nemesis:
 
     def __init__(self, case: Case, chance: random.Random) -> None:
         self.killed: set[int] = set()
-        self._stopped: list[Process] = []
+        self.stopped: set[int] = set()
+        self._resting: list[Process] = []
         self._case = case
         self._chance = chance
         self._workers: list[Process] = []
@@ -46,12 +47,13 @@ class Nemesis:
             else:
                 victim.signal(signal.SIGSTOP)
                 asyncio.get_running_loop().call_later(PAUSE, victim.signal, signal.SIGCONT)
-                self._stopped.append(victim)
+                self._resting.append(victim)
+                self.stopped.add(victim.pid)
             self._workers.remove(victim)
             await self._replace()
 
     async def rest(self) -> None:
-        await asyncio.gather(*(worker.leaves() for worker in self._workers + self._stopped))
+        await asyncio.gather(*(worker.leaves() for worker in self._workers + self._resting))
 
     async def _replace(self) -> None:
         while len(self._workers) < WORKERS:
@@ -70,7 +72,7 @@ async def test_whatever_strikes_every_order_ends_and_no_effect_is_repeated_witho
             assert await run.result("45s") == expected(order)
             assert await (await hf.find(notice, f"notice:{order}")).result("45s") == f"{order} told"
     await nemesis.rest()
-    case.ledger.check(lost=nemesis.killed | case.processes.overtaken())
+    case.ledger.check(lost=nemesis.killed | case.processes.overtaken(), stopped=nemesis.stopped)
     for order in orders:
         assert {line["step"] for line in case.ledger.calls() if line["order"] == order} == STEPS
     assert case.ask("SELECT status, count(*) FROM runs GROUP BY 1") == [("completed", 3 * ORDERS)]

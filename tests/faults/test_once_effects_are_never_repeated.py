@@ -99,6 +99,25 @@ async def test_a_kill_around_the_record_of_the_result_makes_no_second_call(case:
     assert len(asked) == (when == "before")
 
 
+async def test_whoever_was_stopped_after_recording_the_intent_does_not_call_any_more(case: Case) -> None:
+    """The new owner has asked the world, heard that it never happened, and made the one call."""
+    case.raise_flag("go-a")
+    point = Point("commit", 2, "after", signal.SIGSTOP)
+    first = await case.fork(pack=RECONCILED, starts=[Start("fly", ["a"])], stay=True, lease=LEASE, point=point)
+    await until(lambda: any("reached" in line for line in case.ledger.lines()), "the recorded intent", first)
+    await until(first.is_stopped, "it to be stopped", first)
+    second = await case.fork(pack=RECONCILED, stay=True, lease=LEASE)
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(fly, "fly:a")).result("45s") == "a launched"
+    await second.leaves()
+    first.signal(signal.SIGCONT)
+    assert (await first.says("result"))["value"] == "a launched"
+    await until(lambda: first.logged("lease lost"), "the lost lease", first)
+    await first.leaves()
+    assert [line["pid"] for line in case.ledger.calls("launch")] == [second.pid]
+    assert len([line for line in case.ledger.lines() if "reconciled" in line]) == 1
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_nothing_is_acknowledged_that_is_not_recorded(case: Case, n: int, when: str) -> None:

@@ -79,8 +79,7 @@ class Errands:
         """Perform one attempt of an effect."""
         effect = _effect_of(command)
         policy = self._desk.policy_of(effect)
-        if not self._desk.trusted:
-            await self._desk.until_trusted()
+        await self._desk.performer.turn(self._desk)
         scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats)
         self._desk.emit(events.EffectBegan(self._run.id, command.step, scope.attempt))
         now_ms = self._desk.store.now_ms()

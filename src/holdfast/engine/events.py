@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """Something happened."""
 
 

@@ -158,11 +158,12 @@ class Execution:
                 entry = self._entry_of(self._arrivals.popleft(), record)
             else:
                 now_ms = self._now_ms()
-                entry = self._machine.take_due(now_ms)
+                # Event loops count in whole milliseconds: a timer that is due within the next one is due.
+                entry = self._machine.take_due(now_ms + 1)
                 if entry is None:
                     return
                 if not isinstance(entry, Command):
-                    entry = Elapsed(now_ms, entry.step, entry.due_ms)
+                    entry = Elapsed(max(now_ms, entry.due_ms), entry.step, entry.due_ms)
             if isinstance(entry, Command):
                 self._to_call.append(entry)
             elif entry is not None:

@@ -28,6 +28,14 @@ class Droppable(EffectScope, Protocol):
     dropped: bool
 
 
+class Gate(Protocol):
+    """What says whether the world may be touched."""
+
+    @property
+    def trusted(self) -> bool: ...
+    async def until_trusted(self) -> None: ...
+
+
 class AttemptReturned(Struct, frozen=True):
     value: bytes
 
@@ -75,10 +83,7 @@ class Performer:
     async def attempt(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable, *, limit_ms: int | None
     ) -> AttemptOutcome:
-        """Perform one attempt, within the limit if there is one, and encode what it returned."""
-        if self._room <= 0:
-            await self._until_room()
-        self._room -= 1
+        """Perform one attempt, within the limit if there is one, and encode what it returned. It has had its `turn`."""
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
         try:
@@ -113,6 +118,18 @@ class Performer:
     def close(self) -> None:
         """Stop taking work. Threads that are still busy are left to end by themselves."""
         self._threads.close()
+
+    async def turn(self, gate: Gate) -> None:
+        """Returns when there is room and the lease is good, both at once: the effect is called without another wait."""
+        while True:
+            if self._room <= 0:
+                await self._until_room()
+            elif not gate.trusted:
+                self._next_turn()  # somebody else's lease is no better, but the turn must not be lost
+                await gate.until_trusted()
+            else:
+                self._room -= 1
+                return
 
     async def _until_room(self) -> None:
         while self._room <= 0:

@@ -42,7 +42,7 @@ class Status(StrEnum):
 ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
 
-class Run(Struct, frozen=True):
+class Run(Struct, frozen=True, gc=False):
     """A run's row: everything about it but its payloads and its journal.
 
     `(epoch, nonce)` is the fence. `wake_ms` says from when it may be claimed (never, if None); `length` is the
@@ -82,11 +82,11 @@ class Run(Struct, frozen=True):
         return Fenced(self.id, self.epoch, self.nonce)
 
 
-class KeyFree(Struct, frozen=True):
+class KeyFree(Struct, frozen=True, gc=False):
     """No live run holds the key of the run to be admitted."""
 
 
-class KeyHeldBy(Struct, frozen=True):
+class KeyHeldBy(Struct, frozen=True, gc=False):
     """The key is held by this run, at this fence. The change takes it over: the holder lets go of the key."""
 
     run_id: str
@@ -94,7 +94,7 @@ class KeyHeldBy(Struct, frozen=True):
     nonce: str
 
 
-class Fenced(Struct, frozen=True):
+class Fenced(Struct, frozen=True, gc=False):
     """The run is still at this fence."""
 
     run_id: str
@@ -102,7 +102,7 @@ class Fenced(Struct, frozen=True):
     nonce: str
 
 
-class Known(Struct, frozen=True):
+class Known(Struct, frozen=True, gc=False):
     """The run exists, in whatever state."""
 
     run_id: str
@@ -111,28 +111,28 @@ class Known(Struct, frozen=True):
 Guard = KeyFree | KeyHeldBy | Fenced | Known
 
 
-class Blob(Struct, frozen=True):
+class Blob(Struct, frozen=True, gc=False):
     """A large value, stored beside the journal under its digest."""
 
     digest: str
     data: bytes
 
 
-class Beat(Struct, frozen=True):
+class Beat(Struct, frozen=True, gc=False):
     """What the last heartbeat of a step said."""
 
     step: str
     details: bytes
 
 
-class Watcher(Struct, frozen=True):
+class Watcher(Struct, frozen=True, gc=False):
     """A parent's wish to be told how a run ended."""
 
     run_id: str
     step: str
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """Something for a run's one owner to record: how a child ended."""
 
     id: str
@@ -143,7 +143,7 @@ class Message(Struct, frozen=True):
     error: bytes | None
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, gc=False):
     """One decision: a guard and what to write.
 
     `run` is the row as it shall be; an admission inserts it, everything else updates it. `entries` follow the
@@ -160,14 +160,14 @@ class Change(Struct, frozen=True):
     read: tuple[str, ...] = ()
 
 
-class Committed(Struct, frozen=True):
+class Committed(Struct, frozen=True, gc=False):
     """The change is durable. `run` is the row as it is now; `told` are the runs that got a message by it."""
 
     run: Run | None
     told: tuple[str, ...] = ()
 
 
-class Refused(Struct, frozen=True):
+class Refused(Struct, frozen=True, gc=False):
     """The guard did not hold and nothing was written. `current` is the run that stands in the way, if any."""
 
     current: Run | None

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 
-class Value(Struct, frozen=True, omit_defaults=True):
+class Value(Struct, frozen=True, gc=False, omit_defaults=True):
     """An encoded value: inline, or kept beside the journal in a blob that is loaded only when asked for."""
 
     json: Raw | UnsetType = UNSET
@@ -36,7 +36,7 @@ class Value(Struct, frozen=True, omit_defaults=True):
         return f"<{self.size:,} bytes in blob {self.blob}>" if self.json is UNSET else f"<{bytes(self.json).decode()}>"
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
+class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     """An exception as data: enough to rebuild it where its class is known, and to explain it where not."""
 
     type: str
@@ -48,7 +48,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     members: tuple[Failure, ...] = ()  # of an exception group
 
 
-class Intent(Struct, frozen=True, omit_defaults=True):
+class Intent(Struct, frozen=True, gc=False, omit_defaults=True):
     """What the code asked for, fixed before anything was done about it."""
 
     kind: str  # "effect", "child" or "spawn"
@@ -62,7 +62,7 @@ class Intent(Struct, frozen=True, omit_defaults=True):
         return (self.kind, self.name, self.key, self.digest) == (other.kind, other.name, other.key, other.digest)
 
 
-class _Entry(Struct, frozen=True, omit_defaults=True, tag_field="what", tag=str.lower):
+class _Entry(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what", tag=str.lower):
     at_ms: int
 
     @property

@@ -40,7 +40,7 @@ class Lineage:
         return f"{self.path}/{name}#{occurrence}" if self.path else f"{name}#{occurrence}"
 
 
-class Divergence(Struct, frozen=True):
+class Divergence(Struct, frozen=True, gc=False):
     """Where the code and the journal part."""
 
     recorded: str

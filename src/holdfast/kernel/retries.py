@@ -25,7 +25,7 @@ FACTOR_MAX = 1000
 _EXPONENT_MAX = 64  # beyond it every sensible cap is long reached, and floats would overflow
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class Retry(Struct, frozen=True, gc=False, kw_only=True):
     """A retry policy. It belongs to effects alone: only they touch the world.
 
     `attempts` counts the first one too. `base`, `cap` and `deadline` are durations. An exception is retried if
@@ -60,13 +60,13 @@ DEFAULT = Retry()
 ONCE = Retry(attempts=1)
 
 
-class Again(Struct, frozen=True):
+class Again(Struct, frozen=True, gc=False):
     """Repeat the attempt after this delay."""
 
     delay_ms: int
 
 
-class GiveUp(Struct, frozen=True):
+class GiveUp(Struct, frozen=True, gc=False):
     """The effect has failed for good."""
 
 

@@ -48,7 +48,7 @@ from holdfast.kernel.journal import (
 _encode = msgspec.json.Encoder().encode
 
 
-class Recorded(Struct, frozen=True):
+class Recorded(Struct, frozen=True, gc=False):
     """What an activation has to record: entries, the large values among them, the messages they came from."""
 
     entries: tuple[Entry, ...] = ()
@@ -59,29 +59,29 @@ class Recorded(Struct, frozen=True):
 NOTHING = Recorded()
 
 
-class Progressed(Struct, frozen=True):
+class Progressed(Struct, frozen=True, gc=False):
     """It goes on; there is something to record."""
 
 
-class LetGo(Struct, frozen=True):
+class LetGo(Struct, frozen=True, gc=False):
     """It only waits, and costs nothing while it does. `wake_ms` is the first of its timers, if it has any."""
 
     wake_ms: int | None
 
 
-class Returned(Struct, frozen=True):
+class Returned(Struct, frozen=True, gc=False):
     output: Value
 
 
-class Raised(Struct, frozen=True):
+class Raised(Struct, frozen=True, gc=False):
     error: Failure
 
 
-class CancelledItself(Struct, frozen=True):
+class CancelledItself(Struct, frozen=True, gc=False):
     """The workflow ended in its own cancellation."""
 
 
-class Stuck(Struct, frozen=True):
+class Stuck(Struct, frozen=True, gc=False):
     """It cannot go on without a person."""
 
     code: str

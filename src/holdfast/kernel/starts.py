@@ -21,7 +21,7 @@ from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy, Run, Statu
 from holdfast.kernel.journal import Started, Value
 
 
-class Wanted(Struct, frozen=True):
+class Wanted(Struct, frozen=True, gc=False):
     """The run that a start would like to admit."""
 
     run_id: str
@@ -39,26 +39,26 @@ class Wanted(Struct, frozen=True):
     watcher: Watcher | None = None
 
 
-class Hand(Struct, frozen=True):
+class Hand(Struct, frozen=True, gc=False):
     """A worker that is free to take the run in the admitting commit."""
 
     owner: str
     nonce: str
 
 
-class Mine(Struct, frozen=True):
+class Mine(Struct, frozen=True, gc=False):
     run: Run
 
 
-class Theirs(Struct, frozen=True):
+class Theirs(Struct, frozen=True, gc=False):
     run: Run
 
 
-class Mismatch(Struct, frozen=True):
+class Mismatch(Struct, frozen=True, gc=False):
     run: Run
 
 
-class Again(Struct, frozen=True):
+class Again(Struct, frozen=True, gc=False):
     guard: KeyFree | KeyHeldBy
 
 

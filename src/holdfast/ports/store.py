@@ -24,7 +24,7 @@ from holdfast.kernel.changes import Answer, Beat, Change, Message, Run
 from holdfast.kernel.journal import Entry
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """Who wants how many runs of which workflows. Each claimed run gets the nonce and the next epoch."""
 
     namespace: str
@@ -34,7 +34,7 @@ class Claim(Struct, frozen=True):
     limit: int
 
 
-class History(Struct, frozen=True):
+class History(Struct, frozen=True, gc=False):
     """All that is needed to continue a run: its row, its journal, what came in, the last heartbeats."""
 
     run: Run

@@ -8,7 +8,11 @@ ON CONFLICT DO NOTHING
 UPDATE runs SET holds_key = 0, epoch = epoch + 1 WHERE id = ? AND epoch = ? AND nonce = ? AND holds_key = 1
 
 -- name: progress
-UPDATE runs SET length = ?, unread = unread - ?, change_id = ?
+UPDATE runs SET length = ?, change_id = ?
+WHERE id = ? AND epoch = ? AND nonce = ? AND length = ? AND change_id <> ?
+
+-- name: progress_and_read
+UPDATE runs SET unread = unread - ?, length = ?, change_id = ?
 WHERE id = ? AND epoch = ? AND nonce = ? AND length = ? AND change_id <> ?
 
 -- name: settle

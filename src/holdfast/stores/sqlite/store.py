@@ -140,10 +140,11 @@ class SqliteStore:
         assert isinstance(guard, Fenced)
         position, read = run.length - len(change.entries), len(change.read)
         if run.status is Status.RUNNING:
-            db.execute(
-                SQL["progress"],
-                (run.length, read, change.id, run.id, guard.epoch, guard.nonce, position, change.id),
-            )
+            fence = (run.id, guard.epoch, guard.nonce, position, change.id)
+            if read:
+                db.execute(SQL["progress_and_read"], (read, run.length, change.id, *fence))
+            else:
+                db.execute(SQL["progress"], (run.length, change.id, *fence))
         else:
             db.execute(
                 SQL["settle"],
