@@ -37,7 +37,7 @@ from holdfast.pack import Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
 
-IDLE_MS = 500
+IDLE_MS = 1_000
 
 
 class Overtaken(Exception):
