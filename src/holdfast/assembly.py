@@ -50,7 +50,9 @@ class Holdfast(Caller):
 
     With `worker=True` it executes runs in this process; with `worker=False` it is a client only. `lease` bounds how
     long a dead process's work waits for another one. `concurrency` bounds how many runs and effects are at work here.
-    A worker serves all queues unless `queues` names some. A store of your own may be passed in place of a URL.
+    A worker serves all queues unless `queues` names some. With `strict=True` (or HOLDFAST_STRICT=1), as in tests, a
+    cancellation that ends in a way its workflow does not declare raises. A store of your own may be passed in place
+    of a URL.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Holdfast(Caller):
         lease: Duration = "30s",
         concurrency: int = 200,
         queues: Collection[str] | None = None,
+        strict: bool | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidConfig(
@@ -86,6 +89,7 @@ class Holdfast(Caller):
             worker=worker,
             lease_ms=checked_ttl(milliseconds(lease)),
             concurrency=concurrency,
+            strict=os.environ.get("HOLDFAST_STRICT", "") not in {"", "0"} if strict is None else strict,
         )
         super().__init__(self._replica.service)
 

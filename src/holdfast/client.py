@@ -1,4 +1,4 @@
-"""For callers: start work by key, look at runs, wait for their results.
+"""For callers: start work by key, talk to it, find it, wait for its result, cancel it.
 
 A `Run` is an immutable snapshot: `refresh()` answers a newer one. Everything that changes a run goes through the
 engine's service; nothing here decides.
@@ -6,27 +6,46 @@ engine's service; nothing here decides.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from msgspec.structs import replace
+
+from holdfast.engine.lookouts import Replayed, RunEvent
 from holdfast.engine.service import Service, StartOptions
-from holdfast.errors import InputMismatch
-from holdfast.kernel import changes
+from holdfast.errors import InputMismatch, Overtaken, UsageError
+from holdfast.kernel import attributes as attributes_, changes, markers as markers_, searches, waits
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.cancels import Outcome, Receipt
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.searches import PAGE_MAX, Range, Search
+from holdfast.kernel.stories import Story
 from holdfast.kernel.units import Duration
+from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Workflow
 
 R = TypeVar("R")
+PAGE = 50
+LIVE = ("pending", "running", "waiting", "blocked")
+
+
+class Marker(NamedTuple):
+    """A marker that a run has reached, and when."""
+
+    name: str
+    at: datetime
 
 
 class Run(Generic[R]):
     """One execution of a workflow, as it was when this snapshot was taken."""
 
-    __slots__ = ("_row", "_service")
+    __slots__ = ("_row", "_served", "_service")
 
-    def __init__(self, row: changes.Run, service: Service) -> None:
+    def __init__(self, row: changes.Run, service: Service, served: frozenset[str] | None = None) -> None:
         self._row = row
         self._service = service
+        self._served = served
 
     @property
     def id(self) -> str:
@@ -40,6 +59,11 @@ class Run(Generic[R]):
     @property
     def key(self) -> str | None:
         return self._row.key
+
+    @property
+    def holds_key(self) -> bool:
+        """Whether the key is still its own: not released, and not taken over by a successor."""
+        return self._row.key is not None and self._row.holds_key
 
     @property
     def status(self) -> str:
@@ -58,6 +82,31 @@ class Run(Generic[R]):
     @property
     def queue(self) -> str:
         return self._row.queue
+
+    @property
+    def version(self) -> str | None:
+        """The version of the workflow under which it was admitted, if that declared one."""
+        return self._row.version or None
+
+    @property
+    def attributes(self) -> dict[str, Scalar]:
+        """What it can be found by. Names that begin with `holdfast.` are the engine's own."""
+        return attributes_.decode(self._row.attributes)
+
+    @property
+    def markers(self) -> tuple[Marker, ...]:
+        """The markers that it has reached, in order."""
+        return tuple(Marker(name, _instant(at_ms)) for name, at_ms in markers_.decode(self._row.markers))
+
+    @property
+    def waiting_on(self) -> tuple[Wait, ...]:
+        """Why it is not finished: timers, hooks, children, retries, a worker, a person. Empty once it has ended."""
+        return self._service.lookouts.waits_of(self._row, self._served)
+
+    @property
+    def next_actions(self) -> tuple[str, ...]:
+        """What may be done with it now: signal, cancel, retry, resume, fork, release_key."""
+        return waits.next_actions(self._row)
 
     @property
     def created_at(self) -> datetime:
@@ -92,15 +141,62 @@ class Run(Generic[R]):
 
     async def refresh(self) -> Run[R]:
         """A newer snapshot. Raises `UnknownRun` if the run has been removed."""
-        return Run(await self._service.get(self._row.id), self._service)
+        return await self._snapshot(await self._service.get(self._row.id))
 
     async def journal(self) -> tuple[Entry, ...]:
-        """What the run has done so far, in order."""
+        """What the run has done so far, in order; since it began anew, if it has continued as new."""
         return await self._service.journal(self._row.id)
+
+    def events(self, after: int | None = None) -> AsyncIterator[RunEvent]:
+        """What happens to it, entry by entry, until it has ended; `after` is the cursor of the last event seen."""
+        return self._service.lookouts.events(self._row.id, after)
+
+    async def explain(self) -> Story:
+        """Its story: what happened, why it waits, what may be done now. `str()` of it is text."""
+        return await self._service.lookouts.explain(self._row.id)
+
+    async def signal(self, hook: str, payload: Any = None, *, dedupe: str | None = None) -> None:
+        """Send a payload to one of its hooks, durably; once per `dedupe` and hook.
+
+        Raises `NotAllowedNow` if the run has ended, `PayloadRefused` if the payload does not fit the hook's type.
+        """
+        await self._service.signals.to_run(self._row.id, hook, payload, dedupe)
+
+    async def cancel(self, reason: str | None = None, *, deadline: Duration = "30s") -> Receipt:
+        """Cancel the run, wait until it has ended, and say what it left behind.
+
+        When `deadline` has passed it is stopped without further cleanup, and the receipt says so.
+        """
+        return await self._service.operations.cancel(self._row.id, _words(reason), deadline)
+
+    async def receipt(self) -> Receipt:
+        """What the cancellation of an ended run has left behind."""
+        return await self._service.operations.receipt(self._row.id)
 
     async def retry(self) -> Run[R]:
         """Try a failed or blocked run again from its last record. Raises `NotAllowedNow` in any other status."""
-        return Run(await self._service.retry(self._row.id), self._service)
+        return await self._snapshot(await self._service.operations.retry(self._row.id))
+
+    async def resume(self) -> Run[R]:
+        """Let a cancelled run go on as if it had not been cancelled.
+
+        Raises `NotAllowedNow` if something was undone, or if the code did something about the cancellation.
+        """
+        return await self._snapshot(await self._service.operations.resume(self._row.id))
+
+    async def fork(self, at: str, *, key: str | None = None) -> Run[R]:
+        """A new run that begins with what this one did before step `at`.
+
+        It takes over the key of a run that has ended; a live one can be forked under another `key`.
+        """
+        return await self._snapshot(await self._service.operations.fork(self._row.id, at, key))
+
+    async def release_key(self, reason: str | None = None) -> Run[R]:
+        """Take the key from this run, so that it can be used again. For operators; it is recorded."""
+        return await self._snapshot(await self._service.operations.release_key(self._row.id, _words(reason)))
+
+    async def _snapshot(self, row: changes.Run) -> Run[R]:
+        return Run(row, self._service, await self._service.lookouts.served([row]))
 
     def __repr__(self) -> str:
         return f"Run({self.id!r}, workflow={self.workflow!r}, key={self.key!r}, status={self.status!r})"
@@ -119,6 +215,54 @@ class Started(NamedTuple, Generic[R]):
     created: bool
 
 
+class Page(NamedTuple):
+    """Some of the runs that were searched for; `next` is where the next page begins, None if there is none."""
+
+    runs: tuple[Run[Any], ...]
+    next: str | None
+
+
+class Runs:
+    """The runs that a search means: iterate over them, or ask for a page."""
+
+    def __init__(self, search: Search, service: Service, limit: int | None) -> None:
+        self._search = search
+        self._service = service
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[Run[Any]]:
+        after, left = None, self._limit
+        while left is None or left > 0:
+            page = await self.page(after=after, limit=PAGE if left is None else min(PAGE, left))
+            for run in page.runs:
+                yield run
+            after, left = page.next, None if left is None else left - len(page.runs)
+            if after is None:
+                return
+
+    async def page(self, *, after: str | None = None, limit: int = PAGE) -> Page:
+        """Up to `limit` runs, those that come behind the cursor `after`."""
+        if not 1 <= limit <= PAGE_MAX:
+            raise UsageError(f"a page of {limit} runs is not possible", hint=f"Ask for 1 to {PAGE_MAX}.")
+        place = None if after is None else searches.place_of(after)
+        rows = await self._service.lookouts.search(replace(self._search, after=place, limit=limit))
+        served = await self._service.lookouts.served(rows)
+        runs = tuple(Run[Any](row, self._service, served) for row in rows)
+        return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
+
+
+class Description(NamedTuple):
+    """What a workflow declares about itself."""
+
+    name: str
+    key: str | None
+    version: str | None
+    queue: str
+    retention_ms: int
+    markers: Mapping[str, tuple[str, ...]]
+    outcomes: tuple[Outcome, ...] | None
+
+
 class Caller:
     """The verbs. `Holdfast` is this, with a store behind it."""
 
@@ -131,6 +275,9 @@ class Caller:
         *,
         key: str | None = None,
         retention: Duration | None = None,
+        attributes: Mapping[str, Scalar] | None = None,
+        replace: Run[Any] | None = None,
+        signal: tuple[str, Any] | tuple[str, Any, str] | None = None,
         request_id: str | None = None,
         delay: Duration | None = None,
         priority: int = 0,
@@ -141,24 +288,134 @@ class Caller:
         with another input raises `InputMismatch`. A start whose reply was lost may be repeated with the same
         `request_id`, and answers `created=True` again. `retention` says how long the key and the result of the
         finished run are kept; `delay` when it may begin; of the runs that are ready, a higher `priority` goes first.
+        `attributes` are what the run can be found by.
+
+        `replace=run` supersedes the owner of the key: in one commit that run loses the key and is asked to cancel, and
+        this one is admitted. If another one has the key by now: `Overtaken`. `signal=(hook, payload, dedupe)` delivers
+        to the live owner of the key, or admits the run with the payload in its inbox; either in one commit.
         """
-        options = StartOptions(key=key, retention=retention, request_id=request_id, delay=delay, priority=priority)
+        options = StartOptions(
+            key=key,
+            retention=retention,
+            request_id=request_id,
+            delay=delay,
+            priority=priority,
+            attributes=attributes,
+            replace=None if replace is None else _row_of(replace),
+            signal=signal,
+        )
         try:
             row, created = await self._service.start(call, options)
-        except InputMismatch as error:
+        except (InputMismatch, Overtaken) as error:
             if isinstance(error.run, changes.Run):
                 error.run = Run[Any](error.run, self._service)
             raise
-        return Started(Run(row, self._service), created)
+        return Started(await self._snapshot(row), created)
 
     async def get(self, run_id: str) -> Run[Any]:
         """The run of this id, or `UnknownRun`."""
-        return Run(await self._service.get(run_id), self._service)
+        return await self._snapshot(await self._service.get(run_id))
 
     async def find(self, workflow: Workflow[..., R] | str, key: str) -> Run[R]:
         """The run that holds this key, or `UnknownRun`."""
-        name = workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)
-        return Run(await self._service.find(name, key), self._service)
+        return await self._snapshot(await self._service.find(self._name_of(workflow), key))
+
+    def runs(
+        self,
+        workflow: Workflow[..., Any] | str | None = None,
+        status: str | Collection[str] | None = None,
+        *,
+        attributes: Mapping[str, Scalar | Range] | None = None,
+        key_prefix: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        finished_after: datetime | None = None,
+        finished_before: datetime | None = None,
+        newest_first: bool = True,
+        limit: int | None = None,
+    ) -> Runs:
+        """The runs for which all of this holds, found by index: `async for run in hf.runs(...)`, or `.page()`.
+
+        `status` is one or several; an attribute equals a value or lies in a `Range`; `..._after` is inclusive,
+        `..._before` is not.
+        """
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit={limit} is not possible", hint="Leave it out for all of them.")
+        search = Search(
+            namespace=self._service.access.namespace,
+            limit=PAGE,
+            workflow=None if workflow is None else self._name_of(workflow),
+            statuses=searches.statuses_of(status),
+            conditions=searches.conditions_of(attributes or {}),
+            key_prefix=key_prefix or None,
+            created=searches.span(created_after, created_before),
+            finished=searches.span(finished_after, finished_before),
+            newest_first=newest_first,
+        )
+        return Runs(search, self._service, limit)
+
+    async def resume_hook(self, token: str, payload: Any = None, *, dedupe: str | None = None) -> Run[Any]:
+        """Send a payload to whichever live run holds this token; once per `dedupe`. Answers the run that got it.
+
+        Raises `UnknownHook` if nobody holds it, `PayloadRefused` if the payload does not fit the hook's type.
+        """
+        return await self._snapshot(await self._service.signals.to_token(token, payload, dedupe))
+
+    async def explain(self, run: Run[Any] | Workflow[..., Any] | str, key: str | None = None) -> Story:
+        """The story of a run, of a run id, or of the run that holds a key: `explain(checkout, "checkout:o-1")`."""
+        if key is None and isinstance(run, Workflow):
+            raise UsageError(f"explain({run!r}) needs a key", hint="explain(checkout, 'checkout:o-1')")
+        if key is not None and not isinstance(run, Run):
+            run = await self.find(run, key)
+        run_id = run.id if isinstance(run, Run) else str(run)
+        return await self._service.lookouts.explain(run_id)
+
+    async def replay_check(
+        self,
+        workflow: Workflow[..., Any] | str | None = None,
+        status: str | Collection[str] | None = LIVE,
+        limit: int | None = None,
+    ) -> list[Replayed]:
+        """Replay stored journals against the code of this process, newest first: which would diverge, and where.
+
+        Nothing is performed and nothing is written. By default the runs that have not ended are looked at.
+        """
+        name = None if workflow is None else self._name_of(workflow)
+        statuses = searches.statuses_of(status) or frozenset(changes.Status)
+        return await self._service.lookouts.replay_check(name, statuses, limit)
+
+    def workflows(self) -> tuple[Description, ...]:
+        """What the workflows of this Holdfast declare about themselves."""
+        return tuple(
+            Description(
+                each.name,
+                None if each.key is None else each.key.text,
+                each.version,
+                each.queue,
+                each.retention_ms,
+                each.markers,
+                each.outcomes,
+            )
+            for each in self._service.registry.workflows()
+        )
+
+    def _name_of(self, workflow: Workflow[..., Any] | str) -> str:
+        return workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)
+
+    async def _snapshot(self, row: changes.Run) -> Run[Any]:
+        return Run(row, self._service, await self._service.lookouts.served([row]))
+
+
+def _words(reason: str | None) -> str:
+    if reason is not None and not isinstance(reason, str):
+        raise UsageError(f"reason={reason!r:.60} is not text", hint="Say it in words.")
+    return reason or ""
+
+
+def _row_of(run: Run[Any]) -> changes.Run:
+    if not isinstance(run, Run):
+        raise UsageError(f"replace={run!r:.60} is not a run", hint="Pass the run that start() or find() answered.")
+    return run._row  # noqa: SLF001 - of this very module
 
 
 def _instant(ms: int) -> datetime:

@@ -3,6 +3,7 @@
     effect_key()    the key of this effect: the same in every attempt, process and rollout
     attempt()       1 for the first attempt; counts recorded failures, never crashes
     heartbeat(d)    record how far a long effect has come; the next attempt reads it back
+    cancel_requested()  whether nobody wants the outcome any more; a sync effect cannot be interrupted, but may look
 
 They work in async effects and in sync ones, which run in a thread. Asked anywhere else they raise `UsageError`.
 """
@@ -22,6 +23,10 @@ class EffectScope(Protocol):
     def key(self) -> str: ...
     @property
     def attempt(self) -> int: ...
+    @property
+    def dropped(self) -> bool:
+        """Whether nobody waits for the outcome any more."""
+        ...
 
     def last_beat(self) -> Any:
         """What was recorded last, by this attempt or an earlier one."""
@@ -42,6 +47,11 @@ def effect_key() -> str:
 def attempt() -> int:
     """The number of this attempt, from 1. A crash or a lost lease does not use one up."""
     return _scope("attempt").attempt
+
+
+def cancel_requested() -> bool:
+    """Whether the run was cancelled, or no longer waits for this effect. Its result is recorded all the same."""
+    return _scope("cancel_requested").dropped
 
 
 def heartbeat(details: Any = _NOTHING) -> Any:

@@ -5,7 +5,11 @@
     │   ├── InvalidConfig         a URL, file or option that cannot work
     │   ├── UnknownRun            no run has this id or key
     │   ├── UnknownWorkflow       no pack given here defines this workflow
+    │   ├── UnknownHook           no live run holds this token
     │   ├── InputMismatch         the key is taken by another input
+    │   ├── Overtaken             the key has moved on to another run meanwhile
+    │   ├── HookTaken             another live run holds the token
+    │   ├── PayloadRefused        a payload does not fit the hook's type
     │   ├── NotAllowedNow         the run's status does not permit this
     │   ├── PayloadTooLarge       one value is over the limit
     │   └── NotSerializable       a value that cannot be stored
@@ -16,6 +20,7 @@
     │   ├── ReplayDiverged        the code contradicts the journal
     │   ├── UnknownOutcome        a `once` effect may or may not have happened
     │   ├── WaitsForNothing       the code waits for what nothing can deliver
+    │   ├── UndeclaredOutcome     a cancellation ended in a way that the workflow does not declare
     │   └── EngineFault           Holdfast itself failed while it drove the run
     └── TransientError            nothing was decided: try again               (HTTP 503, exit 75)
         ├── StoreUnavailable      locked, full, unreachable
@@ -97,6 +102,53 @@ class InputMismatch(UsageError):
         self.key = key
         self.run_id = run_id
         self.run = run
+
+
+class UnknownHook(UsageError):
+    """No live run holds this token."""
+
+    code = "unknown_hook"
+    hint = "Check the token and the namespace; a token is free again as soon as its run has ended."
+
+    def __init__(self, token: str) -> None:
+        super().__init__(f"no live run has a hook with the token {token!r}")
+        self.token = token
+
+
+class Overtaken(UsageError):
+    """The run that was to be replaced no longer holds its key: somebody else was first."""
+
+    code = "overtaken"
+    hint = "Look at the run that holds the key now, and decide again."
+
+    def __init__(self, workflow: str, key: str, run_id: str, run: object = None) -> None:
+        super().__init__(f"key {key!r} of workflow {workflow!r} has moved on to run {run_id}")
+        self.workflow = workflow
+        self.key = key
+        self.run_id = run_id
+        self.run = run
+
+
+class HookTaken(UsageError):
+    """A hook was awaited whose token belongs to another live run."""
+
+    code = "hook_taken"
+    hint = "Ask `await hook.conflict()` before waiting, or use another token."
+
+    def __init__(self, token: str, run_id: str) -> None:
+        super().__init__(f"token {token!r} is held by run {run_id}")
+        self.token = token
+        self.run_id = run_id
+
+
+class PayloadRefused(UsageError):
+    """A payload does not fit the type that the hook declares. Nothing was delivered."""
+
+    code = "payload_refused"
+
+    def __init__(self, hook: str, why: str) -> None:
+        super().__init__(f"the payload for hook {hook!r} does not fit: {why}", hint="Correct it and send it again.")
+        self.hook = hook
 
 
 class NotAllowedNow(UsageError):
@@ -181,7 +233,18 @@ class WaitsForNothing(RunError):
     """The code waits for something that nothing in its run can deliver: a deadlock."""
 
     code = "waits_for_nothing"
-    hint = "Deploy code that waits for an effect, a timer or a child, then call run.retry()."
+    hint = "Deploy code that waits for an effect, a timer, a hook or a child, then call run.retry()."
+
+
+class UndeclaredOutcome(RunError):
+    """A cancellation ended in a way that the workflow does not declare. The receipt is there all the same."""
+
+    code = "undeclared_outcome"
+    hint = "Add it to outcomes=(...) of the workflow, or see to it that it cannot happen."
+
+    def __init__(self, workflow: str, receipt: object, outcome: str) -> None:
+        super().__init__(f"cancelling a run of {workflow!r} ended as {outcome!r}, which it does not declare")
+        self.receipt = receipt
 
 
 class EngineFault(RunError):

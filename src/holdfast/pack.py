@@ -10,14 +10,15 @@ a key that names no parameter, `retry=` where there must be none.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import UsageError
-from holdfast.kernel import keys
+from holdfast.kernel import keys, markers as states
+from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.signatures import Signature
@@ -28,6 +29,8 @@ R = TypeVar("R")
 K = TypeVar("K", bound=Callable[..., Any])
 Safety = Literal["keyed", "natural", "once"]
 Reconcile = Callable[[str], Any]
+Markers = Sequence[str] | Mapping[str, Sequence[str]]
+UNDO_RESULT = "result"  # the parameter by which an undo gets the result of what it undoes
 
 _ONLY_EFFECTS_RETRY = (
     "Retries belong to effects alone: only they touch the world. A workflow is continued, not repeated, and a kernel "
@@ -72,10 +75,13 @@ class EffectPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Effect(Generic[P, R]):
     """A function that touches the world: the only place where a retry may live."""
 
-    def __init__(self, fn: Callable[P, Any], *, pack: str, key: str | None, policy: EffectPolicy) -> None:
+    def __init__(
+        self, fn: Callable[P, Any], *, pack: str, key: str | None, policy: EffectPolicy, undo: Effect[..., Any] | None
+    ) -> None:
         self.fn = fn
         self.name = f"{pack}.{_name_of(fn)}"
         self.step_name = _name_of(fn)
+        self.undo = undo
         self.signature = Signature(fn, owner=f"effect {self.name!r}")
         self.key = (
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"effect {self.name!r}")
@@ -85,9 +91,44 @@ class Effect(Generic[P, R]):
         self.result_name = f"the result of {self.name}"
         self.is_async = inspect.iscoroutinefunction(fn)
         self.__doc__ = fn.__doc__
+        if undo is not None:
+            self._check_undo(undo)
+
+    def _check_undo(self, undo: Effect[..., Any]) -> None:
+        unknown = sorted(undo.signature.required - self.signature.names - {UNDO_RESULT})
+        if unknown:
+            raise UsageError(
+                f"effect {self.name!r} cannot be undone by {undo.name!r}, which needs {', '.join(unknown)}",
+                hint=f"An undo takes parameters of the effect it undoes, by name, and {UNDO_RESULT!r}.",
+            )
+
+    @property
+    def undo_needs_result(self) -> bool:
+        """Whether it can be undone only if its result is known."""
+        return self.undo is not None and UNDO_RESULT in self.undo.signature.names
+
+    def undo_call(self, arguments: Mapping[str, Any], result: Any) -> Call[Any]:
+        """The call that undoes this effect, performed with these arguments and this result."""
+        assert self.undo is not None
+        given = {**arguments, UNDO_RESULT: result}
+        names = self.undo.signature.names
+        return self.undo(**{name: value for name, value in given.items() if name in names})
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         return Call(self, self.signature.bind(args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<effect {self.name!r}>"
+
+
+class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workflow declares about itself, beyond its code."""
+
+    retention_ms: int
+    queue: str
+    markers: Markers
+    version: str | None
+    outcomes: tuple[Outcome, ...] | None
 
 
 class Workflow(Generic[P, R]):
@@ -99,8 +140,7 @@ class Workflow(Generic[P, R]):
         *,
         pack: str,
         key: str | None,
-        retention_ms: int,
-        queue: str,
+        traits: WorkflowTraits,
     ) -> None:
         if not inspect.iscoroutinefunction(fn):
             raise UsageError(f"workflow {_name_of(fn)!r} is not async", hint="Write it as `async def`.")
@@ -111,14 +151,25 @@ class Workflow(Generic[P, R]):
         self.key = (
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"workflow {self.name!r}")
         )
-        self.retention_ms = retention_ms
-        self.queue = queue
+        self.retention_ms = traits.retention_ms
+        self.queue = traits.queue
+        self.version = traits.version
+        self.outcomes = traits.outcomes
+        self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
         self.__doc__ = fn.__doc__
 
+    @property
+    def pauses(self) -> bool:
+        """Whether a cancelled run stands still, to be resumed, instead of being unwound."""
+        return self.outcomes is not None and "resumable" in self.outcomes
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         return Call(self, self.signature.bind(args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r}>"
 
 
 class Pack:
@@ -168,6 +219,7 @@ class Pack:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         safety: Safety = "keyed",
+        undo: Effect[..., Any] | None = None,
         reconcile: Reconcile | None = None,
     ) -> _EffectDecorator: ...
     def effect(
@@ -179,6 +231,7 @@ class Pack:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         safety: Safety = "keyed",
+        undo: Effect[..., Any] | None = None,
         reconcile: Reconcile | None = None,
         **refused: object,
     ) -> Any:
@@ -186,6 +239,8 @@ class Pack:
 
         `safety` says what a repetition means: "keyed", the world recognises `effect_key()`; "natural", a repetition
         does no harm; "once", it must never be called again unless `reconcile(key)` says that it did not happen.
+        `undo` is the effect that takes it back if the run is cancelled: its parameters are named like this one's, or
+        `result`.
         """
         _refuse("effect", refused)
         _check_options("effect", fn, key)
@@ -193,6 +248,8 @@ class Pack:
             raise UsageError(f"retry={retry!r} is not a retry policy", hint="Write retry=Retry(attempts=5).")
         if reconcile is not None and not callable(reconcile):
             raise UsageError(f"reconcile={reconcile!r} cannot be called", hint="Pass a function that takes the key.")
+        if undo is not None and not isinstance(undo, Effect):
+            raise UsageError(f"undo={undo!r:.60} is not an effect", hint="Decorate it with @pack.effect first.")
         if safety not in {"keyed", "natural", "once"}:
             raise UsageError(f"safety={safety!r} is not known", hint="Use 'keyed', 'natural' or 'once'.")
         if reconcile is not None and safety != "once":
@@ -208,7 +265,7 @@ class Pack:
             if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
                 raise UsageError(f"effect {_name_of(fn)!r} is a generator", hint="Return a list instead of yielding.")
             self._claim_name(_name_of(fn))
-            effect: Effect[P, Any] = Effect(fn, pack=self.name, key=key, policy=policy)
+            effect: Effect[P, Any] = Effect(fn, pack=self.name, key=key, policy=policy, undo=undo)
             self.effects[effect.name] = effect
             return effect
 
@@ -218,7 +275,16 @@ class Pack:
     def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
     @overload
     def workflow(
-        self, fn: None = None, /, *, key: str | None = None, retention: Duration = "30d", queue: str = "default"
+        self,
+        fn: None = None,
+        /,
+        *,
+        key: str | None = None,
+        retention: Duration = "30d",
+        queue: str = "default",
+        markers: Markers = (),
+        version: str | None = None,
+        outcomes: Collection[Outcome] | None = None,
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -228,19 +294,33 @@ class Pack:
         key: str | None = None,
         retention: Duration = "30d",
         queue: str = "default",
+        markers: Markers = (),
+        version: str | None = None,
+        outcomes: Collection[Outcome] | None = None,
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
 
-        A finished run keeps its key and its result for `retention`. `queue` says which workers execute it.
+        A finished run keeps its key and its result for `retention`. `queue` says which workers execute it. `markers`
+        are its states of progress, in order, or from each those that may follow. `version` is kept with each run that
+        is admitted under it. `outcomes` are those that a cancellation can have; with "resumable" among them a
+        cancelled run stands still where it is, instead of being unwound.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
-        retention_ms = milliseconds(retention)
+        if version is not None and (not isinstance(version, str) or not 0 < len(version) <= keys.KEY_LENGTH_MAX):
+            raise UsageError(f"version={version!r:.60} is not a short text", hint="Write version='2'.")
+        traits = WorkflowTraits(
+            retention_ms=milliseconds(retention),
+            queue=queue,
+            markers=markers,
+            version=version,
+            outcomes=None if outcomes is None else _outcomes(outcomes),
+        )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:
             self._claim_name(_name_of(fn))
-            workflow = Workflow(fn, pack=self.name, key=key, retention_ms=retention_ms, queue=queue)
+            workflow = Workflow(fn, pack=self.name, key=key, traits=traits)
             self.workflows[workflow.name] = workflow
             return workflow
 
@@ -306,6 +386,15 @@ def _check_options(kind: str, fn: object, key: object) -> None:
         raise UsageError(f"{kind} was given {fn!r} where the function belongs", hint=f"Write @pack.{kind}(key=...).")
     if key is not None and not isinstance(key, str):
         raise UsageError(f"key={key!r} is not a template", hint="Write text such as 'charge:{order}'.")
+
+
+def _outcomes(wanted: Collection[Outcome]) -> tuple[Outcome, ...]:
+    if isinstance(wanted, str) or not isinstance(wanted, Collection):
+        raise UsageError(f"outcomes={wanted!r} are not several texts", hint="Write ('no_effects', 'compensated').")
+    for outcome in wanted:
+        if outcome not in OUTCOMES:
+            raise UsageError(f"{outcome!r} is no outcome of a cancellation", hint=f"They are: {', '.join(OUTCOMES)}.")
+    return tuple(wanted)
 
 
 def _refuse(kind: str, options: Mapping[str, object]) -> None:

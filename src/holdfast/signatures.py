@@ -41,6 +41,7 @@ class Signature:
             for parameter in parameters
             if parameter.default is not inspect.Parameter.empty
         }
+        self.required = self.names - frozenset(self._defaults)
         self._hints: dict[str, Any] | None = None
         self._struct: type[msgspec.Struct] | None = None
 

@@ -10,26 +10,32 @@ They reach the engine through the running event loop, which in a workflow is the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from types import TracebackType, UnionType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar, cast, overload
 from uuid import UUID
 
-from holdfast.errors import UsageError
+from holdfast.errors import HookTaken, UsageError
+from holdfast.kernel import keys
+from holdfast.kernel.attributes import Scalar, checked
 from holdfast.kernel.units import Duration, milliseconds
 
 if TYPE_CHECKING:
     from holdfast.pack import Call
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Current(NamedTuple):
-    """Which run this is."""
+    """Which run this is, and the version of the code that admitted it."""
 
     run_id: str
     key: str | None
     workflow: str
+    version: str | None = None
 
 
 class WorkflowScope(Protocol):
@@ -38,8 +44,22 @@ class WorkflowScope(Protocol):
     @property
     def current(self) -> Current: ...
     def perform(self, call: Call[Any]) -> Awaitable[Any]: ...
-    def spawn(self, call: Call[Any], key: str | None) -> Awaitable[ChildRun[Any]]: ...
+    def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]: ...
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]: ...
+    def open_hook(self, name: str, token: str | None, as_type: Any) -> asyncio.Future[ChildRun[Any] | None] | None:
+        """Claim the token, if there is one; the answer is the other run that holds it."""
+        ...
+
+    async def receive(self, name: str, as_type: Any) -> Any:
+        """The next payload for this hook; raises `StopAsyncIteration` if it has been closed meanwhile."""
+        ...
+
+    def close_hook(self, name: str, token: str | None) -> None: ...
+    def mark(self, marker: str) -> None: ...
+    def set_attributes(self, changes: Mapping[str, Scalar | None]) -> None: ...
+    def shield(self, limit_ms: int) -> AbstractAsyncContextManager[None]: ...
+    def continue_as_new(self, call: Call[Any]) -> NoReturn: ...
+    def patched(self, name: str) -> bool: ...
     def now_ms(self) -> int: ...
     def chance(self) -> float: ...
     def bits(self, count: int) -> int: ...
@@ -60,6 +80,69 @@ class ChildRun(Generic[R]):
 
     def __repr__(self) -> str:
         return f"ChildRun({self.id!r}, workflow={self.workflow!r}, key={self.key!r})"
+
+
+class Hook(Generic[T]):
+    """A named inbox of this run. What arrives before the code waits for it is kept.
+
+    `await hook` answers the next payload, `async for` all of them until it is closed.
+    """
+
+    def __init__(self, name: str, token: str | None, as_type: Any) -> None:
+        self.name = keys.checked(name, what="hook name")
+        self.token = None if token is None else keys.checked(token, what="token")
+        self._type = as_type
+        self._scope = scope("hook()")
+        self._claim = self._scope.open_hook(name, token, as_type)
+        self._closed = False
+
+    async def conflict(self) -> ChildRun[Any] | None:
+        """The other live run that holds the token; None if the token is this hook's."""
+        return None if self._claim is None else await asyncio.shield(self._claim)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._next().__await__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._closed:
+            raise StopAsyncIteration
+        return await self._receive()
+
+    async def _next(self) -> T:
+        if self._closed:
+            raise UsageError(f"hook {self.name!r} has been closed", hint="Open it again: hook(...).")
+        try:
+            return await self._receive()
+        except StopAsyncIteration:
+            raise UsageError(f"hook {self.name!r} was closed while it was awaited") from None
+
+    async def _receive(self) -> T:
+        holder = await self.conflict()
+        if holder is not None:
+            raise HookTaken(self.token or "", holder.id)
+        return cast("T", await self._scope.receive(self.name, self._type))
+
+    def close(self) -> Awaitable[None]:
+        """Take nothing more; the token is free again. It may be awaited, and need not be."""
+        if not self._closed:
+            self._closed = True
+            if self._claim is not None:
+                self._claim.cancel()
+            self._scope.close_hook(self.name, self.token)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def scope(asked: str) -> WorkflowScope:
@@ -89,9 +172,55 @@ def timeout(duration: Duration) -> asyncio.Timeout:
     return asyncio.timeout(milliseconds(duration) / 1000)
 
 
-async def spawn(call: Call[R], *, key: str | None = None) -> ChildRun[R]:
-    """Start a child run without waiting for its end. If its key is taken, it is the run that holds it."""
-    return cast("ChildRun[R]", await scope("spawn()").spawn(call, key))
+async def spawn(call: Call[R], *, key: str | None = None, detached: bool = False) -> ChildRun[R]:
+    """Start a child run without waiting for its end. If its key is taken, it is the run that holds it.
+
+    A child that this run has created is cancelled with it, unless it is `detached`.
+    """
+    return cast("ChildRun[R]", await scope("spawn()").spawn(call, key, detached=detached))
+
+
+@overload
+def hook(name: str, token: str | None = None) -> Hook[Any]: ...
+@overload
+def hook(name: str, token: str | None = None, *, type: type[T]) -> Hook[T]: ...
+@overload
+def hook(name: str, token: str | None = None, *, type: UnionType) -> Hook[Any]: ...
+def hook(name: str, token: str | None = None, *, type: Any = Any) -> Hook[Any]:
+    """A named inbox of this run, for `run.signal(name, ...)`; with a `token` also for `hf.resume_hook(token, ...)`.
+
+    With a `type`, payloads are checked when they are sent, and arrive as values of that type. Before you give a token
+    away in an effect, `await hook.conflict()`: then it is yours, and known.
+    """
+    return Hook(name, token, type)
+
+
+async def mark(marker: str) -> None:
+    """Say that this run has reached a marker. Raises `NotAllowedNow` if it may not follow the present one."""
+    scope("mark()").mark(marker)
+
+
+async def set_attributes(attributes: Mapping[str, Scalar | None] | None = None, /, **more: Scalar | None) -> None:
+    """Set attributes by which this run can be found; None removes one."""
+    scope("set_attributes()").set_attributes(checked({**checked(attributes or {}), **more}))
+
+
+def shield(deadline: Duration) -> AbstractAsyncContextManager[None]:
+    """For `async with`: what is awaited in the block is not cancelled with the run, for as long as `deadline`.
+
+    The time counts from the cancellation, or from the begin of the block if that is later.
+    """
+    return scope("shield()").shield(milliseconds(deadline))
+
+
+def continue_as_new(call: Call[Any]) -> NoReturn:
+    """Begin this run anew with other arguments: same run, key, inbox and attributes, and an empty journal."""
+    scope("continue_as_new()").continue_as_new(call)
+
+
+def patched(name: str) -> bool:
+    """Whether this run takes the new way: False if it had passed this place before the change was deployed."""
+    return scope("patched()").patched(name)
 
 
 def now() -> datetime:
@@ -110,5 +239,5 @@ def random() -> float:
 
 
 def current() -> Current:
-    """The id, key and workflow name of this run."""
+    """The id, key and workflow name of this run, and the version under which it was admitted."""
     return scope("current()").current

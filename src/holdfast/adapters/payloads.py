@@ -61,6 +61,13 @@ class JsonCodec:
                 hint="Tag the types of a union, or use another type.",
             ) from error
 
+    def schema(self, as_type: Any) -> dict[str, Any] | None:
+        try:
+            schema = msgspec.json.schema(as_type, schema_hook=_model_schema)
+        except (TypeError, NotImplementedError):
+            return None
+        return schema or None
+
     def _decoder(self, as_type: Any) -> msgspec.json.Decoder[Any]:
         decoder = self._decoders.get(as_type)
         if decoder is None:
@@ -94,6 +101,15 @@ def _decode_model(as_type: Any, value: Any) -> Any:
         return validate(value)
     except ValueError as error:  # pydantic's ValidationError is one
         raise msgspec.ValidationError(str(error)) from error
+
+
+def _model_schema(as_type: Any) -> dict[str, Any]:
+    describe = getattr(as_type, "model_json_schema", None)
+    if describe is None:
+        raise NotImplementedError
+    # Where it is nested, the references of pydantic's own definitions would lead nowhere: then anything goes.
+    schema: dict[str, Any] = describe()
+    return {} if "$defs" in schema else schema
 
 
 Path = tuple[str, ...]

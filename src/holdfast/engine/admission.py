@@ -6,10 +6,10 @@ from typing import Protocol, assert_never
 
 from holdfast.engine.committer import Committer, Learn
 from holdfast.engine.events import Emit, RunAdmitted, RunJoined
-from holdfast.errors import InputMismatch
+from holdfast.errors import InputMismatch, Overtaken
 from holdfast.kernel import starts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Run
-from holdfast.kernel.starts import Again, Hand, Mine, Mismatch, Theirs, Wanted
+from holdfast.kernel.starts import Again, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from holdfast.ports.store import Store
 
 
@@ -34,12 +34,14 @@ class Admission:
         self._taker = taker
 
     async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
-        """The run that holds the key now, and whether it is the wanted one. Raises `InputMismatch`."""
-        guard: KeyFree | KeyHeldBy = KeyFree()
+        """The run that holds the key now, and whether it is the wanted one. Raises `InputMismatch`, `Overtaken`."""
+        guard = starts.first_guard(wanted)
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
                 assert answer.run is not None
+                if answer.run.id != wanted.run_id:  # its signal has been received before, by this run
+                    return answer.run, answer.run.request_id == wanted.request_id
                 if answer.run.digest != wanted.digest:  # a known request id without a key, and another input
                     raise InputMismatch(wanted.workflow, wanted.request_id, answer.run.id, answer.run)
                 self._emit(RunAdmitted(answer.run.id, wanted.workflow, wanted.key))
@@ -52,6 +54,15 @@ class Admission:
                     return run, False
                 case Mismatch(run):
                     raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
+                case Overtook(run):
+                    raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
+                case Tell(change):
+                    told = await self._committer.commit(change)
+                    if isinstance(told, Committed):
+                        assert told.run is not None
+                        self._emit(RunJoined(told.run.id, wanted.workflow, wanted.key))
+                        return told.run, False
+                    guard = KeyFree()  # it has ended meanwhile: look again
                 case Again(again):
                     guard = again
                 case other:  # pragma: no cover

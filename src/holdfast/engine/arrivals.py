@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.engine.machine import Command
 from holdfast.engine.performer import AttemptOutcome
+from holdfast.engine.steps import Command
 from holdfast.errors import UnknownOutcome
 from holdfast.kernel import runs
-from holdfast.kernel.changes import Blob, Message, Run
+from holdfast.kernel.changes import Blob, HookOpen, Message, Run, Shown
 from holdfast.kernel.journal import Entry
 
 
@@ -31,6 +31,7 @@ class Admitted(Struct, frozen=True):
 
     step: str
     run: Run
+    created: bool
 
 
 class NotAdmitted(Struct, frozen=True):
@@ -46,21 +47,53 @@ class Watching(Struct, frozen=True):
     step: str
 
 
-Arrival = Attempt | Reconciled | Admitted | NotAdmitted | Watching | Message
+class TokenClaimed(Struct, frozen=True):
+    """A hook has its token, or another run holds it."""
+
+    step: str
+    holder: Run | None
+
+
+class Interrupted(Struct, frozen=True):
+    """It was dropped and has let go: if it had begun, nobody knows what it has done."""
+
+    step: str
+    begun: bool
+
+
+class Again(Struct, frozen=True):
+    """Something that was recorded in a change which came too late: it is to be recorded once more."""
+
+    step: str
+    entry: Entry
+
+
+Errand = Attempt | Reconciled | Admitted | NotAdmitted | Watching | TokenClaimed | Interrupted
+Arrival = Errand | Again | Message
 
 
 class Record:
     """What one activation has to record."""
 
-    __slots__ = ("blobs", "entries", "read")
+    __slots__ = ("blobs", "closes", "entries", "opens", "read", "shown")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.blobs: list[Blob] = []
         self.read: list[str] = []
+        self.shown: Shown | None = None
+        self.opens: tuple[HookOpen, ...] = ()
+        self.closes: tuple[HookOpen, ...] = ()
+
+    @property
+    def is_worth_a_commit(self) -> bool:
+        """Messages alone are not: the next commit takes them along."""
+        return bool(self.entries or self.opens or self.closes)
 
     def frozen(self) -> runs.Recorded:
-        return runs.Recorded(tuple(self.entries), tuple(self.blobs), tuple(self.read))
+        return runs.Recorded(
+            tuple(self.entries), tuple(self.blobs), tuple(self.read), self.shown, self.opens, self.closes
+        )
 
 
 class Stuck(Exception):

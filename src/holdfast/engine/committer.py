@@ -7,7 +7,7 @@ batch is being written, what becomes ready gathers and leaves as the next one. B
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from holdfast.engine.events import BatchCommitted, Emit
 from holdfast.errors import TransientError
@@ -22,10 +22,13 @@ Offer = tuple[Change, "asyncio.Future[Answer]", Learn | None]
 class Committer:
     """Collects changes and offers them to the store in batches."""
 
-    def __init__(self, store: Store, *, emit: Emit, on_told: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, *, emit: Emit, on_told: Callable[[Collection[str]], None], on_changed: Callable[[str], None]
+    ) -> None:
         self._store = store
         self._emit = emit
         self._on_told = on_told
+        self._on_changed = on_changed
         self._waiting: list[Offer] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -72,16 +75,19 @@ class Committer:
         except BaseException as error:
             _fail(batch, error)
             raise
-        told = False
+        told: list[str] = []
         for (_, waiting, first), answer in zip(batch, answers, strict=True):
             if first is not None:
                 first(answer)
-            told = told or (isinstance(answer, Committed) and bool(answer.told))
+            if isinstance(answer, Committed):
+                told += answer.told
+                if answer.run is not None:
+                    self._on_changed(answer.run.id)
             if not waiting.done():
                 waiting.set_result(answer)
         self._emit(BatchCommitted(len(batch)))
         if told:
-            self._on_told()
+            self._on_told(told)
 
 
 def _fail(batch: list[Offer], error: BaseException) -> None:

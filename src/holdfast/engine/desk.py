@@ -6,13 +6,13 @@ import asyncio
 from typing import Any, Protocol
 
 from holdfast.engine.events import Emit
-from holdfast.engine.machine import Command
 from holdfast.engine.performer import Performer
-from holdfast.kernel.changes import Change, Committed, Run, Watcher
+from holdfast.engine.steps import Command
+from holdfast.kernel.changes import Answer, Change, Run, Watcher
 from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
-from holdfast.ports.store import Store
+from holdfast.ports.store import History, Store
 
 
 class Desk(Protocol):
@@ -34,11 +34,23 @@ class Desk(Protocol):
 
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy: ...
 
-    async def commit(self, change: Change) -> Committed | None:
-        """None if the change was refused. Raises `LeaseLost` if there was no answer while the lease lasted."""
+    async def commit(self, change: Change) -> Answer:
+        """The store's answer. Raises `LeaseLost` if there was none while the lease lasted."""
         ...
 
-    async def admit_child(self, parent: Run, command: Command) -> Run: ...
+    async def history(self, run_id: str) -> History | None:
+        """The run as the store has it now, or `LeaseLost`."""
+        ...
+
+    async def blobs_of(self, history: History) -> dict[str, bytes]:
+        """The large values that a replay needs."""
+        ...
+
+    async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]: ...
+    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
+        """Ask a run to cancel, or end it if nobody would hear that."""
+        ...
+
     async def watch(self, run_id: str, watcher: Watcher) -> bool: ...
 
     def settled(self, run: Run) -> None:

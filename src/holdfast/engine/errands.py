@@ -3,23 +3,33 @@
 Rules
 - An errand is begun only after the records it depends on are durable; whoever calls `begin` sees to that.
 - No effect is begun on a lease that may be lost.
+- What is dropped is interrupted, and comes back all the same: what it has done, somebody may have to undo.
 - A `once` effect that a process which has died since may have called is never called again: it is reconciled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from holdfast.engine import events
-from holdfast.engine.arrivals import Admitted, Arrival, Attempt, NotAdmitted, Reconciled, Watching
+from holdfast.engine.arrivals import (
+    Admitted,
+    Arrival,
+    Attempt,
+    Interrupted,
+    NotAdmitted,
+    Reconciled,
+    TokenClaimed,
+    Watching,
+)
 from holdfast.engine.desk import Desk
 from holdfast.engine.heartbeats import AttemptScope, Heartbeats
-from holdfast.engine.machine import Command
-from holdfast.errors import InputMismatch, UnknownRun, UnknownWorkflow
+from holdfast.engine.steps import Command
+from holdfast.errors import InputMismatch, LeaseLost, UnknownRun, UnknownWorkflow
 from holdfast.kernel import retries
-from holdfast.kernel.changes import Beat, Run, Watcher
-from holdfast.pack import Effect
+from holdfast.kernel.changes import Beat, Change, Committed, Run, TokenFree, Watcher
 
 
 class Errands:
@@ -33,32 +43,60 @@ class Errands:
         self._heartbeats = Heartbeats(desk, run, beats)
         self._intended_here: set[str] = set()
         self._attempts: dict[str, AttemptScope] = {}
+        self._begun: set[str] = set()
 
     def begin(self, command: Command) -> None:
         """Do what the code asked for, in a task of its own."""
         match command.intent.kind:
-            case "effect":
+            case "effect" | "undo":
                 work = self._reconcile(command) if self.is_in_doubt(command) else self.attempt(command)
             case "join":
                 work = self._watch(command)
+            case "stop":
+                work = self._stop(command)
+            case "hook":
+                work = self._claim_token(command)
             case "child" if command.child_id:
                 work = self._watch(command)
             case _:
                 work = self._admit(command)
-        self.in_flight[command.step] = self._desk.loop.create_task(work)
+        self._do(command, work)
 
-    def drop(self, step: str) -> None:
-        """Nobody waits for it any more."""
-        if (scope := self._attempts.pop(step, None)) is not None:
-            scope.dropped = True
-        if (task := self.in_flight.pop(step, None)) is not None:
+    def _do(self, command: Command, work: Coroutine[Any, Any, None]) -> None:
+        task = self.in_flight[command.step] = self._desk.loop.create_task(_while_the_lease_lasts(work))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                work.close()  # it may not even have begun
+                self._arrive(Interrupted(command.step, command.step in self._begun))
+
+        task.add_done_callback(ended)
+
+    def has_begun(self, step: str) -> bool:
+        """Whether an attempt of the effect has begun and did not come to its end, as far as is known here."""
+        return step in self._begun
+
+    def drop(self, command: Command) -> None:
+        """Nobody waits for it any more: interrupt it. An admission is left to end, since it may have happened."""
+        self.interrupt(command.step)
+        task = self.in_flight.get(command.step)
+        if task is not None and not command.admits_a_run:
             task.cancel()
+
+    def interrupt(self, step: str) -> None:
+        """Let the effect know that nobody waits for it."""
+        if (scope := self._attempts.get(step)) is not None:
+            scope.dropped = True
 
     def close(self) -> None:
         """The run is no longer here: drop everything, and whatever comes back all the same."""
-        for step in (*self.in_flight, *self._attempts):
-            self.drop(step)
         self._arrive = _nobody_waits
+        for scope in self._attempts.values():
+            scope.dropped = scope.abandoned = True
+        for task in self.in_flight.values():
+            task.cancel()
+        self._attempts.clear()
+        self.in_flight.clear()
 
     def may_call(self, command: Command) -> None:
         """This very process has recorded the intent of a `once` effect, or knows that it never happened."""
@@ -77,20 +115,24 @@ class Errands:
 
     async def attempt(self, command: Command) -> None:
         """Perform one attempt of an effect."""
-        effect = _effect_of(command)
+        effect = command.effect()
         policy = self._desk.policy_of(effect)
         await self._desk.performer.turn(self._desk)
         scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats)
+        self._begun.add(command.step)
         self._desk.emit(events.EffectBegan(self._run.id, command.step, scope.attempt))
         now_ms = self._desk.store.now_ms()
         limit_ms = retries.limit_ms(policy.retry, policy.timeout_ms, asked_ms=command.asked_ms, now_ms=now_ms)
         assert command.call is not None
-        outcome = await self._desk.performer.attempt(effect, command.call.arguments, scope, limit_ms=limit_ms)
-        self._attempts.pop(command.step, None)
+        try:
+            outcome = await self._desk.performer.attempt(effect, command.call.arguments, scope, limit_ms=limit_ms)
+        finally:
+            self._attempts.pop(command.step, None)
+        self._begun.discard(command.step)
         self._arrive(Attempt(command.step, outcome))
 
     async def _reconcile(self, command: Command) -> None:
-        effect = _effect_of(command)
+        effect = command.effect()
         policy = self._desk.policy_of(effect)
         assert policy.reconcile is not None
         outcome = await self._desk.performer.reconcile(effect, policy.reconcile, command.intent.key)
@@ -98,15 +140,32 @@ class Errands:
 
     def reconcile(self, command: Command) -> None:
         """Ask the world about an effect whose outcome is not known."""
-        self.in_flight[command.step] = self._desk.loop.create_task(self._reconcile(command))
+        self._do(command, self._reconcile(command))
 
     async def _admit(self, command: Command) -> None:
         try:
-            run = await self._desk.admit_child(self._run, command)
+            run, created = await self._desk.admit_child(self._run, command)
         except (InputMismatch, UnknownWorkflow) as error:
             self._arrive(NotAdmitted(command.step, error))
         else:
-            self._arrive(Admitted(command.step, run))
+            self._arrive(Admitted(command.step, run, created))
+
+    async def _claim_token(self, command: Command) -> None:
+        hook, run = command.hook, self._run
+        assert hook is not None
+        assert hook.token is not None
+        guard = TokenFree(run.fence, run.namespace, hook.token)
+        answer = await self._desk.commit(Change(f"{run.id}/{command.step}", guard, opens=(hook,)))
+        if isinstance(answer, Committed):
+            self._arrive(TokenClaimed(command.step, None))
+        elif answer.current is not None and answer.current.id != run.id:
+            self._arrive(TokenClaimed(command.step, answer.current))
+        # Otherwise somebody else has this run; the next commit will say so.
+
+    async def _stop(self, command: Command) -> None:
+        reason = f"its parent {self._run.id} was cancelled"
+        await self._desk.cancel(command.child_id, reason, nonce=self._run.id, deadline_ms=command.deadline_ms)
+        await self._watch(command)
 
     async def _watch(self, command: Command) -> None:
         if await self._desk.watch(command.child_id, Watcher(self._run.id, command.step)):
@@ -115,12 +174,12 @@ class Errands:
             self._arrive(NotAdmitted(command.step, UnknownRun(f"no run has the id {command.child_id}")))
 
 
+async def _while_the_lease_lasts(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except LeaseLost:
+        return  # the worker has said so, for all its runs at once
+
+
 def _nobody_waits(arrival: Arrival) -> None:
     del arrival
-
-
-def _effect_of(command: Command) -> Effect[..., object]:
-    assert command.call is not None
-    effect = command.call.target
-    assert isinstance(effect, Effect)
-    return effect

@@ -62,6 +62,45 @@ class RunRetried(Event, frozen=True):
     run_id: str
 
 
+class RunContinued(Event, frozen=True):
+    """It continued as new."""
+
+    run_id: str
+    generation: int
+
+
+class RunResumed(Event, frozen=True):
+    run_id: str
+
+
+class RunForked(Event, frozen=True):
+    run_id: str
+    from_run: str
+
+
+class RunSignalled(Event, frozen=True):
+    run_id: str
+    hook: str
+
+
+class CancelRequested(Event, frozen=True):
+    run_id: str
+    reason: str
+
+
+class KeyWasReleased(Event, frozen=True):
+    run_id: str
+    key: str
+
+
+class OutcomeUndeclared(Event, frozen=True):
+    """A cancellation ended in a way that the workflow does not declare."""
+
+    run_id: str
+    workflow: str
+    outcome: str
+
+
 class RunOvertaken(Event, frozen=True):
     """A late write was refused: somebody else has the run. The outcome here is void."""
 

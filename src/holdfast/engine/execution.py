@@ -10,94 +10,124 @@ Rules
   the same keys and inputs again. A `once` effect is the exception; its intent is committed first.
 - A refused commit means that somebody else has the run. Everything here is void then, and ends quietly.
 - A run that only waits holds no slot, and is let go after a short idle time, or at once if nothing can come soon.
+- A run does not end over an unread signal: if one came first, the end is taken back, and the code sees it before.
+- A cancellation ends by its deadline, whatever the code, its effects and their undoing do.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.engine import events
-from holdfast.engine.arrivals import Arrival, Record, Stuck
+from holdfast.engine.arrivals import Again, Arrival, Interrupted, Record, Stuck
+from holdfast.engine.delivery import Delivery
 from holdfast.engine.desk import Desk
-from holdfast.engine.errands import Errands
 from holdfast.engine.failures import described
-from holdfast.engine.machine import CodeCancelled, CodeRaised, CodeReturned, Command, Machine
-from holdfast.engine.recorder import Recorder
-from holdfast.engine.values import inline
+from holdfast.engine.steps import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
 from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, UsageError, WaitsForNothing
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Message, Run
-from holdfast.kernel.journal import Elapsed, Entry, Retried, Started, Value, to_replay
+from holdfast.kernel import runs, waits
+from holdfast.kernel.changes import CancelRequest, Committed, Message, Outcome, Run, Signal
+from holdfast.kernel.journal import (
+    Attempted,
+    Continued,
+    Dropped,
+    GaveUp,
+    Opened,
+    Performed,
+    Spawned,
+    Stopped,
+    Value,
+    input_of,
+    original_input,
+)
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
-from holdfast.workflow import Current
 
 IDLE_MS = 1_000
+SEEN_KEPT = 10_000  # when a run begins anew; an entity may live for years
 
 
-class Overtaken(Exception):
+class TakenAway(Exception):
     """The run is with somebody else."""
+
+
+class MailCame(Exception):
+    """The run cannot end yet: there are messages that it has not read."""
 
 
 class Execution:
     """Drives one run from where its journal ends to its end, to a long wait, or until it is taken away."""
 
-    def __init__(self, desk: Desk, workflow: Workflow[..., Any], history: History, blobs: Mapping[str, bytes]) -> None:
-        run = self.run = history.run
+    def __init__(
+        self,
+        desk: Desk,
+        workflow: Workflow[..., Any],
+        history: History,
+        blobs: Mapping[str, bytes],
+        *,
+        number: int = 0,
+    ) -> None:
+        self.run = history.run
+        self.number = number  # among the executions of its worker
         self._desk = desk
         self._now_ms = desk.store.now_ms
-        self._history = history
         self._workflow = workflow
-        self._blobs = dict(blobs)
-        self._machine = Machine(workflow, Current(run.id, run.key, run.workflow), codec=desk.codec, blobs=self._blobs)
-        self._errands = Errands(desk, run, history.beats, self.arrive)
-        self._recorder = Recorder(desk, run.id, self._errands, self._blobs)
-        self._arrivals: deque[Arrival] = deque(history.messages)
-        self._seen = {message.id for message in history.messages} if history.messages else set[str]()
-        self._mail_arrived = bool(history.messages)
-        self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
-        self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
-        self._watch_again = len(history.journal) > 1 and any(isinstance(entry, Retried) for entry in history.journal)
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
+        self._task: asyncio.Task[Any] | None = None
+        self._record = Record()  # of the present activation, until it is committed
+        self._carried: Record | None = None  # what the next activation has recorded already
+        self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
+        self._load(history, blobs)
+
+    def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
+        """Begin with this history: the first time, and when the run begins anew."""
+        self._delivery = Delivery(self._desk, self._workflow, history, blobs, self.arrive)
+        self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
+        self._mail_arrived = bool(history.messages)
+        self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
+        self._inline: Command | None = None
 
     async def drive(self) -> None:
         """Everything, from replay to the end. Never raises; what happens is said by events."""
+        self._task = asyncio.current_task()
         try:
             await self._drive()
-        except Overtaken:
+        except TakenAway:
             self._desk.emit(events.RunOvertaken(self.run.id))
         except LeaseLost:
             pass  # the worker has said so, for all its runs at once
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the run held and forgotten
             await self._set_aside(error)
         finally:
-            self._errands.close()
-            self._machine.evict()
+            self._delivery.close()
+            self._task = None
 
     def arrive(self, arrival: Arrival) -> None:
         """Something came for this run; the next activation delivers it."""
         if isinstance(arrival, Message):
             if arrival.id in self._seen:
                 return
-            self._seen.add(arrival.id)
+            self._seen[arrival.id] = None
             self._mail_arrived = True
-        self._arrivals.append(arrival)
+            if isinstance(arrival, CancelRequest):
+                self._interrupt_the_lone_effect()
+        self._delivery.arrivals.append(arrival)
         self._poke()
 
     @property
     def in_flight(self) -> list[asyncio.Task[None]]:
         """What is being done for the run at this moment."""
-        return list(self._errands.in_flight.values())
+        return list(self._delivery.errands.in_flight.values())
 
     def abandon(self) -> None:
         """The run is taken away; its task is about to be cancelled."""
-        self._errands.close()
+        self._delivery.errands.close()
 
     def stop(self) -> None:
         """The worker stops: begin nothing more, and end as soon as no effect is in flight."""
@@ -112,7 +142,12 @@ class Execution:
 
     async def _drive(self) -> None:
         try:
-            self._replay()
+            self._delivery.replay()
+            if self.run.waits is None and self.run.epoch > 1:
+                agenda = self._delivery.machine.agenda
+                # A cancellation in the journal has dropped what the former holder may have admitted just then.
+                dropped = (command.step for command in agenda.dropped if command.admits_a_run)
+                self._delivery.in_doubt = frozenset([*agenda.open, *dropped])
             while await self._activate():
                 pass
         except (Stuck, ReplayDiverged) as stuck:
@@ -120,117 +155,80 @@ class Execution:
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
-        record = Record()
+        record, delivery = self._carried or Record(), self._delivery
+        self._record, self._carried = record, None
         if self._mail_arrived:
             await self._load_blobs()
         try:
-            self._deliver(record)
-            commands = [] if self._stopping or self._machine.outcome else self._to_begin(record)
+            if delivery.machine.agenda.dropped:
+                delivery.let_drop(record)
+            delivery.deliver(record)
+            commands = [] if self._stopping else delivery.to_begin(record)
         except Stuck as stuck:
             await self._block(stuck.code, stuck.message, record)
             return False
-        if self._machine.outcome is not None:
-            await self._end(record)
+        delivery.take_notes(record)
+        if delivery.machine.outcome is not None:
+            return await self._end(record)
+        if delivery.is_cancelled_by_now():
+            await self._stop_here(record)
             return False
-        if not commands and not self._errands.in_flight:
+        if not commands and not delivery.errands.in_flight:
             return await self._pause(record)
         await self._progress(record)
         if self._stopping:  # it may have come while the record was being written
             commands = []
-            if not self._errands.in_flight:
+            if not delivery.errands.in_flight:
                 return False
         await self._begin(commands)
         return True
 
-    def _replay(self) -> None:
-        journal = self._history.journal
-        started = journal[0]
-        assert isinstance(started, Started), started
-        data = inline(started.input) or self._blobs[started.input.blob]
-        self._machine.start(data, at_ms=self.run.started_ms or self.run.created_ms)
-        for position, entry, strict in to_replay(journal):
-            self._machine.apply(entry, position, strict=strict)
-
-    def _deliver(self, record: Record) -> None:
-        """Turn what has arrived into entries and deliver each, until the code ends or nothing is left."""
-        while self._machine.outcome is None:
-            if self._arrivals:
-                entry = self._entry_of(self._arrivals.popleft(), record)
-            else:
-                now_ms = self._now_ms()
-                # Event loops count in whole milliseconds: a timer that is due within the next one is due.
-                entry = self._machine.take_due(now_ms + 1)
-                if entry is None:
-                    return
-                if not isinstance(entry, Command):
-                    entry = Elapsed(max(now_ms, entry.due_ms), entry.step, entry.due_ms)
-            if isinstance(entry, Command):
-                self._to_call.append(entry)
-            elif entry is not None:
-                self._apply(entry, record)
-
-    def _entry_of(self, arrival: Arrival, record: Record) -> Entry | Command | None:
-        command = self._machine.open.get(arrival.step)
-        if isinstance(arrival, Message):
-            record.read.append(arrival.id)
-        else:
-            self._errands.in_flight.pop(arrival.step, None)
-        # If the code no longer waits for it, there is nothing to record.
-        return None if command is None else self._recorder.entry_of(arrival, command, record)
-
-    def _apply(self, entry: Entry, record: Record) -> None:
-        record.entries.append(entry)
-        self._machine.apply(entry, self.run.length + len(record.entries) - 1)
-
-    def _to_begin(self, record: Record) -> list[Command]:
-        """What is to be begun once `record` is durable; adds the intents of `once` effects to it."""
-        for step in self._machine.take_dropped():
-            self._errands.drop(step)
-        commands = {command.step: command for command in self._to_call if command.step in self._machine.open}
-        self._to_call.clear()
-        now_ms = self._now_ms()
-        for command in self._machine.take_fresh():
-            if not command.is_under_way(now_ms):
-                commands[command.step] = command
-        if self._watch_again:
-            # While the run was ended, nobody told it how its children fared.
-            commands |= {command.step: command for command in self._machine.open.values() if command.awaits_a_child}
-            self._watch_again = False
-        for command in commands.values():
-            intent = self._recorder.intent_of(command)
-            if intent is not None:
-                self._apply(intent, record)
-        return list(commands.values())
-
     async def _begin(self, commands: list[Command]) -> None:
         """Begin what the code asked for, and wait until something comes of it."""
-        if len(commands) == 1 and self._is_all_there_is(commands[0]):
-            await self._errands.attempt(commands[0])
+        if len(commands) == 1 and self._delivery.is_all_there_is(commands[0]):
+            await self._perform_here(commands[0])
             return
         for command in commands:
-            self._errands.begin(command)
+            self._delivery.errands.begin(command)
         await self._signalled(self._due_in_ms())
 
-    def _is_all_there_is(self, command: Command) -> bool:
-        """Whether an effect is the only thing that the run waits for: then it needs no task of its own."""
-        return (
-            command.intent.kind == "effect"
-            and len(self._machine.open) == 1
-            and not self._machine.timers
-            and not self._errands.in_flight
-            and not self._errands.is_in_doubt(command)
-        )
+    async def _perform_here(self, command: Command) -> None:
+        """Perform a lone effect in this very task."""
+        self._inline = command
+        try:
+            await self._delivery.errands.attempt(command)
+        except asyncio.CancelledError:
+            if self._inline is not None:
+                raise
+            self.arrive(Interrupted(command.step, self._delivery.errands.has_begun(command.step)))
+        finally:
+            if self._inline is None and self._task is not None:
+                while self._task.cancelling():
+                    self._task.uncancel()
+            self._inline = None
+
+    def _interrupt_the_lone_effect(self) -> None:
+        """A cancellation has come while an effect is performed in the run's own task."""
+        command = self._inline
+        if command is not None and self._task is not None and not self._delivery.machine.is_shielded():
+            self._inline = None
+            self._delivery.errands.interrupt(command.step)
+            self._task.cancel()
 
     async def _load_blobs(self) -> None:
         """Large results of children come beside the message; fetch them before they are delivered."""
         self._mail_arrived = False
-        for message in tuple(self._arrivals):
-            if isinstance(message, Message) and message.output is not None:
+        for message in tuple(self._delivery.arrivals):
+            if (
+                isinstance(message, Outcome)
+                and message.output is not UNSET
+                and message.step in self._delivery.machine.open
+            ):
                 digest = msgspec.json.decode(message.output, type=Value).blob
-                if digest and digest not in self._blobs:
+                if digest and digest not in self._delivery.blobs:
                     data = await self._desk.store.blob(self.run.id, digest)
                     assert data is not None, message
-                    self._blobs[digest] = data
+                    self._delivery.blobs[digest] = data
 
     # -- waiting
 
@@ -257,19 +255,21 @@ class Execution:
         return False
 
     def _may_wake_soon(self) -> bool:
-        """Whether something may come before the run would be let go anyway: a child's end, a timer, an arrival."""
-        if self._arrivals or any(command.awaits_a_run for command in self._machine.open.values()):
+        """Whether something may come before the run would be let go anyway: a child's end, a signal, a timer."""
+        if self._delivery.arrivals or self._delivery.machine.inbox.awaited():
+            return True
+        if any(command.awaits_a_run for command in self._delivery.machine.open.values()):
             return True
         due_in_ms = self._due_in_ms()
         return due_in_ms is not None and due_in_ms <= IDLE_MS
 
     def _due_in_ms(self) -> int | None:
-        due_ms = self._machine.next_due_ms()
+        due_ms = self._delivery.next_due_ms()
         return None if due_ms is None else max(0, due_ms - self._now_ms())
 
     async def _signalled(self, timeout_ms: int | None) -> bool:
         """Whether something arrived within the time."""
-        if self._arrivals:
+        if self._delivery.arrivals:
             return True
         loop = self._desk.loop
         signal = self._signal = loop.create_future()
@@ -280,23 +280,134 @@ class Execution:
             self._signal = None
             if timer is not None:
                 timer.cancel()
-        return bool(self._arrivals)
+        return bool(self._delivery.arrivals)
 
     # -- ways out
 
-    async def _end(self, record: Record) -> None:
+    async def _end(self, record: Record) -> bool:
+        """The code has ended. True if the run goes on all the same: it begins anew, or there is mail to be read."""
         event: runs.Event
-        match self._machine.outcome:
+        match self._delivery.machine.outcome:
             case CodeReturned(value):
                 event = self._returned(value, record)
             case CodeRaised(error):
                 event = runs.Raised(described(error, self._desk.codec))
             case CodeCancelled():
                 event = runs.CancelledItself()
+            case CodeContinued(call):
+                await self._begin_anew(call.arguments, record)
+                return True
             case None:  # pragma: no cover
                 raise AssertionError
-        await self._commit(event, record)
-        self._desk.settled(self.run)
+        if not isinstance(event, runs.Returned):
+            self._delivery.record_leftovers(record)
+        while True:
+            try:
+                await self._commit(event, record)
+            except MailCame:
+                if await self._read_mail_first(event, record):
+                    return True
+            else:
+                self._desk.settled(self.run)
+                return False
+
+    async def _read_mail_first(self, event: runs.Event, record: Record) -> bool:
+        """Take the end back if a signal came before it. Anything else is dismissed: nobody waits for it any more."""
+        history = await self._desk.history(self.run.id)
+        if history is None or history.run.fence != self.run.fence:
+            raise TakenAway
+        moves = event.unread if isinstance(event, runs.Returned) else ()
+        news = [message for message in history.messages if message.id not in {*record.read, *moves}]
+        if self._delivery.machine.cancelling or not any(isinstance(message, Signal) for message in news):
+            self._delivery.dismiss(news, record)
+            return False
+        entries, blobs = record.entries, {blob.digest: blob.data for blob in record.blobs}
+        begun = frozenset(step for step in self._delivery.dropped if self._delivery.errands.has_begun(step))
+        self._begin_again(history, await self._desk.blobs_of(history) | blobs)
+        self._delivery.in_doubt = begun
+        self._delivery.arrivals.extend(
+            Again(entry.step, entry)
+            for entry in entries
+            if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened)
+        )
+        await self._make_mail_durable()
+        return True
+
+    async def _make_mail_durable(self) -> None:
+        """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""
+        record = self._record = Record()
+        self._delivery.deliver(record, mail_only=True)
+        if self._delivery.machine.outcome is None:
+            self._delivery.take_notes(record)
+            await self._progress(record)
+        else:
+            self._carried = record
+
+    async def _begin_anew(self, arguments: dict[str, Any], record: Record) -> None:
+        """Continue as new: the same run, with an empty journal."""
+        data = self._desk.codec.encode(arguments, what=self._workflow.input_name)
+        before = input_of(self._delivery.history.journal)
+        generation = before.generation + 1 if isinstance(before, Continued) else 1
+        value = self._delivery.recorder.keep(data, record)
+        machine = self._delivery.machine
+        first = Continued(
+            self._now_ms(),
+            value,
+            generation,
+            original_input(before),
+            machine.left.children(),
+            machine.notes.attributes_now(),
+        )
+        unheard = self._delivery.machine.inbox.untaken()
+        # The large values of the former generation go; those that nobody has heard yet must not.
+        record.blobs += self._delivery.kept(original_input(before), *(each.value for each in unheard))
+        await self._commit(runs.BeganAnew(first, unheard), record)
+        self._desk.emit(events.RunContinued(self.run.id, generation))
+        self._begin_again(History(self.run, (first, *unheard)), self._delivery.blobs)
+
+    def _begin_again(self, history: History, blobs: Mapping[str, bytes]) -> None:
+        known = {message.id for message in history.messages}
+        came_since = [each for each in self._delivery.arrivals if isinstance(each, Message) and each.id not in known]
+        self._delivery.close()
+        self.run = history.run
+        self._load(history, blobs)
+        self._delivery.arrivals.extend(came_since)
+        self._mail_arrived = bool(self._delivery.arrivals)
+        self._delivery.replay()
+
+    async def _stop_here(self, record: Record) -> None:
+        """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
+        assert self._delivery.deadline_ms is not None
+        for step, command in self._delivery.machine.open.items():
+            if step not in self._delivery.dropped and self._delivery.may_have_begun(command):
+                record.entries.append(Dropped(self._now_ms(), step, command.intent))
+        late = bool(self._delivery.errands.in_flight) or not self._delivery.pausing
+        record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._delivery.pausing))
+        await self._end_cancelled(record)
+
+    async def _stop_in_doubt(self, record: Record) -> None:
+        """End a cancelled run that can neither go on nor be unwound."""
+        for arrival in self._delivery.arrivals:
+            if isinstance(arrival, CancelRequest) and self._delivery.deadline_ms is None:
+                record.read.append(arrival.id)
+                record.entries.append(self._delivery.cancel(arrival, record))
+        record.entries.append(Stopped(self._now_ms(), unsure=True))
+        await self._end_cancelled(record)
+
+    async def _end_cancelled(self, record: Record) -> None:
+        """End it whatever is still in its inbox: signals are recorded, and seen if it is resumed some day."""
+        self._delivery.record_leftovers(record)
+        while True:
+            try:
+                await self._commit(runs.CancelledItself(), record)
+            except MailCame:
+                history = await self._desk.history(self.run.id)
+                if history is None or history.run.fence != self.run.fence:
+                    raise TakenAway from None
+                self._delivery.dismiss([each for each in history.messages if each.id not in record.read], record)
+            else:
+                self._desk.settled(self.run)
+                return
 
     def _returned(self, value: Any, record: Record) -> runs.Returned | runs.Raised:
         codec = self._desk.codec
@@ -305,33 +416,42 @@ class Execution:
             codec.decode(data, self._workflow.signature.returns)  # what cannot be read back must not look completed
         except UsageError as error:
             return runs.Raised(described(error, codec))
-        return runs.Returned(self._recorder.keep(data, record))
+        output, first = self._delivery.recorder.keep(data, record), input_of(self._delivery.history.journal)
+        unheard, unread = self._delivery.for_a_successor()
+        self._delivery.record_leftovers(record, but=unread)
+        return runs.Returned(output, first, unheard, unread, self._delivery.kept(original_input(first)))
 
     async def _block(self, code: str, message: str, record: Record) -> None:
+        """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
+        if self._delivery.deadline_ms is not None or any(
+            isinstance(arrival, CancelRequest) for arrival in self._delivery.arrivals
+        ):
+            await self._stop_in_doubt(record)
+            return
         await self._commit(runs.Stuck(code, message), record)
         self._desk.emit(events.RunBlocked(self.run.id, code, message))
         self._desk.settled(self.run)
 
     async def _set_aside(self, error: Exception) -> None:
         failure = described(error, self._desk.codec)
-        try:
-            await self._block(EngineFault.code, f"{failure.type}: {failure.message} ({failure.line})", Record())
-        except (Overtaken, LeaseLost):
+        try:  # what was performed must not be lost with it
+            await self._block(EngineFault.code, f"{failure.type}: {failure.message} ({failure.line})", self._record)
+        except (TakenAway, LeaseLost):
             self._desk.emit(events.RunOvertaken(self.run.id))
 
     async def _let_go(self, record: Record) -> None:
-        machine = self._machine
-        if not machine.open and not machine.timers:
+        machine = self._delivery.machine
+        if not machine.open and not machine.timers and not machine.inbox.awaited():
             place = f" at {where}" if (where := machine.where()) else ""
             error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
             await self._block(error.code, error.message, record)
             return
-        await self._commit(runs.LetGo(machine.next_due_ms()), record)
+        await self._commit(runs.LetGo(self._delivery.next_due_ms(), waits.encode(machine.waits())), record)
         self._desk.emit(events.RunLetGo(self.run.id, self.run.wake_ms))
         self._desk.let_go(self.run)
 
     async def _progress(self, record: Record) -> None:
-        if record.entries:
+        if record.is_worth_a_commit:
             await self._commit(runs.Progressed(), record)
         else:
             self._read_later += record.read
@@ -340,11 +460,14 @@ class Execution:
         record.read += self._read_later
         self._read_later = []
         change = runs.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
-        committed = await self._desk.commit(change)
+        answer = await self._desk.commit(change)
+        if not isinstance(answer, Committed):
+            raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
         # A repeated change answers as the first time, even if the run has changed hands since: look at the fence.
-        if committed is None or committed.run is None or not _same_holder(committed.run, change.run):
-            raise Overtaken
-        self.run = committed.run
+        if answer.run is None or not _same_holder(answer.run, change.run):
+            raise TakenAway
+        self.run = self._delivery.run = answer.run
+        self._record = Record()
 
 
 def _same_holder(committed: Run, offered: Run | None) -> bool:

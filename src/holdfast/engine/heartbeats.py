@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from holdfast.engine.desk import Desk
-from holdfast.engine.machine import Command
+from holdfast.engine.steps import Command
 from holdfast.errors import LeaseLost
 from holdfast.kernel.changes import Beat, Change, Run
 
@@ -15,10 +15,11 @@ from holdfast.kernel.changes import Beat, Change, Run
 class AttemptScope:
     """One attempt of an effect, as its body sees it."""
 
-    __slots__ = ("_command", "_heartbeats", "attempt", "dropped", "key")
+    __slots__ = ("_command", "_heartbeats", "abandoned", "attempt", "dropped", "key")
 
     def __init__(self, command: Command, heartbeats: Heartbeats) -> None:
-        self.dropped = False  # nobody wants the outcome any more
+        self.dropped = False  # nobody waits for the outcome any more; it is still recorded
+        self.abandoned = False  # the run is not here any more: nobody could record it
         self.key = command.intent.key
         self.attempt = command.failures + 1
         self._command = command

@@ -10,7 +10,7 @@ from holdfast.errors import TransientError
 from holdfast.kernel.leases import Standing, look_again_in_ms, reliable_for_ms, standing
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
-from holdfast.ports.store import Store
+from holdfast.ports.store import Serves, Store
 
 TROUBLE_PAUSE_SECONDS = 0.1
 
@@ -25,6 +25,7 @@ class Keeper:
         clock: Clock,
         ids: Ids,
         ttl_ms: int,
+        serves: Serves,
         emit: Emit,
         on_lost: Callable[[], None],
         on_reliable: Callable[[], None],
@@ -34,6 +35,7 @@ class Keeper:
         self._clock = clock
         self._ids = ids
         self._ttl_ms = ttl_ms
+        self._serves = serves
         self._emit = emit
         self._on_lost = on_lost
         self._on_reliable = on_reliable
@@ -60,7 +62,7 @@ class Keeper:
     async def join(self) -> None:
         """Open a lease under a new name."""
         owner, sent_ms = self._ids.nonce(), self._clock.steady_ms()
-        await self._store.join(owner, self._ttl_ms)
+        await self._store.join(owner, self._ttl_ms, self._serves)
         self.owner = owner
         self._renewed_at(sent_ms)
 

@@ -37,6 +37,15 @@ Timers = Callable[["Timer"], None]
 _GONE: Any = None
 
 
+def _always() -> bool:
+    return True
+
+
+def _never(task: object) -> bool:
+    del task
+    return False
+
+
 class Evicted(BaseException):
     """Raised into code that goes on after its run was let go from memory."""
 
@@ -62,7 +71,11 @@ class WorkflowTask(asyncio.Task[Any]):
     ) -> None:
         super().__init__(coro, loop=loop, name=name, context=context)
         self._order = order
+        self._withholds = loop.withholds
         self.context = context
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return True if self._withholds(self) else super().cancel(msg)
 
     # While the task is being made, asyncio puts it into a set with the tasks of all other runs; there it must not
     # hash like the n-th task of each of them.
@@ -117,8 +130,18 @@ class _Handle:
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Drives the coroutine of one run. `holdfast` is the run's scope, found there by the authoring functions."""
 
-    def __init__(self, holdfast: WorkflowScope, *, on_timer: Timers, on_timer_cancelled: Timers) -> None:
+    def __init__(
+        self,
+        holdfast: WorkflowScope,
+        *,
+        on_timer: Timers,
+        on_timer_cancelled: Timers,
+        may_set_timer: Callable[[], bool] = _always,
+        withholds: Callable[[WorkflowTask], bool] = _never,
+    ) -> None:
         self.holdfast = holdfast
+        self._may_set_timer = may_set_timer
+        self.withholds = withholds  # whether a cancellation is kept from a task
         self.now_ms = 0
         self._ready: deque[_Handle | asyncio.Handle] = deque()
         self._on_timer = on_timer
@@ -130,11 +153,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # -- driven by the engine
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """The run's main task. Its context is empty: nothing of the process leaks into the run."""
+    def start(self, coroutine: Coroutine[Any, Any, Any], *, path: str = "") -> WorkflowTask:
+        """A root task of the run. Its context is empty: nothing of the process leaks into the run."""
         context = contextvars.Context()
-        context.run(LINEAGE.set, Lineage())
+        context.run(LINEAGE.set, Lineage(path))
         return self._task(coroutine, name="Task", context=context)
+
+    def tasks(self) -> list[WorkflowTask]:
+        """The tasks that have not ended, in the order in which they were made."""
+        return [task for task in self._tasks if not task.done()]
 
     def run_until_quiet(self) -> None:
         """Run until nothing is ready. The caller's own loop is set aside meanwhile."""
@@ -178,7 +205,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
         self._ready.clear()
         # Loop, machine and tasks refer to each other. Thousands of runs a second would keep the collector busy.
-        self.holdfast = self._on_timer = self._on_timer_cancelled = _GONE
+        self.holdfast = self._on_timer = self._on_timer_cancelled = self._may_set_timer = _GONE
 
     # -- what asyncio needs of a loop
 
@@ -206,7 +233,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         timer.due_ms = self._due_ms(when)
         if timer.due_ms <= self.now_ms:
             self._ready.append(timer)
-        else:
+        elif self._may_set_timer():
             timer.step = LINEAGE.get().step("sleep" if callback is _SLEEP_CALLBACK else "timeout")
             timer._scheduled = True  # noqa: SLF001 - so that cancel() reports it back
             self._on_timer(timer)
@@ -249,9 +276,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context.run(LINEAGE.set, lineage)
         return self._task(coro, name=name or f"Task-{lineage.path}", context=context)
 
-    def _task(
-        self, coro: Coroutine[Any, Any, Any], *, name: str | None, context: contextvars.Context
-    ) -> asyncio.Task[Any]:
+    def _task(self, coro: Coroutine[Any, Any, Any], *, name: str | None, context: contextvars.Context) -> WorkflowTask:
         self._made += 1
         task = WorkflowTask(coro, order=self._made, loop=self, name=name, context=context)
         self._tasks.append(task)

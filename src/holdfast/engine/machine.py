@@ -3,10 +3,11 @@
 A live completion and a recorded one take the same way: `apply(entry)` delivers it and runs the code until it is
 quiet. So what happens on a replay is what happened the first time, by construction.
 
-    open      steps that the code waits for, by id: what to do about them, and how far that has come
-    fresh     those asked for since the engine last looked
-    dropped   those that the code no longer waits for (a timeout, a lost race)
-    outcome   how the code ended, once it has
+    agenda    what the code waits for: open steps and timers, and how far they have come
+    notes     what the code did besides, to be recorded
+    inbox     what has arrived for its hooks
+    ended     how the code ended, once it has
+    outcome   how the run ended: as the code did, and after a cancellation once everything has been unwound
 """
 
 from __future__ import annotations
@@ -14,95 +15,76 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
-from heapq import heappop, heappush
 from pathlib import PurePath
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET
 
-from holdfast.engine.failures import rebuilt
-from holdfast.engine.loop import LINEAGE, Timer, WorkflowLoop
+from holdfast.engine import shields
+from holdfast.engine.agenda import Agenda
+from holdfast.engine.failures import described, rebuilt
+from holdfast.engine.inbox import Inbox
+from holdfast.engine.loop import LINEAGE, WorkflowLoop, WorkflowTask
+from holdfast.engine.notes import Notes
+from holdfast.engine.shields import Shield, Shields
+from holdfast.engine.steps import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
+from holdfast.engine.unwinding import LeftBehind
 from holdfast.engine.values import digest_of
-from holdfast.errors import ReplayDiverged, UsageError
+from holdfast.errors import NotSerializable, ReplayDiverged, UsageError
 from holdfast.kernel import keys
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import (
     Attempted,
+    CancelAsked,
+    Continued,
     Elapsed,
     Entry,
     GaveUp,
     Intended,
     Intent,
     Joined,
+    Note,
+    Opened,
+    Other,
     Performed,
+    Received,
     Spawned,
+    Started,
+    Stopped,
     Value,
 )
-from holdfast.kernel.replay import TIMER, contradiction, ended_early
+from holdfast.kernel.replay import NOTHING_NOTED, Noted, contradiction, ended_early
+from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Effect, Workflow
 from holdfast.ports.codec import Codec
 from holdfast.workflow import ChildRun, Current
 
-
-class Command(Struct):
-    """A step that the code waits for, and how far it has come."""
-
-    step: str
-    intent: Intent
-    asked_ms: int
-    future: asyncio.Future[Any]
-    returns: Any
-    call: Call[Any] | None = None  # of an effect or a child
-    arguments: bytes = b""
-    key: str | None = None  # of a child
-    child_id: str = ""  # of a child once admitted; of a join
-    failures: int = 0
-    retry_at_ms: int | None = None
-    intended: bool = False
-
-    @property
-    def awaits_a_run(self) -> bool:
-        """Whether another run's end is what it waits for."""
-        return bool(self.child_id)
-
-    @property
-    def awaits_a_child(self) -> bool:
-        """Whether it is an awaited child that has been admitted."""
-        return self.intent.kind == "child" and bool(self.child_id)
-
-    def is_under_way(self, now_ms: int) -> bool:
-        """Whether nothing needs to be begun: its child exists, or its retry is not yet due."""
-        if self.awaits_a_child:
-            return True
-        return self.retry_at_ms is not None and self.retry_at_ms > now_ms
+REFUSALS_MAX = 1_000  # a workflow that swallows more cancellations than this will not end by itself
 
 
-class CodeReturned(Struct, frozen=True):
-    value: Any
+class _BeginsAnew(BaseException):
+    """Ends the code of a run that continues as new."""
 
-
-class CodeRaised(Struct, frozen=True):
-    error: BaseException
-
-
-class CodeCancelled(Struct, frozen=True):
-    pass
-
-
-CodeOutcome = CodeReturned | CodeRaised | CodeCancelled
+    def __init__(self, call: Call[Any]) -> None:
+        super().__init__()
+        self.call = call
 
 
 class _StepFuture(asyncio.Future[Any]):
-    """What the code awaits. Cancelling it tells the machine that nobody waits for the step any more."""
+    """What the code awaits. Cancelling it says that nobody waits for the step any more."""
 
-    machine: Machine
+    agenda: Agenda
     step: str
 
     def cancel(self, msg: Any | None = None) -> bool:
         cancelled = super().cancel(msg)
         if cancelled:
-            self.machine._drop(self.step)  # noqa: SLF001 - one class in two parts
+            self.agenda.drop(self.step)
         return cancelled
 
 
@@ -110,38 +92,62 @@ class Machine:
     """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
 
     def __init__(
-        self, workflow: Workflow[..., Any], current: Current, *, codec: Codec, blobs: Mapping[str, bytes]
+        self,
+        workflow: Workflow[..., Any],
+        current: Current,
+        *,
+        codec: Codec,
+        blobs: Mapping[str, bytes],
+        noted: Noted = NOTHING_NOTED,
     ) -> None:
         self.current = current
-        self.open: dict[str, Command] = {}
-        self.timers: dict[str, Timer] = {}
-        self.dropped: list[str] = []
+        self.agenda = Agenda()
+        self.open = self.agenda.open
+        self.timers = self.agenda.timers
+        self.inbox = Inbox()
+        self.ended: CodeOutcome | None = None
         self.outcome: CodeOutcome | None = None
+        self.cancelling = False
         self._workflow = workflow
+        self._noted = noted
+        self._seed = noted.origin or current.run_id
+        owner = f"run {current.run_id} of {workflow.name}"
+        self.notes = Notes(noted, owner=owner, ways=workflow.markers, now_ms=self.now_ms)
+        self.left = LeftBehind()
+        self._shields = Shields()
+        self._refusals = 0
+        self._deadline_ms = 0  # of a cancellation
         self._codec = codec
         self._blobs = blobs
-        self._asked: dict[str, Intent] = {}
-        self._fresh: list[Command] = []
         self._draws: dict[str, int] = {}
         self._put_by: dict[str, list[Entry]] = {}
-        self._due: list[tuple[int, int, str]] = []
-        self._dues_set = 0
-        self._loop = WorkflowLoop(self, on_timer=self._timer_set, on_timer_cancelled=self._timer_cancelled)
-        self._main: asyncio.Task[Any] | None = None
+        self._loop = WorkflowLoop(
+            self,
+            on_timer=self.agenda.set_timer,
+            on_timer_cancelled=self.agenda.cancel_timer,
+            may_set_timer=self._may_set_timer,
+            withholds=shields.withholds,
+        )
+        self._main: WorkflowTask | None = None
+        self._unwinder: WorkflowTask | None = None
 
     # -- driven by the engine
 
-    def start(self, arguments: bytes, *, at_ms: int) -> None:
+    def start(self, first: Started | Continued, *, at_ms: int) -> None:
         """Begin the code with its stored arguments."""
         self._loop.now_ms = at_ms
+        arguments = self._bytes_of(first.input)
+        self.notes.begin_with(first.attributes)
+        if isinstance(first, Continued):
+            self.left.begin_with(first.children)
         signature = self._workflow.signature
         try:
             decoded = self._codec.decode(arguments, signature.arguments_type)
             coroutine = signature.apply(self._workflow.fn, signature.named(decoded))
         except UsageError as error:  # stored by other code than this: the run fails with the reason
-            self.outcome = CodeRaised(error)
+            self.ended = self.outcome = CodeRaised(error)
             return
-        self._main = self._loop.start(coroutine)
+        self._main = self._loop.start(coroutine, path=f"g{first.generation}" if isinstance(first, Continued) else "")
         self._run()
 
     def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
@@ -150,16 +156,21 @@ class Machine:
         Raises `ReplayDiverged` if the code contradicts it; an entry that is not strict is put by instead, and
         delivered if the code asks for it after all.
         """
+        if isinstance(entry, Note):
+            self.left.recorded(entry)
+            return
         if self.outcome is not None:
+            if isinstance(entry, Received):
+                self.inbox.put(entry)  # nobody takes it here; a new generation or a successor may
             if strict and getattr(entry, "step", None) is not None:
                 raise ReplayDiverged(f"run {self.current.run_id}: {ended_early(entry, position)}")
             return
-        divergence = contradiction(entry, position, self._asked)
+        divergence = contradiction(entry, position, self.agenda.asked)
         if divergence is None:
             self._deliver_and_run(entry)
         elif strict:
             raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
-        elif _step_of(entry) not in self._asked and not isinstance(entry, Elapsed):  # a wait begins anew
+        elif _step_of(entry) not in self.agenda.asked and not isinstance(entry, Elapsed):  # a wait begins anew
             self._put_by.setdefault(_step_of(entry), []).append(entry)
 
     def _deliver_and_run(self, entry: Entry) -> None:
@@ -172,52 +183,29 @@ class Machine:
     def _deliver_what_was_put_by(self) -> None:
         while (step := next((step for step in self.open if step in self._put_by), None)) is not None:
             for entry in self._put_by.pop(step):
-                if contradiction(entry, 0, self._asked) is not None:
+                if contradiction(entry, 0, self.agenda.asked) is not None:
                     continue  # it was put by because of this very step: not what the code wants
                 self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
                 self._deliver(entry)
                 self._run()
 
-    def take_fresh(self) -> list[Command]:
-        """The steps asked for since the last time, as far as the code still waits for them."""
-        if not self._fresh:
-            return []
-        fresh, self._fresh = self._fresh, []
-        return [command for command in fresh if command.step in self.open]
+    @property
+    def is_unwinding(self) -> bool:
+        """Whether what the code left behind is being taken back."""
+        return self._unwinder is not None
 
-    def take_dropped(self) -> list[str]:
-        """The steps that the code has stopped waiting for since the last time."""
-        if not self.dropped:
-            return []
-        dropped, self.dropped = self.dropped, []
-        return dropped
+    def is_shielded(self) -> bool:
+        """Whether a cancellation would not reach the code at this moment."""
+        return self._main is not None and shields.holds_for(self._main)
 
-    def next_due_ms(self) -> int | None:
-        """When the first timer or retry of this run is due."""
-        while self._due:
-            due_ms, _, step = self._due[0]
-            timer, command = self.timers.get(step), self.open.get(step)
-            if timer is not None or (command is not None and command.retry_at_ms == due_ms):
-                return due_ms
-            heappop(self._due)  # cancelled, dropped or done meanwhile
-        return None
-
-    def take_due(self, now_ms: int) -> Timer | Command | None:
-        """The first timer that has elapsed, or effect that is to be tried again, by `now_ms`; each is answered once."""
-        due_ms = self.next_due_ms()
-        if due_ms is None or due_ms > now_ms:
-            return None
-        _, _, step = heappop(self._due)
-        if step in self.timers:
-            return self.timers[step]
-        command = self.open[step]
-        command.retry_at_ms = None
-        return command
+    def waits(self) -> tuple[Wait, ...]:
+        """What the code waits for."""
+        return (*self.agenda.waits(), *(Wait("hook", name) for name in self.inbox.awaited()))
 
     def evict(self) -> None:
         """Forget the run; its coroutines are closed."""
         self._loop.evict()
-        self._main = None
+        self._main = self._unwinder = None
 
     def where(self) -> str:
         """The line at which the main task waits, for messages."""
@@ -233,7 +221,7 @@ class Machine:
         line = _line(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
         return self._ask(kind, call, key, line)
 
-    def spawn(self, call: Call[Any], key: str | None) -> Awaitable[ChildRun[Any]]:
+    def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]:
         if not isinstance(call, Call):
             raise UsageError(f"spawn() was given {type(call).__name__}", hint="Call the workflow: spawn(ship('o-1')).")
         target = call.target
@@ -246,14 +234,71 @@ class Machine:
             key = target.key.fill(call.arguments)
         key = None if key is None else keys.checked(key)
         line = _line(sys._getframe(2))  # noqa: SLF001 - spawn ← workflow.spawn ← the code
-        return self._ask("spawn", call, key, line)
+        return self._ask("spawn", call, key, line, detached=detached)
 
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]:
+        if self._is_refused():
+            return self._parked()
         name = f"{child.workflow.partition('.')[2]}.result"
         step, intent = self._next_step(name, lambda _: Intent("join", child.workflow, key=child.id))
         return self._open(
             Command(step, intent, self._loop.now_ms, self._future(step), child.returns, child_id=child.id)
         )
+
+    def open_hook(self, name: str, token: str | None, as_type: Any) -> asyncio.Future[ChildRun[Any] | None] | None:
+        if as_type is not Any:
+            self._codec.check(as_type, what=f"the payload of hook {name!r}")
+        schema = None if as_type is Any else self._codec.schema(as_type)
+        hook = HookOpen(name, token, None if schema is None else msgspec.json.encode(schema))
+        if token is None:
+            if schema is not None:
+                self.notes.hook_opened(hook)
+            return None
+        if self.cancelling and not shields.holds_here():
+            refused = self._loop.create_future()
+            refused.cancel()
+            return refused
+        step, intent = self._next_step(f"hook:{name}", lambda _: Intent("hook", name, key=token))
+        command = Command(step, intent, self._loop.now_ms, self._future(step), None, hook=hook)
+        self._open(command)
+        return command.future
+
+    async def receive(self, name: str, as_type: Any) -> Any:
+        while True:
+            if self._is_refused():
+                await self._parked()
+            received = await self.inbox.take(name)
+            try:
+                return self._codec.decode(self._bytes_of(received.value), as_type)
+            except NotSerializable as error:
+                self.notes.ignored(received, str(error.__cause__ or error))
+
+    def close_hook(self, name: str, token: str | None) -> None:
+        self.inbox.close(name)
+        self.notes.hook_closed(HookOpen(name, token))
+
+    def mark(self, marker: str) -> None:
+        self.notes.mark(marker)
+
+    def set_attributes(self, changes: Mapping[str, Scalar | None]) -> None:
+        self.notes.set_attributes(changes)
+
+    def patched(self, name: str) -> bool:
+        return self.notes.patched(name)
+
+    def shield(self, limit_ms: int) -> AbstractAsyncContextManager[None]:
+        return Shield(self._loop, limit_ms, self._shields)
+
+    def continue_as_new(self, call: Call[Any]) -> NoReturn:
+        if not isinstance(call, Call) or call.target is not self._workflow:
+            raise UsageError(
+                f"continue_as_new() was given {call!r:.60}",
+                hint=f"A run stays what it is: call {self._workflow.name} with its new arguments.",
+            )
+        self._codec.encode(call.arguments, what=self._workflow.input_name)  # what cannot be stored is said here
+        if self._is_refused():
+            raise asyncio.CancelledError
+        raise _BeginsAnew(call)
 
     def now_ms(self) -> int:
         return self._loop.now_ms
@@ -265,24 +310,91 @@ class Machine:
         """`count` bits that follow from the run, the task and how often it has asked: the same on every replay."""
         path = LINEAGE.get().path
         draw = self._draws[path] = self._draws.get(path, 0) + 1
-        seed = f"{self.current.run_id}/{path}/{draw}".encode()
+        seed = f"{self._seed}/{path}/{draw}".encode()
         return int.from_bytes(blake2b(seed, digest_size=32).digest()) & ((1 << count) - 1)
+
+    # -- while it is being cancelled
+
+    def _cancel(self) -> None:
+        """Cancel the code: its main task first, as asyncio does it; then whatever is still waiting on its own."""
+        assert self._main is not None
+        self.cancelling = True
+        self._shields.cancel()
+        self._main.cancel()
+        self._run()
+        for task in self._loop.tasks():
+            if task is not self._main:
+                task.cancel()
+
+    def _is_refused(self) -> bool:
+        """Whether the code may wait for nothing more. Raises its cancellation, again and again.
+
+        True if it has swallowed so many that it never would end: then it is left standing where it is.
+        """
+        if not self.cancelling or shields.holds_here():
+            return False
+        self._refusals += 1
+        if self._refusals >= REFUSALS_MAX:
+            return True
+        if asyncio.current_task() is not self._main and self._main is not None:
+            self._main.cancel()  # a task group does not pass on what happens to one of its tasks
+        raise asyncio.CancelledError
+
+    def _parked(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def _may_set_timer(self) -> bool:
+        """Whether the code may wait for a timer."""
+        return not self._is_refused()
+
+    def undo(self, step: str, call: Call[Any], key: str) -> Awaitable[Any]:
+        effect = call.target
+        assert isinstance(effect, Effect)
+        arguments = self._codec.encode(call.arguments, what=effect.input_name)
+        digest = digest_of(effect.signature.essence(call.arguments, arguments, self._codec))
+        named = effect.key.fill(call.arguments) if effect.key else key
+        intent = Intent("undo", effect.name, named, digest)
+        returns = effect.signature.returns
+        return self._open(Command(step, intent, self._loop.now_ms, self._future(step), returns, call, arguments))
+
+    def cannot_undo(self, step: str, intent: Intent, error: Exception) -> None:
+        self.notes.undo_failed(step, intent, described(error, self._codec))
+
+    def stop_child(self, step: str, run_id: str) -> Awaitable[Any]:
+        intent = Intent("stop", "stop", key=run_id)
+        command = Command(step, intent, self._loop.now_ms, self._future(step), Any, child_id=run_id)
+        command.deadline_ms = self._deadline_ms
+        return self._open(command)
+
+    def result_of(self, value: Value, as_type: Any) -> Any:
+        return self._codec.decode(self._bytes_of(value), as_type)
 
     # -- between the two
 
-    def _ask(self, kind: str, call: Call[Any], key: str | None, line: str) -> Awaitable[Any]:
+    def _ask(self, kind: str, call: Call[Any], key: str | None, line: str, *, detached: bool = False) -> Awaitable[Any]:
+        if self.cancelling and self._is_refused():
+            return self._parked()
         target = call.target
         arguments = self._codec.encode(call.arguments, what=target.input_name)
         digest = digest_of(target.signature.essence(call.arguments, arguments, self._codec))
 
         def intent_for(step: str) -> Intent:
             # Every effect has a key; one that declares none is known by its run and step.
-            named = key or (f"{self.current.run_id}/{step}" if kind == "effect" else "")
+            named = key or (self._default_key(step) if kind == "effect" else "")
             return Intent(kind, target.name, named, digest, line)
 
         step, intent = self._next_step(target.step_name, intent_for)
+        if isinstance(target, Effect) and target.undo is not None:
+            self.left.asked(step, call)
         returns = target.signature.returns
-        return self._open(Command(step, intent, self._loop.now_ms, self._future(step), returns, call, arguments, key))
+        return self._open(
+            Command(
+                step, intent, self._loop.now_ms, self._future(step), returns, call, arguments, key, detached=detached
+            )
+        )
+
+    def _default_key(self, step: str) -> str:
+        return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
 
     def _next_step(self, name: str, intent_for: Callable[[str], Intent]) -> tuple[str, Intent]:
         """The id of the code's next step of this name. Ids under which something else was done are passed over."""
@@ -294,66 +406,62 @@ class Machine:
                 return step, intent
 
     def _open(self, command: Command) -> Awaitable[Any]:
-        self.open[command.step] = command
-        self._asked[command.step] = command.intent
-        self._fresh.append(command)
+        self.agenda.add(command)
         return command.future
 
     def _future(self, step: str) -> _StepFuture:
         future = _StepFuture(loop=self._loop)
-        future.machine = self
+        future.agenda = self.agenda
         future.step = step
         return future
 
-    def _drop(self, step: str) -> None:
-        if self.open.pop(step, None) is not None:
-            del self._asked[step]
-            self.dropped.append(step)
-
-    def _timer_set(self, timer: Timer) -> None:
-        self.timers[timer.step] = timer
-        self._is_due_at(timer.due_ms, timer.step)
-        self._asked[timer.step] = TIMER
-
-    def _is_due_at(self, due_ms: int, step: str) -> None:
-        self._dues_set += 1  # of two that are due together, the one that was asked for first comes first
-        heappush(self._due, (due_ms, self._dues_set, step))
-
-    def _timer_cancelled(self, timer: Timer) -> None:
-        if self.timers.pop(timer.step, None) is not None:
-            del self._asked[timer.step]
-
     def _deliver(self, entry: Entry) -> None:
+        self.left.recorded(entry)
         match entry:
             case Performed(step=step, value=value):
                 self._resolve(step, value)
             case GaveUp(step=step, error=error):
-                self._close(step).future.set_exception(rebuilt(error, self._codec, step=step))
+                self.agenda.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
             case Elapsed(step=step):
-                timer = self.timers.pop(step)
-                del self._asked[step]
-                self._loop.fire(timer)
+                self._loop.fire(self.agenda.elapse(step))
             case Spawned(step=step, run_id=run_id) if self.open[step].intent.kind == "child":
                 self.open[step].child_id = run_id
             case Spawned(step=step, run_id=run_id, key=key):
-                command = self._close(step)
+                command = self.agenda.close(step)
                 command.future.set_result(ChildRun(run_id, command.intent.name, key or None, command.returns))
             case Joined(step=step, value=Value() as value):
                 self._resolve(step, value)
             case Joined(step=step, error=error):
                 assert error is not None
-                self._close(step).future.set_exception(rebuilt(error, self._codec, step=step))
+                self.agenda.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
             case Attempted(step=step, attempt=attempt, retry_at_ms=retry_at_ms):
                 command = self.open[step]
-                command.failures, command.retry_at_ms, command.intended = attempt, retry_at_ms, False
-                self._is_due_at(retry_at_ms, step)
+                command.failures, command.intended = attempt, False
+                self.agenda.retry_at(step, retry_at_ms)
             case Intended(step=step):
                 self.open[step].intended = True
+            case _:
+                self._deliver_beside(entry)
+
+    def _deliver_beside(self, entry: Entry) -> None:
+        """What belongs to the run rather than to one of its steps."""
+        match entry:
+            case Received():
+                self.inbox.put(entry)
+            case Opened(step=step, holder=holder):
+                other = None if holder is None else ChildRun[Any](*_parts(holder), Any)
+                self.agenda.close(step).future.set_result(other)
+            case CancelAsked(deadline_ms=deadline_ms, pausing=False):
+                self._deadline_ms = deadline_ms
+                self._cancel()
+            case Stopped():
+                self._unwinder = self._loop.start(self.left.unwind(self), path="undo")
+                shields.shield_for_ever(self._unwinder)
             case _:
                 pass
 
     def _resolve(self, step: str, value: Value) -> None:
-        command = self._close(step)
+        command = self.agenda.close(step)
         try:
             result = self._codec.decode(self._bytes_of(value), command.returns)
         except UsageError as error:
@@ -364,25 +472,51 @@ class Machine:
     def _bytes_of(self, value: Value) -> bytes:
         return self._blobs[value.blob] if value.json is UNSET else bytes(value.json)
 
-    def _close(self, step: str) -> Command:
-        del self._asked[step]
-        return self.open.pop(step)
-
     def _run(self) -> None:
         try:
             self._loop.run_until_quiet()
         except (SystemExit, KeyboardInterrupt) as error:
-            self.outcome = CodeRaised(error)
+            self.ended = self.outcome = CodeRaised(error)
             return
+        if self.ended is None:
+            self.ended = self._end_of_code()
+            if self.ended is None or self._is_held_open():
+                return
+            if self.cancelling and not isinstance(self.ended, CodeReturned):
+                self.agenda.drop_everything()  # the code has ended: whatever else it asked for, nobody waits for
+        if not self.cancelling or isinstance(self.ended, CodeReturned):
+            self.outcome = self.ended
+        elif self._unwinder is not None and self._unwinder.done():
+            self._unwinder.result()
+            self.outcome = self.ended
+
+    def _is_held_open(self) -> bool:
+        """Whether a shield still holds although the main task was cancelled: what it protects may come to its end."""
+        if not self.cancelling or isinstance(self.ended, CodeReturned) or not self._shields.any_holds():
+            return False
+        self.ended = None
+        return True
+
+    def _end_of_code(self) -> CodeOutcome | None:
         main = self._main
         assert main is not None
         if not main.done():
-            return
+            return CodeCancelled() if self._refusals >= REFUSALS_MAX else None
         if main.cancelled():
-            self.outcome = CodeCancelled()
-        else:
-            error = main.exception()
-            self.outcome = CodeReturned(main.result()) if error is None else CodeRaised(error)
+            return CodeCancelled()
+        error = main.exception()
+        match error:
+            case None:
+                return CodeReturned(main.result())
+            case _BeginsAnew() | BaseExceptionGroup(exceptions=(_BeginsAnew(), *_)):
+                anew: Any = error if isinstance(error, _BeginsAnew) else error.exceptions[0]
+                return CodeCancelled() if self.cancelling else CodeContinued(anew.call)
+            case _:
+                return CodeRaised(error)
+
+
+def _parts(holder: Other) -> tuple[str, str, str | None]:
+    return holder.run_id, holder.workflow, holder.key or None
 
 
 _lines: dict[tuple[object, int], str] = {}

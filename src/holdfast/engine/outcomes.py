@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.engine.events import Emit, StoreTroubled
-from holdfast.errors import TransientError, UnknownRun
+from holdfast.errors import TimedOut, TransientError, UnknownRun
 from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
@@ -56,6 +56,19 @@ class Outcomes:
                 waiting.remove(future)
                 if not waiting:
                     del self._waiting[run_id]
+
+    async def settled_within(self, run_id: str, limit_ms: int | None) -> Run:
+        """The run, once it has ended or is blocked, or `TimedOut`."""
+        if limit_ms is None:
+            return await self.wait(run_id)
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                return await self.wait(run_id)
+        except TimeoutError:
+            raise TimedOut(
+                f"run {run_id} has not ended within {limit_ms / 1000:g} s",
+                hint="It goes on; ask for its result again later.",
+            ) from None
 
     async def watch(self) -> None:
         """Look up what others have settled, for ever."""

@@ -25,7 +25,8 @@ from holdfast.ports.codec import Codec
 class Droppable(EffectScope, Protocol):
     """An attempt that the engine may drop: then, and only then, a cancellation is the engine's."""
 
-    dropped: bool
+    dropped: bool  # pyright: ignore[reportIncompatibleMethodOverride] - the effect may only look
+    abandoned: bool
 
 
 class Gate(Protocol):
@@ -87,7 +88,9 @@ class Performer:
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
         try:
-            call = self._call(effect, arguments) if limit_ms is None else self._call_within(limit_ms, effect, arguments)
+            call = self._call(effect, arguments, scope)
+            if limit_ms is not None:
+                call = self._within(limit_ms, call, effect)
             data = self._codec.encode(await _InContext(call, context), what=effect.result_name)
             self._codec.decode(data, effect.signature.returns)  # what cannot be read back must not be recorded
             return AttemptReturned(data)
@@ -153,23 +156,32 @@ class Performer:
                 turn.set_result(None)
                 return
 
-    async def _call_within(self, limit_ms: int, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
+    async def _within(self, limit_ms: int, call: Coroutine[Any, Any, Any], effect: Effect[..., Any]) -> Any:
         limit = asyncio.timeout(limit_ms / 1000)
         try:
             async with limit:
-                return await self._call(effect, arguments)
+                return await call
         except TimeoutError as error:
             if limit.expired():
                 raise TimedOut(f"effect {effect.name} took longer than {limit_ms} ms") from error
             raise
 
-    async def _call(self, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
+    async def _call(self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable) -> Any:
         if effect.is_async:
             return await effect.signature.apply(effect.fn, arguments)
-        return await self._in_thread(effect.signature.apply, effect.fn, arguments)
+        return await self._in_thread(effect.signature.apply, effect.fn, arguments, scope=scope)
 
-    async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
-        result = await self._threads.call(fn, *args)
+    async def _in_thread(self, fn: Callable[..., Any], *args: Any, scope: Droppable | None = None) -> Any:
+        job = self._threads.call(fn, *args)
+        while not job.done.done():
+            try:
+                await asyncio.wait([job.done])
+            except asyncio.CancelledError:
+                # A thread cannot be interrupted. If the effect was only dropped, what it returns is recorded late.
+                if scope is None or scope.abandoned or not scope.dropped or not job.begun:
+                    job.done.cancel()
+                    raise
+        result = job.done.result()
         if asyncio.iscoroutine(result):
             result.close()
             raise UsageError("a sync function returned a coroutine", hint="Write it as `async def`.")

@@ -5,28 +5,48 @@ from __future__ import annotations
 from typing import assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.engine import events
 from holdfast.engine.arrivals import (
     Admitted,
-    Arrival,
     Attempt,
+    Errand,
+    Interrupted,
     NotAdmitted,
     Reconciled,
     Record,
+    TokenClaimed,
     Watching,
     unknown_outcome,
 )
 from holdfast.engine.desk import Desk
 from holdfast.engine.errands import Errands
 from holdfast.engine.failures import described
-from holdfast.engine.machine import Command
-from holdfast.engine.performer import AttemptReturned
+from holdfast.engine.performer import AttemptRaised, AttemptReturned
+from holdfast.engine.steps import Command
 from holdfast.engine.values import kept
 from holdfast.errors import NotPerformed, RunCancelled, TimedOut
 from holdfast.kernel import retries
-from holdfast.kernel.changes import Message
-from holdfast.kernel.journal import Attempted, Entry, Failure, GaveUp, Intended, Joined, Performed, Spawned, Value
+from holdfast.kernel.changes import CancelRequest, KeyTaken, Outcome, Signal
+from holdfast.kernel.journal import (
+    Attempted,
+    CancelAsked,
+    Dropped,
+    Entry,
+    Failure,
+    GaveUp,
+    Intended,
+    Joined,
+    KeyReleased,
+    Late,
+    Opened,
+    Other,
+    Performed,
+    Received,
+    Spawned,
+    Value,
+)
 from holdfast.pack import Effect, EffectPolicy
 
 
@@ -51,22 +71,60 @@ class Recorder:
         self._errands.may_call(command)
         return Intended(self._desk.store.now_ms(), command.step, command.intent, command.failures + 1)
 
-    def entry_of(self, arrival: Arrival, command: Command, record: Record) -> Entry | Command | None:
+    def entry_of(self, arrival: Errand | Outcome, command: Command, record: Record) -> Entry | Command | None:
         """The entry that records `arrival`; a command that is to be called now; or nothing."""
         now_ms = self._desk.store.now_ms()
         match arrival:
             case Attempt() | Reconciled():
                 return self._of_outcome(arrival, command, now_ms, record)
-            case Admitted(run=run):
-                return Spawned(now_ms, command.step, command.intent, run.id, run.key or "")
+            case Admitted(run=run, created=created):
+                return Spawned(
+                    now_ms,
+                    command.step,
+                    command.intent,
+                    run.id,
+                    run.key or "",
+                    created=created,
+                    detached=command.detached,
+                )
             case NotAdmitted(error=error):
                 return GaveUp(now_ms, command.step, command.intent, 1, described(error, self._desk.codec))
+            case TokenClaimed(holder=run):
+                holder = None if run is None else Other(run.id, run.workflow, run.key or "")
+                return Opened(now_ms, command.step, command.intent, holder)
             case Watching():
                 return None
-            case Message():
-                return self._of_message(command, arrival, now_ms)
+            case Interrupted(begun=begun):
+                return Dropped(now_ms, command.step, command.intent) if begun else None
+            case Outcome():
+                return self._of_outcome_of_a_run(command, arrival, now_ms)
             case _:  # pragma: no cover
                 assert_never(arrival)
+
+    def late_entry_of(self, arrival: Errand, command: Command, record: Record) -> Late | None:
+        """What to note of an errand that comes back although nobody waits for it any more."""
+        now_ms, attempt = self._desk.store.now_ms(), command.failures + 1
+        match arrival:
+            case Attempt(outcome=AttemptReturned(value)) | Reconciled(outcome=AttemptReturned(value)):
+                return Late(now_ms, command.step, command.intent, attempt, self.keep(value, record))
+            case Attempt(outcome=AttemptRaised(raised)) if isinstance(raised, Exception):
+                error = described(raised, self._desk.codec)
+                return Late(now_ms, command.step, command.intent, attempt, error=error)
+            case Admitted(run=run, created=True) if not command.detached:
+                return Late(now_ms, command.step, command.intent, attempt, run_id=run.id)
+            case _:
+                return None
+
+    def entry_of_message(self, message: Signal | CancelRequest | KeyTaken, record: Record, *, pausing: bool) -> Entry:
+        """The entry that records a message to the run itself."""
+        now_ms = self._desk.store.now_ms()
+        match message:
+            case Signal(id=id_, hook=hook, payload=payload, by_key=by_key):
+                return Received(now_ms, hook, id_, self.keep(bytes(payload), record), by_key)
+            case CancelRequest(deadline_ms=deadline_ms, reason=reason):
+                return CancelAsked(now_ms, deadline_ms, reason, pausing)
+            case KeyTaken(reason=reason):
+                return KeyReleased(now_ms, reason)
 
     def keep(self, data: bytes, record: Record) -> Value:
         """`data` as a journal value; what is large is recorded beside it."""
@@ -116,11 +174,11 @@ class Recorder:
         self._desk.emit(events.EffectWillRetry(self._run_id, command.step, attempt, verdict.delay_ms, text))
         return Attempted(now_ms, command.step, command.intent, attempt, failure, now_ms + verdict.delay_ms)
 
-    def _of_message(self, command: Command, message: Message, now_ms: int) -> Joined:
+    def _of_outcome_of_a_run(self, command: Command, message: Outcome, now_ms: int) -> Joined:
         step, run_id = command.step, message.from_run
-        if message.output is not None:
+        if message.output is not UNSET:
             return Joined(now_ms, step, run_id, value=msgspec.json.decode(message.output, type=Value))
-        if message.error is not None:
+        if message.error is not UNSET:
             return Joined(now_ms, step, run_id, error=msgspec.json.decode(message.error, type=Failure))
         return Joined(now_ms, step, run_id, error=described(RunCancelled(run_id), self._desk.codec))
 

@@ -44,6 +44,9 @@ class Registry:
             found = short[0]
         return found
 
+    def workflows(self) -> tuple[Workflow[..., Any], ...]:
+        return tuple(self._workflows.values())
+
     def known(self, workflow: Workflow[..., Any]) -> bool:
         return self._workflows.get(workflow.name) is workflow
 

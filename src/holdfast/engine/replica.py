@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.engine import events
+from holdfast.engine.access import Access
 from holdfast.engine.admission import Admission
 from holdfast.engine.committer import Committer
 from holdfast.engine.duties import Attendant, Duty
 from holdfast.engine.events import Events
+from holdfast.engine.followers import Followers
 from holdfast.engine.guards import forbid_blocking_calls
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.lookouts import Lookouts
+from holdfast.engine.operations import Operations
 from holdfast.engine.outcomes import Outcomes
 from holdfast.engine.pruner import Pruner
 from holdfast.engine.registry import Registry
@@ -31,7 +35,7 @@ from holdfast.kernel.changes import Run
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
-from holdfast.ports.store import Store
+from holdfast.ports.store import Serves, Store
 
 GRACE_SECONDS = 10.0
 LAST_WORDS_SECONDS = 2.0
@@ -61,13 +65,17 @@ class Replica:
         worker: bool,
         lease_ms: int,
         concurrency: int,
+        strict: bool,
     ) -> None:
         self._ports = ports
         self._emit = emit
         self._registry = registry
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
-        committer = self._committer = Committer(ports.store, emit=emit, on_told=self._on_told)
+        followers = self._followers = Followers()
+        committer = self._committer = Committer(
+            ports.store, emit=emit, on_told=self._on_told, on_changed=followers.changed
+        )
         self._worker: Worker | None = None
         self._keeper: Keeper | None = None
         self._attendants: list[Attendant] = []
@@ -80,6 +88,7 @@ class Replica:
                 clock=ports.clock,
                 ids=ports.ids,
                 ttl_ms=lease_ms,
+                serves=Serves(namespace, registry.served),
                 emit=emit,
                 on_lost=self._on_lease_lost,
                 on_reliable=self._on_lease_reliable,
@@ -111,16 +120,22 @@ class Replica:
             self._attendant(Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._worker.ring))
             self._attendant(Pruner(ports.store, emit=emit))
         admission = self._worker.admission if self._worker else Admission(ports.store, committer, emit=emit, taker=None)
-        self.service = Service(
+        access = self._access = Access(
             ports.store,
             committer,
-            admission=admission,
-            outcomes=self._outcomes,
             registry=registry,
             codec=ports.codec,
             ids=ports.ids,
             emit=emit,
             namespace=namespace,
+        )
+        operations = Operations(access, outcomes=self._outcomes, strict=strict, on_pending=self._on_pending)
+        self.service = Service(
+            access,
+            admission=admission,
+            outcomes=self._outcomes,
+            operations=operations,
+            lookouts=Lookouts(access, followers, served_here=frozenset(registry.served if worker else ())),
             on_pending=self._on_pending,
         )
 
@@ -146,12 +161,12 @@ class Replica:
             self._emit(events.ReplicaStarted(self._keeper.owner, self._registry.served))
         self._run(self._outcomes.watch)
         self._ports.store.watch(self._on_foreign_commit)
-        self.service.is_open = True
+        self._access.is_open = True
 
     async def stop(self) -> None:
         """Stop in order; loses nothing. Whatever cannot be said to the store, the lease's expiry will."""
         left = 0
-        self.service.is_open = False
+        self._access.is_open = False
         if self._worker is not None:
             left = await self._worker.stop(GRACE_SECONDS)
         with contextlib.suppress(TimeoutError):
@@ -183,13 +198,14 @@ class Replica:
     def _held_here(self, run_id: str) -> bool:
         return self._worker is not None and self._worker.holds(run_id)
 
-    def _on_told(self) -> None:
-        if self._worker is not None:
-            self._worker.ring_for_mail()  # for those in memory
-            self._worker.ring()  # for those that were let go
+    def _on_told(self, run_ids: Collection[str]) -> None:
+        if self._worker is None:
+            return
+        self._worker.has_mail(run_ids)
 
     def _on_foreign_commit(self) -> None:
         self._outcomes.look()
+        self._followers.all_changed()
         if self._worker is not None and self._waking is not None:
             self._waking.nudge()
             self._worker.ring_for_mail()

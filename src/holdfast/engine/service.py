@@ -1,21 +1,26 @@
-"""What callers can ask for: start, look up, wait, read the journal, retry. One place, whoever asks."""
+"""What callers can ask for: start, look up, wait for the result. The other verbs have files of their own.
+
+signals      deliver payloads to hooks
+operations   cancel, resume, retry, fork, release the key
+lookouts     find, follow, explain, replay
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.engine.access import Access
 from holdfast.engine.admission import Admission
-from holdfast.engine.committer import Committer
-from holdfast.engine.events import Emit, RunRetried
 from holdfast.engine.failures import rebuilt
-from holdfast.engine.outcomes import SETTLED, Outcomes
-from holdfast.engine.registry import Registry
+from holdfast.engine.lookouts import Lookouts
+from holdfast.engine.operations import Operations
+from holdfast.engine.outcomes import Outcomes
+from holdfast.engine.signals import Signals, check
 from holdfast.engine.values import digest_of, inline, kept
 from holdfast.errors import (
     EffectFailed,
@@ -24,22 +29,19 @@ from holdfast.errors import (
     ReplayDiverged,
     RunCancelled,
     RunFailed,
-    TimedOut,
     UnknownOutcome,
     UnknownRun,
     UnknownWorkflow,
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import keys, runs
-from holdfast.kernel.changes import Committed, Run, Status
+from holdfast.kernel import attributes as attributes_, keys
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.changes import ENDED, Run, Signal, Status
 from holdfast.kernel.journal import Entry, Failure, Value
 from holdfast.kernel.starts import Wanted
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Call, Workflow
-from holdfast.ports.codec import Codec
-from holdfast.ports.ids import Ids
-from holdfast.ports.store import History, Store
 
 BLOCKED_AS = {error.code: error for error in (ReplayDiverged, UnknownOutcome, WaitsForNothing, EngineFault)}
 PRIORITY_MAX = 1_000_000
@@ -53,58 +55,59 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     delay: Duration | None = None
     priority: int = 0
+    attributes: Mapping[str, Scalar] | None = None
+    replace: Run | None = None
+    signal: tuple[str, Any] | tuple[str, Any, str] | None = None
 
 
 class Service:
-    """The operations on runs of one namespace."""
+    """The verbs on runs of one namespace."""
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
+        access: Access,
         *,
         admission: Admission,
         outcomes: Outcomes,
-        registry: Registry,
-        codec: Codec,
-        ids: Ids,
-        emit: Emit,
-        namespace: str,
+        operations: Operations,
+        lookouts: Lookouts,
         on_pending: Callable[[Run], None],
     ) -> None:
-        self.is_open = False
-        self.codec = codec
-        self.registry = registry
-        self._store = store
-        self._committer = committer
+        self.access = access
+        self.codec = access.codec
+        self.registry = access.registry
+        self.signals = Signals(access)
+        self.operations = operations
+        self.lookouts = lookouts
+        self._store = access.store
         self._admission = admission
         self._outcomes = outcomes
-        self._ids = ids
-        self._emit = emit
-        self._namespace = namespace
+        self._namespace = access.namespace
         self._on_pending = on_pending
 
     async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]:
         """Admit `call`; the run that holds its key, and whether this start created it."""
-        self._require_open()
-        run, created = await self._admission.admit(self._wanted(call, options))
+        self.access.require_open()
+        wanted = self._wanted(call, options)
+        if wanted.signal is not None:
+            await self._check_payload(wanted, wanted.signal)
+        run, created = await self._admission.admit(wanted)
         if created and run.status is Status.PENDING:
             self._on_pending(run)
+        if created and wanted.replaces is not None:
+            await self.operations.stop_if_nobody_reads(wanted.replaces, f"superseded by run {run.id}")
         return run, created
 
-    def _require_open(self) -> None:
-        if not self.is_open:
-            raise UsageError("this Holdfast is not open", hint="Use it inside `async with Holdfast(...) as hf:`.")
+    async def _check_payload(self, wanted: Wanted, signal: Signal) -> None:
+        holder = await self._store.run_of_key(wanted.namespace, wanted.workflow, wanted.key or "")
+        if holder is not None:
+            check(await self._store.hook(holder.id, signal.hook), signal)
 
     async def get(self, run_id: str) -> Run:
-        self._require_open()
-        run = await self._store.run(self._namespace, run_id)
-        if run is None:
-            raise UnknownRun(f"no run of namespace {self._namespace!r} has the id {run_id!r}")
-        return run
+        return await self.access.run(run_id)
 
     async def find(self, workflow: str, key: str) -> Run:
-        self._require_open()
+        self.access.require_open()
         run = await self._store.run_of_key(self._namespace, workflow, key)
         if run is None:
             raise UnknownRun(f"no run of workflow {workflow!r} holds the key {key!r}")
@@ -126,14 +129,8 @@ class Service:
         except UnknownWorkflow:
             return Any
 
-    async def history(self, run_id: str) -> History:
-        histories = await self._store.histories([run_id])
-        if not histories:
-            raise UnknownRun(f"no run has the id {run_id!r}")
-        return histories[0]
-
     async def journal(self, run_id: str) -> tuple[Entry, ...]:
-        return (await self.history(run_id)).journal
+        return (await self.access.history(run_id)).journal
 
     def input_of(self, run: Run) -> dict[str, Any]:
         if run.input is None:
@@ -149,7 +146,7 @@ class Service:
     async def load_input(self, run: Run) -> dict[str, Any]:
         if run.input is None:
             raise EngineFault(f"the input of run {run.id} cannot be read")
-        return self._arguments(run, await self._bytes_of(run.id, run.input))
+        return self._arguments(run, await self.access.bytes_of(run.id, run.input))
 
     def _arguments(self, run: Run, data: bytes) -> dict[str, Any]:
         try:
@@ -160,12 +157,14 @@ class Service:
 
     async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
         """The value that the run returned; raises what its end means."""
-        if run.status not in SETTLED:
-            run = await self._settled(run.id, timeout)
+        if run.status not in ENDED:  # blocked is not final: it may have been retried since this snapshot
+            self.access.require_open()
+            limit_ms = None if timeout is None else milliseconds(timeout)
+            run = await self._outcomes.settled_within(run.id, limit_ms)
         if run.status is Status.COMPLETED:
             assert run.output is not None
             value = msgspec.json.decode(run.output, type=Value)
-            return self.codec.decode(await self._bytes_of(run.id, value), as_type)
+            return self.codec.decode(await self.access.bytes_of(run.id, value), as_type)
         if run.status is Status.CANCELLED:
             raise RunCancelled(run.id)
         assert run.error is not None
@@ -174,37 +173,6 @@ class Service:
             raise BLOCKED_AS[failure.type](failure.message)
         cause = rebuilt(failure, self.codec)
         raise RunFailed(run.id, failure.type, failure.message) from None if isinstance(cause, EffectFailed) else cause
-
-    async def _settled(self, run_id: str, timeout: Duration | None) -> Run:
-        if timeout is None:
-            return await self._outcomes.wait(run_id)
-        try:
-            async with asyncio.timeout(milliseconds(timeout) / 1000):
-                return await self._outcomes.wait(run_id)
-        except TimeoutError:
-            raise TimedOut(
-                f"run {run_id} has not ended within {timeout}", hint="It goes on; ask for its result again later."
-            ) from None
-
-    async def retry(self, run_id: str) -> Run:
-        """Try a failed or blocked run again from its last record."""
-        history = await self.history(run_id)
-        change = runs.retry(history.run, history.journal, now_ms=self._store.now_ms())
-        answer = await self._committer.commit(change)
-        if isinstance(answer, Committed):
-            assert answer.run is not None
-            self._emit(RunRetried(run_id))
-            self._on_pending(answer.run)
-            return answer.run
-        return await self.get(run_id)  # somebody else has moved it meanwhile
-
-    async def _bytes_of(self, run_id: str, value: Value) -> bytes:
-        data = inline(value)
-        if data is None:
-            data = await self._store.blob(run_id, value.blob)
-        if data is None:
-            raise UnknownRun(f"run {run_id} has been removed")
-        return data
 
     def _wanted(self, call: Call[Any], options: StartOptions) -> Wanted:
         if not isinstance(call, Call):
@@ -222,7 +190,7 @@ class Service:
                 f"priority {options.priority!r} is not possible", hint=f"Use a whole number, ±{PRIORITY_MAX:,} at most."
             )
         if options.request_id is not None:
-            keys.checked(options.request_id)
+            keys.checked(options.request_id, what="request id")
         arguments = self.codec.encode(call.arguments, what=workflow.input_name)
         try:
             self.codec.decode(arguments, workflow.signature.arguments_type)
@@ -237,7 +205,7 @@ class Service:
             keys.checked(key)
         elif workflow.key is not None:
             key = workflow.key.fill(call.arguments)
-        run_id = self._ids.run_id(self._store.now_ms())
+        run_id = self.access.ids.run_id(self._store.now_ms())
         if options.request_id is not None and key is None:
             # Without a key nothing else tells a repeated request from a new one.
             name = f"{self._namespace}/{workflow.name}/{options.request_id}"
@@ -256,4 +224,33 @@ class Service:
             request_id=options.request_id or run_id,
             input=value,
             blobs=blobs,
+            version=workflow.version or "",
+            attributes=_encoded_attributes(options.attributes),
+            replaces=self._replaced(workflow, key, options.replace),
+            signal=self._first_signal(workflow, key, options.signal),
         )
+
+    def _replaced(self, workflow: Workflow[..., Any], key: str | None, run: Run | None) -> str | None:
+        if run is None:
+            return None
+        if run.workflow != workflow.name or run.key is None or run.key != key:
+            raise UsageError(
+                f"run {run.id} of {run.workflow} under key {run.key!r} cannot be replaced by one of {workflow.name} "
+                f"under key {key!r}",
+                hint="A successor has the workflow and the key of the run that it replaces.",
+            )
+        return run.id
+
+    def _first_signal(self, workflow: Workflow[..., Any], key: str | None, signal: Any) -> Signal | None:
+        if signal is None:
+            return None
+        if key is None:
+            raise UsageError(f"a start of {workflow.name!r} with signal= has no key", hint="Pass key=...")
+        if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
+            raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
+        hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
+        return self.signals.signal(hook, payload, rest[0] if rest else None, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _encoded_attributes(wanted: Mapping[str, Scalar] | None) -> bytes:
+    return b"" if not wanted else attributes_.encode(attributes_.merged({}, attributes_.checked(wanted)))

@@ -14,7 +14,17 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+class Job:
+    """A call in a thread: its end, and whether it has begun."""
+
+    __slots__ = ("begun", "done", "loop", "work")
+
+    def __init__(self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.loop = loop
+        self.done: asyncio.Future[Any] = loop.create_future()
+        self.begun = False
 
 
 class DaemonThreads:
@@ -27,16 +37,15 @@ class DaemonThreads:
         self._threads = 0
         self._idle = threading.Semaphore(0)  # a thread counts as idle when it has ended its job, not when nobody waits
 
-    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """What `fn` answers, called in a thread with the caller's context variables."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
+    def call(self, fn: Callable[..., Any], *args: Any) -> Job:
+        """Have `fn` called in a thread, with the caller's context variables."""
         context = contextvars.copy_context()
+        job = Job(lambda: context.run(fn, *args), asyncio.get_running_loop())
         if not self._idle.acquire(blocking=False) and self._threads < self._limit:
             self._threads += 1
             threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
-        self._jobs.put((lambda: context.run(fn, *args), done, loop))
-        return await done
+        self._jobs.put(job)
+        return job
 
     def close(self) -> None:
         """Let idle threads end; busy ones end when they are done, or with the process."""
@@ -45,31 +54,30 @@ class DaemonThreads:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            _do(*job)
+            _do(job)
             self._idle.release()
 
 
-def _do(work: Callable[[], Any], done: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
-    if done.cancelled():
+def _do(job: Job) -> None:
+    if job.done.cancelled():
         return
+    job.begun = True
     try:
-        result = work()
+        result = job.work()
     except (StopIteration, GeneratorExit) as error:  # a future cannot carry them
-        _answer(loop, done, done.set_exception, RuntimeError(f"a sync function raised {error!r}"))
+        _answer(job, job.done.set_exception, RuntimeError(f"a sync function raised {error!r}"))
     except BaseException as error:  # noqa: BLE001 - it belongs to whoever called
-        _answer(loop, done, done.set_exception, error)
+        _answer(job, job.done.set_exception, error)
     else:
-        _answer(loop, done, done.set_result, result)
+        _answer(job, job.done.set_result, result)
 
 
-def _answer(
-    loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], setter: Callable[[Any], None], value: Any
-) -> None:
+def _answer(job: Job, setter: Callable[[Any], None], value: Any) -> None:
     def settle() -> None:
-        if not done.done():
+        if not job.done.done():
             setter(value)
 
     try:
-        loop.call_soon_threadsafe(settle)
+        job.loop.call_soon_threadsafe(settle)
     except RuntimeError:
         return  # the loop has been closed: nobody waits any more

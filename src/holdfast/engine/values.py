@@ -6,8 +6,10 @@ from hashlib import blake2b
 
 from msgspec import UNSET, Raw
 
-from holdfast.kernel.changes import Blob
-from holdfast.kernel.journal import Value
+from holdfast.kernel.changes import Blob, Signal
+from holdfast.kernel.journal import Received, Value
+from holdfast.kernel.runs import Recorded
+from holdfast.ports.store import History
 
 INLINE_MAX = 256 * 1024
 
@@ -28,3 +30,15 @@ def digest_of(data: bytes) -> str:
 def inline(value: Value) -> bytes | None:
     """The bytes of a value that is kept inline; None if they are in a blob."""
     return None if value.json is UNSET else bytes(value.json)
+
+
+def unread(history: History, *, now_ms: int) -> Recorded:
+    """What lies in the inbox of a run that another hand ends: its signals are recorded, the rest is dismissed."""
+    entries: list[Received] = []
+    blobs: tuple[Blob, ...] = ()
+    for message in history.messages:
+        if isinstance(message, Signal):
+            value, large = kept(bytes(message.payload))
+            entries.append(Received(now_ms, message.hook, message.id, value, message.by_key))
+            blobs += large
+    return Recorded(tuple(entries), blobs, tuple(message.id for message in history.messages))

@@ -7,7 +7,7 @@ that rings when a run became claimable here, when another process has committed,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import blake2b
 from typing import Any
 
@@ -19,15 +19,17 @@ from holdfast.engine.committer import Committer
 from holdfast.engine.events import Emit
 from holdfast.engine.execution import Execution
 from holdfast.engine.keeper import Keeper
-from holdfast.engine.machine import Command
 from holdfast.engine.performer import Performer
 from holdfast.engine.registry import Registry
-from holdfast.engine.values import kept
+from holdfast.engine.steps import Command
+from holdfast.engine.values import kept, unread
 from holdfast.errors import EngineFault, LeaseLost, TransientError, UnknownWorkflow
-from holdfast.kernel.changes import ENDED, Change, Committed, Known, Run, Watcher
-from holdfast.kernel.journal import Joined, Performed, Started
+from holdfast.kernel import attributes, cancels, runs
+from holdfast.kernel.attributes import PARENT, ROOT
+from holdfast.kernel.cancels import Way
+from holdfast.kernel.changes import ENDED, Answer, Change, Committed, Known, Run, Watcher
+from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
 from holdfast.kernel.leases import Standing
-from holdfast.kernel.runs import Stuck, decide
 from holdfast.kernel.starts import Hand, Wanted
 from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.clock import Clock
@@ -80,9 +82,11 @@ class Worker:
         self._on_claimed = on_claimed
         self._on_gone = on_gone
         self._executions: dict[str, tuple[Execution, asyncio.Task[None]]] = {}
+        self._adopted = 0
         self._slots_taken = 0
         self._bell = asyncio.Event()
         self._mail_bell = asyncio.Event()
+        self._told: set[str] = set()  # runs held here that have mail; one that is let go now is to be claimed again
         self._unsure = False
         self._stopping = False
 
@@ -95,6 +99,15 @@ class Worker:
     def ring_for_mail(self) -> None:
         """There may be messages for runs that are held here."""
         self._mail_bell.set()
+
+    def has_mail(self, run_ids: Collection[str]) -> None:
+        """These runs got messages by a commit of this process."""
+        for run_id in run_ids:
+            if run_id in self._executions:
+                self._told.add(run_id)
+                self._mail_bell.set()
+            else:
+                self._bell.set()  # it was let go
 
     def holds(self, run_id: str) -> bool:
         """Whether the run is in memory here."""
@@ -147,7 +160,7 @@ class Worker:
                 self._unsure = True  # what is here is void, and will learn it; the run is taken up when it has gone
             elif history.run.owner == owner == self._keeper.owner:
                 self._slots_taken += 1
-                self._adopt(history, await self._blobs_of(history))
+                self._adopt(history, await self.blobs_of(history))
         self.ring_for_mail()  # what came after their histories were read
 
     async def _histories(self, runs: list[Run]) -> dict[str, History]:
@@ -167,20 +180,14 @@ class Worker:
     async def _set_aside(self, run: Run, error: Exception) -> None:
         """A journal that cannot be read, written by a newer version or damaged: a person must look."""
         message = f"the journal of run {run.id} cannot be read: {type(error).__name__}: {error}"
-        await self.commit(decide(run, Stuck(EngineFault.code, message), now_ms=self.store.now_ms()))
+        await self.commit(runs.decide(run, runs.Stuck(EngineFault.code, message), now_ms=self.store.now_ms()))
         self.emit(events.RunBlocked(run.id, EngineFault.code, message))
 
-    async def _blobs_of(self, history: History) -> dict[str, bytes]:
+    async def blobs_of(self, history: History) -> dict[str, bytes]:
         """The large values that a replay needs."""
         blobs: dict[str, bytes] = {}
-        for entry in history.journal:
-            value = (
-                entry.input
-                if isinstance(entry, Started)
-                else entry.value
-                if isinstance(entry, Performed | Joined)
-                else None
-            )
+        first = input_of(history.journal)
+        for value in (first.input, original_input(first), *map(_value_of, history.journal)):
             if value is not None and value.json is UNSET and value.blob not in blobs:
                 data = await self.store.blob(history.run.id, value.blob)
                 assert data is not None, value
@@ -189,7 +196,8 @@ class Worker:
 
     def _adopt(self, history: History, blobs: dict[str, bytes]) -> None:
         workflow = self._registry.workflow(history.run.workflow)
-        execution = Execution(self, workflow, history, blobs)
+        self._adopted += 1
+        execution = Execution(self, workflow, history, blobs, number=self._adopted)
         task = self.loop.create_task(execution.drive())
         self._executions[history.run.id] = (execution, task)
         task.add_done_callback(lambda _: self._done(history.run.id, execution))
@@ -219,8 +227,13 @@ class Worker:
             if not self._executions:
                 continue
             try:
+                # An answer may show what a run has read since, if it was let go and taken up again meanwhile. What
+                # comes for a run that was taken up after we asked, its own history has, or another ring will bring.
+                asked = self._adopted
                 for run_id, messages in (await self.store.messages(self._keeper.owner)).items():
-                    if (held := self._executions.get(run_id)) is not None:
+                    held = self._executions.get(run_id)
+                    self._told.discard(run_id)
+                    if held is not None and held[0].number <= asked:
                         for message in messages:
                             held[0].arrive(message)
             except TransientError as error:
@@ -240,7 +253,8 @@ class Worker:
         if self._stopping or run.owner != self._keeper.owner or run.id in self._executions:
             self._free_slot()  # what we leave behind, leaving gives back
             return
-        self._adopt(History(run, change.entries), {blob.digest: blob.data for blob in change.blobs})
+        messages = tuple(envelope.message for envelope in change.envelopes if envelope.run_id == run.id)
+        self._adopt(History(run, change.entries, messages), {blob.digest: blob.data for blob in change.blobs})
 
     def not_taken(self, *, unsure: bool) -> None:
         self._free_slot()
@@ -260,19 +274,30 @@ class Worker:
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
         return self._registry.policy_of(effect)
 
-    async def commit(self, change: Change) -> Committed | None:
+    async def commit(self, change: Change) -> Answer:
         while True:
             try:
-                answer = await self._committer.commit(change)
+                return await self._committer.commit(change)
             except TransientError as error:
-                self.emit(events.StoreTroubled(str(error)))
-                if self._keeper.standing is Standing.LOST:
-                    raise LeaseLost(f"no answer about {change.id} while the lease lasted") from error
-                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
-            else:
-                return answer if isinstance(answer, Committed) else None
+                await self._bear(error, change.id)
 
-    async def admit_child(self, parent: Run, command: Command) -> Run:
+    async def history(self, run_id: str) -> History | None:
+        while True:
+            try:
+                found = await self.store.histories([run_id])
+            except TransientError as error:
+                await self._bear(error, run_id)
+            else:
+                return found[0] if found else None
+
+    async def _bear(self, error: TransientError, about: str) -> None:
+        """The store is in trouble: try again after a while, as long as the lease lasts."""
+        self.emit(events.StoreTroubled(str(error)))
+        if self._keeper.standing is Standing.LOST:
+            raise LeaseLost(f"no answer about {about} while the lease lasted") from error
+        await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+
+    async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]:
         assert command.call is not None
         workflow = command.call.target
         assert isinstance(workflow, Workflow)
@@ -294,22 +319,42 @@ class Worker:
             input=value,
             blobs=blobs,
             watcher=watcher,
+            version=workflow.version or "",
+            attributes=_lineage_of(parent),
         )
         while True:
             try:
-                run, _ = await self.admission.admit(wanted)
+                run, created = await self.admission.admit(wanted)
                 if watcher is not None and run.id != wanted.run_id:
                     await self.watch(run.id, watcher)
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
                 await self._clock.pause(TROUBLE_PAUSE_SECONDS)
             else:
-                return run
+                return run, created
+
+    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
+        while (history := await self.history(run_id)) is not None:
+            match cancels.way(history.run):
+                case Way.ENDED:
+                    return
+                case Way.AT_ONCE:
+                    now_ms = self.store.now_ms()
+                    recorded = unread(history, now_ms=now_ms)
+                    change = runs.stop(
+                        history.run, history.journal, reason=reason, late=False, recorded=recorded, now_ms=now_ms
+                    )
+                case Way.BY_ITS_OWNER:
+                    change = cancels.request(run_id, nonce=nonce, reason=reason, deadline_ms=deadline_ms)
+            if isinstance(await self.commit(change), Committed):
+                return
 
     async def watch(self, run_id: str, watcher: Watcher) -> bool:
-        return await self.commit(Change(f"{watcher.run_id}/{watcher.step}", Known(run_id), watcher=watcher)) is not None
+        change = Change(f"{watcher.run_id}/{watcher.step}", Known(run_id), watcher=watcher)
+        return isinstance(await self.commit(change), Committed)
 
     def settled(self, run: Run) -> None:
+        self._told.discard(run.id)
         self._executions.pop(run.id, None)  # first: whoever asks for its result from now on must look it up
         if run.status in ENDED:
             error = "" if run.error is None else run.error.decode()
@@ -319,6 +364,9 @@ class Worker:
     def let_go(self, run: Run) -> None:
         self._executions.pop(run.id, None)  # at once: it may be claimed again in the next breath
         self._on_gone()
+        if run.id in self._told:
+            self._told.discard(run.id)
+            self._bell.set()
         if run.wake_ms is not None:
             self._on_wake_at(run.wake_ms)
 
@@ -357,6 +405,15 @@ class Worker:
             await asyncio.wait(effects, timeout=CLEAN_UP_SECONDS)
         self.performer.close()
         return left
+
+
+def _value_of(entry: Entry) -> Value | None:
+    return entry.value if isinstance(entry, Performed | Joined | Received | Late) else None
+
+
+def _lineage_of(parent: Run) -> bytes:
+    root = attributes.decode(parent.attributes).get(ROOT, parent.id)
+    return attributes.encode({PARENT: parent.id, ROOT: root})
 
 
 def _child_id(parent_id: str, step: str) -> str:

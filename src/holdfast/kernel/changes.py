@@ -9,6 +9,11 @@ Rules
 
 What a store does beyond checking and writing is fixed here, so that every store does the same:
 - A message for a run raises its unread count; an unowned waiting run with unread messages may be claimed at once.
+- A message is received once: by its run, whose inbox remembers its id, and within its scope if it has one. A change
+  whose message has been received before answers `Committed` with the run that received it, and writes nothing.
+- A run ends over an empty inbox: a change that ends it and leaves a message unread is refused.
+- A token belongs to one live run. The token of a run that has ended is free. An admission that opens hooks gets the
+  tokens that are free.
 - When a run ends, each of its watchers gets a message with the outcome, and a copy of the blob if the output is
   large. One who starts watching a run that has already ended gets it at once.
 - A lease that is missing counts as expired: what its owner still holds may be rescued.
@@ -19,7 +24,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.kernel.journal import Entry, Value
@@ -46,8 +51,9 @@ class Run(Struct, frozen=True, gc=False):
     """A run's row: everything about it but its payloads and its journal.
 
     `(epoch, nonce)` is the fence. `wake_ms` says from when it may be claimed (never, if None); `length` is the
-    number of journal entries; `unread` the number of messages not yet recorded, which the store alone counts;
-    `holds_key` whether its key is still its own.
+    number of journal entries so far; `unread` the number of messages not yet recorded, which the store alone counts;
+    `holds_key` whether its key is still its own. `waits` says what it waits for, since it was let go in order; it is
+    None while somebody may have something under way for it.
     """
 
     id: str
@@ -74,6 +80,10 @@ class Run(Struct, frozen=True, gc=False):
     output: bytes | None = None  # encoded `Value`
     error: bytes | None = None  # encoded `Failure`
     change_id: str = ""
+    version: str = ""  # of the code that admitted it
+    attributes: bytes = b""
+    markers: bytes = b""
+    waits: bytes | None = None
     input: Value | None = None  # as the journal's first entry has it
 
     @property
@@ -87,11 +97,10 @@ class KeyFree(Struct, frozen=True, gc=False):
 
 
 class KeyHeldBy(Struct, frozen=True, gc=False):
-    """The key is held by this run, at this fence. The change takes it over: the holder lets go of the key."""
+    """The key is held by this run, at this fence if one is given. The change takes it over: the holder lets go."""
 
     run_id: str
-    epoch: int
-    nonce: str
+    fence: Fenced | None = None
 
 
 class Fenced(Struct, frozen=True, gc=False):
@@ -108,7 +117,30 @@ class Known(Struct, frozen=True, gc=False):
     run_id: str
 
 
-Guard = KeyFree | KeyHeldBy | Fenced | Known
+class Alive(Struct, frozen=True, gc=False):
+    """The run exists and has not ended; with `holds_key`, its key is still its own."""
+
+    run_id: str
+    holds_key: bool = False
+
+
+class TokenFree(Struct, frozen=True, gc=False):
+    """No other live run holds the token, and the run that wants it is still at its fence."""
+
+    fence: Fenced
+    namespace: str
+    token: str
+
+
+class TokenHeldBy(Struct, frozen=True, gc=False):
+    """The token is held by this run, which has not ended."""
+
+    run_id: str
+    namespace: str
+    token: str
+
+
+Guard = KeyFree | KeyHeldBy | Fenced | Known | Alive | TokenFree | TokenHeldBy
 
 
 class Blob(Struct, frozen=True, gc=False):
@@ -132,22 +164,75 @@ class Watcher(Struct, frozen=True, gc=False):
     step: str
 
 
-class Message(Struct, frozen=True, gc=False):
-    """Something for a run's one owner to record: how a child ended."""
-
+class _Message(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what", tag=str.lower):
     id: str
+
+
+class Outcome(_Message, frozen=True):
+    """How a watched run ended."""
+
     step: str
     from_run: str
     status: Status
-    output: bytes | None
-    error: bytes | None
+    output: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class Signal(_Message, frozen=True):
+    """A payload for a hook. `by_key` says that it was sent to whoever owns the key, not to this very run."""
+
+    hook: str
+    payload: Raw
+    by_key: bool = False
+
+
+class CancelRequest(_Message, frozen=True, tag="cancel"):
+    """Somebody wants the run cancelled, and its cleanup ended by the deadline."""
+
+    deadline_ms: int
+    reason: str = ""
+
+
+class KeyTaken(_Message, frozen=True, tag="key_taken"):
+    """The run has lost its key, and shall record it."""
+
+    reason: str = ""
+
+
+Message = Outcome | Signal | CancelRequest | KeyTaken
+
+
+class Envelope(Struct, frozen=True, gc=False):
+    """A message and whom it is for. `scope` is where its id counts beyond the run: a key or a token."""
+
+    run_id: str
+    message: Message
+    scope: str = ""
+
+
+class HookOpen(Struct, frozen=True, gc=False):
+    """A hook that others may know: by its token, or by the shape that its payloads must have."""
+
+    name: str
+    token: str | None = None
+    schema: bytes | None = None
+
+
+class Shown(Struct, frozen=True, gc=False):
+    """What a run shows to those who look for it, in full."""
+
+    attributes: bytes
+    markers: bytes
 
 
 class Change(Struct, frozen=True, gc=False):
     """One decision: a guard and what to write.
 
     `run` is the row as it shall be; an admission inserts it, everything else updates it. `entries` follow the
-    journal's present end. `read` names the messages that these entries record.
+    journal's present end; with `anew` they replace it. `read` names the messages that these entries record. `shown`
+    is there if attributes or markers have changed. `opens` and `closes` are hooks of the run. With `takes_key` the
+    run of the guard loses its key. `then` admits a successor in the same unit, if it can be admitted; it `inherits`
+    the messages of its envelopes from the inbox of this run, and the unread ones that `moves` names.
     """
 
     id: str
@@ -158,10 +243,23 @@ class Change(Struct, frozen=True, gc=False):
     beats: tuple[Beat, ...] = ()
     watcher: Watcher | None = None
     read: tuple[str, ...] = ()
+    envelopes: tuple[Envelope, ...] = ()
+    shown: Shown | None = None
+    opens: tuple[HookOpen, ...] = ()
+    closes: tuple[HookOpen, ...] = ()
+    anew: bool = False
+    takes_key: bool = False
+    then: Change | None = None
+    moves: tuple[str, ...] = ()
+    inherits: str = ""
 
 
 class Committed(Struct, frozen=True, gc=False):
-    """The change is durable. `run` is the row as it is now; `told` are the runs that got a message by it."""
+    """The change is durable. `told` are the runs that got a message by it.
+
+    `run` is the row as it is now. Of a run that its owner moves it is the row as the owner offered it: what others do
+    to it meanwhile (unread messages, a key that was taken) shows in the next read.
+    """
 
     run: Run | None
     told: tuple[str, ...] = ()
@@ -176,18 +274,29 @@ class Refused(Struct, frozen=True, gc=False):
 Answer = Committed | Refused
 
 
-def outcome_message(run: Run, watcher: Watcher) -> Message:
+def outcome_message(run: Run, watcher: Watcher) -> Outcome:
     """What `watcher` is told about the end of `run`. Its id makes a repetition harmless."""
-    return Message(f"{run.id}/{run.epoch}/{watcher.step}", watcher.step, run.id, run.status, run.output, run.error)
+    return Outcome(
+        f"{run.id}/{run.epoch}/{watcher.step}",
+        watcher.step,
+        run.id,
+        run.status,
+        UNSET if run.output is None else Raw(run.output),
+        UNSET if run.error is None else Raw(run.error),
+    )
 
 
 def blob_of(message: Message) -> str | None:
     """The digest of the blob that holds the message's value; a store copies it to the run that is told."""
-    if message.output is None:
+    if not isinstance(message, Outcome) or message.output is UNSET:
         return None
     return _decode_value(message.output).blob or None
 
 
 def with_key_released(holder: Run) -> Run:
-    """`holder` after a successor has taken over its key. Its epoch grows: a retry decided before must not land."""
-    return replace(holder, holds_key=False, epoch=holder.epoch + 1)
+    """`holder` after a successor has taken over its key.
+
+    The epoch of a run that has ended grows: a retry decided before must not land. A live one keeps its owner.
+    """
+    ended = holder.finished_ms is not None
+    return replace(holder, holds_key=False, epoch=holder.epoch + 1 if ended else holder.epoch)

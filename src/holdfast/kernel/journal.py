@@ -10,9 +10,26 @@ Entries are past participles, because only what has happened is recorded:
     elapsed     a timer reached its due time                → delivers
     spawned     a child run was admitted (or found)         → delivers to `spawn`
     joined      a child's outcome arrived                   → delivers a value or an exception
+    received    a signal arrived                            → delivers a payload to a hook
+    opened      a hook's token was claimed, or is taken     → delivers
+    cancel_asked  somebody asked for cancellation           → cancels the code
+    stopped     the code has ended after that               → begins to undo
     completed, failed, cancelled                            how the run ended
     blocked     the run cannot go on without a person; says why
     retried     a person asked to try again; says which entries no longer count
+    resumed     a person asked to go on after a cancellation, which no longer counts
+    continued   the run began anew, with another input; its journal begins here
+
+Notes deliver nothing. They say what the code did besides:
+
+    marked, tagged   it reached a marker; it set attributes
+    closed           it closed a hook
+    patched          it took the new way at a `patched(name)`
+    ignored          a payload did not fit the hook's type, and was passed over
+    dropped          it stopped waiting for an effect that may have been under way
+    late             such an effect came to its end all the same, or such a child was admitted
+    forked           up to here the journal is that of another run
+    key_released     a person released the key, or a successor took it
 
 Every entry of a step carries its intent (name, key, input digest, source line) as computed before the call.
 The position of an entry is its place in the run's journal; entries are delivered in that order, always.
@@ -62,6 +79,14 @@ class Intent(Struct, frozen=True, gc=False, omit_defaults=True):
         return (self.kind, self.name, self.key, self.digest) == (other.kind, other.name, other.key, other.digest)
 
 
+class Other(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Another run, as a journal names it."""
+
+    run_id: str
+    workflow: str
+    key: str = ""
+
+
 class _Entry(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what", tag=str.lower):
     at_ms: int
 
@@ -73,6 +98,15 @@ class _Entry(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what"
 
 class Started(_Entry, frozen=True):
     input: Value
+    attributes: Raw | UnsetType = UNSET  # those it was started with
+
+
+class Continued(_Entry, frozen=True):
+    input: Value
+    generation: int
+    original: Value  # the input of the very first generation
+    children: tuple[Other, ...] = ()  # runs that earlier generations have started, and that are still its own
+    attributes: Raw | UnsetType = UNSET
 
 
 class Intended(_Entry, frozen=True):
@@ -113,6 +147,8 @@ class Spawned(_Entry, frozen=True):
     intent: Intent
     run_id: str
     key: str = ""
+    created: bool = True  # False: the key was taken, and this is the run that holds it
+    detached: bool = False
 
 
 class Joined(_Entry, frozen=True):
@@ -143,8 +179,92 @@ class Retried(_Entry, frozen=True):
     void: tuple[int, ...] = ()
 
 
+class Received(_Entry, frozen=True):
+    hook: str
+    id: str
+    value: Value
+    by_key: bool = False
+
+
+class Opened(_Entry, frozen=True):
+    step: str
+    intent: Intent
+    holder: Other | None = None  # the live run that has the token, if it is not this one
+
+
+class CancelAsked(_Entry, frozen=True, tag="cancel_asked"):
+    deadline_ms: int
+    reason: str = ""
+    pausing: bool = False  # the code is not told: it stands still, and may be resumed
+
+
+class Stopped(_Entry, frozen=True):
+    """`by_deadline`: cleanup was cut short. `unsure`: nobody knows what was under way. `paused`: it may be resumed."""
+
+    by_deadline: bool = False
+    unsure: bool = False
+    paused: bool = False
+
+
+class Resumed(_Entry, frozen=True):
+    void: tuple[int, ...] = ()
+
+
+class Marked(_Entry, frozen=True):
+    step: str
+    marker: str
+
+
+class Tagged(_Entry, frozen=True):
+    step: str
+    attributes: Raw
+
+
+class Closed(_Entry, frozen=True):
+    step: str
+    hook: str
+
+
+class Patched(_Entry, frozen=True):
+    name: str
+
+
+class Ignored(_Entry, frozen=True):
+    hook: str
+    id: str
+    why: str
+
+
+class Dropped(_Entry, frozen=True):
+    step: str
+    intent: Intent
+
+
+class Late(_Entry, frozen=True):
+    """Of an effect its value or its failure; of a child that was still admitted, its run id."""
+
+    step: str
+    intent: Intent
+    attempt: int
+    value: Value | None = None
+    error: Failure | None = None
+    run_id: str = ""
+
+
+class Forked(_Entry, frozen=True):
+    from_run: str
+    origin: str  # the run whose id seeds chance and default keys of the copied part
+    before: str  # the step from which on the runs differ
+    beside: bool = False  # the source kept its key: what was copied is its own work, and not the fork's to undo
+
+
+class KeyReleased(_Entry, frozen=True, tag="key_released"):
+    reason: str = ""
+
+
 Entry = (
     Started
+    | Continued
     | Intended
     | Attempted
     | Performed
@@ -157,12 +277,27 @@ Entry = (
     | Cancelled
     | Blocked
     | Retried
+    | Received
+    | Opened
+    | CancelAsked
+    | Stopped
+    | Resumed
+    | Marked
+    | Tagged
+    | Closed
+    | Patched
+    | Ignored
+    | Dropped
+    | Late
+    | Forked
+    | KeyReleased
 )
+Note = Marked | Tagged | Closed | Patched | Ignored | Dropped | Late | Forked | KeyReleased
 
 
 def void_positions(journal: tuple[Entry, ...]) -> set[int]:
-    """The positions of entries that no longer count: a retry voids the failure that it is about to try again."""
-    return {position for entry in journal if isinstance(entry, Retried) for position in entry.void}
+    """The positions of entries that no longer count: what a retry tries again, what a resumption takes back."""
+    return {position for entry in journal if isinstance(entry, Retried | Resumed) for position in entry.void}
 
 
 class Recorded(NamedTuple):
@@ -177,15 +312,33 @@ class Recorded(NamedTuple):
     strict: bool
 
 
-def to_replay(journal: tuple[Entry, ...]) -> list[Recorded]:
-    """The entries that count, in order, from the second on; the first is the input."""
+def to_replay(journal: tuple[Entry, ...], *, first: int = 0) -> list[Recorded]:
+    """The entries that count, in order, after the first, which is the input; `first` is its position."""
     void = void_positions(journal)
     loose: set[int] = set()
-    for end, entry in enumerate(journal):
+    for end, entry in enumerate(journal, first):
         if isinstance(entry, Retried) and entry.void:
             loose.update(range(min(entry.void), end))
-    return [
-        Recorded(position, entry, position not in loose)
-        for position, entry in enumerate(journal)
-        if position and position not in void
-    ]
+    counting: list[Recorded] = []
+    for position, entry in enumerate(journal, first):
+        if position == first:
+            continue
+        if position not in void:
+            counting.append(Recorded(position, entry, position not in loose))
+        elif isinstance(entry, Late) and entry.value is not None:
+            # The cancellation is taken back, but the effect was performed: it must not be called again.
+            performed = Performed(entry.at_ms, entry.step, entry.intent, entry.attempt, entry.value)
+            counting.append(Recorded(position, performed, strict=False))
+    return counting
+
+
+def input_of(journal: tuple[Entry, ...]) -> Started | Continued:
+    """The entry that a journal begins with."""
+    first = journal[0]
+    assert isinstance(first, Started | Continued), first
+    return first
+
+
+def original_input(first: Started | Continued) -> Value:
+    """The input with which a run was started, before it continued as new."""
+    return first.original if isinstance(first, Continued) else first.input

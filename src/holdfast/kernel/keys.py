@@ -87,19 +87,20 @@ def parse(text: str, *, parameters: frozenset[str], owner: str) -> Template:
     return Template(text, tuple(fields), literals[-1])
 
 
-def checked(key: str) -> str:
-    """`key` itself, or a `UsageError` if it is empty, too long or not text."""
+def checked(key: str, *, what: str = "key") -> str:
+    """`key` itself, or a `UsageError` if it is empty, too long or not text. Other names keep the rules of keys too."""
     if not isinstance(key, str):  # callers without a type checker may pass anything
-        raise UsageError(f"a key must be text, not {type(key).__name__}", hint="Pass a str.")
+        raise UsageError(f"a {what} must be text, not {type(key).__name__}", hint="Pass a str.")
     if not key:
-        raise UsageError("a key must not be empty", hint="Leave it out for work without a business key.")
+        hint = "Leave it out for work without a business key." if what == "key" else "Give it a name."
+        raise UsageError(f"a {what} must not be empty", hint=hint)
     if len(key) > KEY_LENGTH_MAX:
         raise UsageError(
-            f"key {key[:40]!r}... is {len(key)} characters long; the limit is {KEY_LENGTH_MAX}",
-            hint="Build the key from an id instead of from content, or from a hash of the content.",
+            f"{what} {key[:40]!r}... is {len(key)} characters long; the limit is {KEY_LENGTH_MAX}",
+            hint=f"Build the {what} from an id instead of from content, or from a hash of the content.",
         )
     if any(0xD800 <= ord(character) <= 0xDFFF for character in key):
-        raise UsageError(f"key {key!r} contains a lone surrogate", hint="Keys must be valid Unicode text.")
+        raise UsageError(f"{what} {key!r} contains a lone surrogate", hint="It must be valid Unicode text.")
     return key
 
 

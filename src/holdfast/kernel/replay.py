@@ -14,9 +14,88 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from holdfast.kernel.journal import Elapsed, Entry, Intent, Joined, Spawned
+from holdfast.kernel.journal import (
+    Attempted,
+    CancelAsked,
+    Closed,
+    Elapsed,
+    Entry,
+    Forked,
+    GaveUp,
+    Ignored,
+    Intended,
+    Intent,
+    Joined,
+    Late,
+    Marked,
+    Opened,
+    Patched,
+    Performed,
+    Received,
+    Recorded,
+    Retried,
+    Spawned,
+    Stopped,
+    Tagged,
+)
 
 TIMER = Intent("timer", "timer")
+_DELIVERS = (
+    Performed | GaveUp | Elapsed | Spawned | Joined | Attempted | Intended | Received | Opened | CancelAsked | Stopped
+)
+
+
+class Noted(Struct, frozen=True):
+    """What the notes of a journal say: the code must not note it again.
+
+    `origin` and `keys` are there if the run is a fork: the run that seeds chance, and the keys under which the
+    effects of the copied part were performed. `shows_again` says that what the run shows comes from a try that no
+    longer counts.
+    """
+
+    steps: frozenset[str] = frozenset()
+    patches: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+    origin: str = ""
+    keys: Mapping[str, str] = {}
+    shows_again: bool = False
+
+
+NOTHING_NOTED = Noted()
+
+
+def noted(journal: tuple[Entry, ...], *, first: int = 0) -> Noted:
+    """What the notes of this journal say; `first` is the position of its first entry.
+
+    What the code noted about a failure that is tried again does not count: the next try notes for itself.
+    """
+    forks = [entry for entry in journal if isinstance(entry, Forked)]
+    tried = {
+        position
+        for end, entry in enumerate(journal, first)
+        if isinstance(entry, Retried) and entry.void
+        for position in range(min(entry.void), end)
+    }
+    counting = [entry for position, entry in enumerate(journal, first) if position not in tried]
+    return Noted(
+        frozenset(entry.step for entry in counting if isinstance(entry, Marked | Tagged | Closed | Late)),
+        frozenset(entry.name for entry in counting if isinstance(entry, Patched)),
+        frozenset(entry.id for entry in journal if isinstance(entry, Ignored)),
+        forks[-1].origin if forks else "",
+        {
+            entry.step: entry.intent.key
+            for entry in journal
+            if isinstance(entry, Performed | GaveUp | Attempted | Intended)
+        }
+        if forks
+        else {},
+        any(isinstance(journal[position - first], Marked | Tagged) for position in tried),
+    )
+
+
+def last_delivery(entries: list[Recorded]) -> int:
+    """The index of the last entry that the code must meet; what the code does after it, it does for the first time."""
+    return max((n for n, each in enumerate(entries) if each.strict and isinstance(each.entry, _DELIVERS)), default=-1)
 
 
 class Lineage:
@@ -70,7 +149,7 @@ def _may_join(entry: Entry, intent: Intent) -> bool:
     """Whether the outcome of a run is recorded where the code waits for that very run."""
     if not isinstance(entry, Joined):
         return True
-    return intent.kind == "child" or (intent.kind == "join" and entry.run_id == intent.key)
+    return intent.kind in {"child", "stop"} or (intent.kind == "join" and entry.run_id == intent.key)
 
 
 def ended_early(entry: Entry, position: int) -> Divergence:

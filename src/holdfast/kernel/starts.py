@@ -5,20 +5,44 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     holder of the key                       answer
     ──────────────────────────────────────  ─────────────────────────────────────────────
     gone again                              try once more, guarded by KeyFree
-    ended, and its retention is over        try once more, taking the key over from it
-    has another input                       Mismatch: nothing is started
     was admitted by this very request       Mine: the reply was lost, created=True again
+    ended, and its retention is over        try once more, taking the key over from it
+    is the one to be replaced               try once more, taking the key over from it
+    is another than the one to be replaced  Overtook: somebody else was first
+    ended, and a signal is to be delivered  try once more, taking the key over from it
+    has another input                       Mismatch: nothing is started
+    lives, and a signal is to be delivered  Tell: the signal goes to it
     anything else                           Theirs: created=False, the caller decides in code
 
 The key never expires while its run is not ended: `expires_ms` is set when a run ends, never before.
+
+Each line is one commit. Superseding moves the key, asks the former holder to cancel and admits the successor in the
+same one, so there is no instant without an owner. A signal travels with the admission, or to the live holder.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+from hashlib import blake2b
 
-from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy, Run, Status, Watcher
-from holdfast.kernel.journal import Started, Value
+from msgspec import UNSET, Raw, Struct
+
+from holdfast.kernel import hooks
+from holdfast.kernel.changes import (
+    ENDED,
+    Blob,
+    CancelRequest,
+    Change,
+    Envelope,
+    KeyFree,
+    KeyHeldBy,
+    Run,
+    Signal,
+    Status,
+    Watcher,
+)
+from holdfast.kernel.journal import Continued, Started, Value, original_input
+
+SUPERSEDED_DEADLINE_MS = 30_000  # as long as any cancellation has by default
 
 
 class Wanted(Struct, frozen=True, gc=False):
@@ -37,6 +61,15 @@ class Wanted(Struct, frozen=True, gc=False):
     input: Value
     blobs: tuple[Blob, ...] = ()
     watcher: Watcher | None = None
+    version: str = ""
+    attributes: bytes = b""
+    replaces: str | None = None  # the run whose key it takes over
+    signal: Signal | None = None
+
+    @property
+    def scope(self) -> str:
+        """Where the id of its signal counts."""
+        return hooks.key_scope(self.namespace, self.workflow, self.key or "")
 
 
 class Hand(Struct, frozen=True, gc=False):
@@ -58,11 +91,19 @@ class Mismatch(Struct, frozen=True, gc=False):
     run: Run
 
 
+class Overtook(Struct, frozen=True, gc=False):
+    run: Run
+
+
+class Tell(Struct, frozen=True, gc=False):
+    change: Change
+
+
 class Again(Struct, frozen=True, gc=False):
     guard: KeyFree | KeyHeldBy
 
 
-Resolution = Mine | Theirs | Mismatch | Again
+Resolution = Mine | Theirs | Mismatch | Overtook | Tell | Again
 
 
 def admission(wanted: Wanted, *, now_ms: int, hand: Hand | None, guard: KeyFree | KeyHeldBy | None = None) -> Change:
@@ -88,26 +129,92 @@ def admission(wanted: Wanted, *, now_ms: int, hand: Hand | None, guard: KeyFree 
         length=1,
         holds_key=wanted.key is not None,
         change_id=wanted.run_id,
+        version=wanted.version,
+        attributes=wanted.attributes,
         input=wanted.input,
     )
+    attributes = Raw(wanted.attributes) if wanted.attributes else UNSET
     return Change(
         id=wanted.run_id,
-        guard=guard or KeyFree(),
+        guard=guard or first_guard(wanted),
         run=run,
-        entries=(Started(now_ms, wanted.input),),
+        entries=(Started(now_ms, wanted.input, attributes),),
         blobs=wanted.blobs,
         watcher=wanted.watcher,
+        envelopes=_envelopes(wanted, now_ms) if wanted.replaces or wanted.signal else (),
     )
+
+
+def successor(
+    run: Run, first: Started | Continued, signals: tuple[Signal, ...], *, blobs: tuple[Blob, ...], now_ms: int
+) -> Change:
+    """The run that takes over the key of one that ends over signals which were sent to the key.
+
+    Whoever sends to a key wants the payload to be seen by some run: one that the owner did not take begins the next.
+    """
+    scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")
+    successor_id = f"{run.id[:12]}{blake2b(f'{run.id}/successor'.encode(), digest_size=10).hexdigest()}"
+    after = Run(
+        id=successor_id,
+        namespace=run.namespace,
+        workflow=run.workflow,
+        key=run.key,
+        queue=run.queue,
+        priority=run.priority,
+        digest=run.digest,
+        request_id=successor_id,
+        retention_ms=run.retention_ms,
+        created_ms=now_ms,
+        wake_ms=now_ms,
+        length=1,
+        change_id=successor_id,
+        version=run.version,
+        attributes=b"" if first.attributes is UNSET else bytes(first.attributes),
+        input=original_input(first),
+    )
+    assert after.input is not None
+    return Change(
+        id=successor_id,
+        guard=KeyHeldBy(run.id, run.fence),
+        run=after,
+        entries=(Started(now_ms, after.input, first.attributes),),
+        blobs=blobs,
+        envelopes=tuple(Envelope(successor_id, signal, scope) for signal in signals),
+        inherits=run.id,
+    )
+
+
+def first_guard(wanted: Wanted) -> KeyFree | KeyHeldBy:
+    """What is tried first."""
+    return KeyFree() if wanted.replaces is None else KeyHeldBy(wanted.replaces)
+
+
+def _envelopes(wanted: Wanted, now_ms: int) -> tuple[Envelope, ...]:
+    envelopes: tuple[Envelope, ...] = ()
+    if wanted.replaces is not None:
+        reason, deadline_ms = f"superseded by run {wanted.run_id}", now_ms + SUPERSEDED_DEADLINE_MS
+        message = CancelRequest(f"superseded/{wanted.run_id}", deadline_ms, reason)
+        envelopes += (Envelope(wanted.replaces, message),)
+    if wanted.signal is not None:
+        envelopes += (Envelope(wanted.run_id, wanted.signal, wanted.scope),)
+    return envelopes
 
 
 def resolve(wanted: Wanted, holder: Run | None, *, now_ms: int) -> Resolution:
     """What a start answers whose change was refused because of `holder`."""
     if holder is None:
         return Again(KeyFree())
+    if holder.request_id == wanted.request_id and holder.digest == wanted.digest:
+        return Mine(holder)
+    take_over = Again(KeyHeldBy(holder.id, holder.fence))
     if holder.expires_ms is not None and holder.expires_ms <= now_ms:
-        return Again(KeyHeldBy(holder.id, holder.epoch, holder.nonce))
+        return take_over
+    if wanted.replaces is not None:
+        return Again(KeyHeldBy(holder.id)) if holder.id == wanted.replaces else Overtook(holder)
+    if wanted.signal is not None and holder.status in ENDED:
+        return take_over
     if holder.digest != wanted.digest:
         return Mismatch(holder)
-    if holder.request_id == wanted.request_id:
-        return Mine(holder)
+    if wanted.signal is not None:
+        return Tell(hooks.to_owner(holder.id, wanted.signal, scope=wanted.scope))
     return Theirs(holder)

@@ -16,6 +16,10 @@ class Codec(Protocol):
         """Raises `UsageError` if values of this type could never be read back."""
         ...
 
+    def schema(self, as_type: Any) -> dict[str, Any] | None:
+        """What JSON a value of this type may be, as a JSON Schema; None if anything goes or nobody can say."""
+        ...
+
     def decode(self, data: bytes, as_type: Any) -> Any:
         """The value of type `as_type` that `data` holds; plain JSON types if `as_type` is Any."""
         ...

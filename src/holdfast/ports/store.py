@@ -2,7 +2,7 @@
 
     commit              many independent Changes in one round trip, each atomic, each answered
     claim               the one selection a store makes
-    reads               by id, by key, by run
+    reads               by id, by key, by run, by what a run shows
     leases              join, renew, leave, rescue what an expired one held
 
 Rules for every store
@@ -20,8 +20,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.kernel.changes import Answer, Beat, Change, Message, Run
+from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.searches import Search
 
 
 class Claim(Struct, frozen=True, gc=False):
@@ -41,6 +42,20 @@ class History(Struct, frozen=True, gc=False):
     journal: tuple[Entry, ...]
     messages: tuple[Message, ...] = ()
     beats: tuple[Beat, ...] = ()
+
+
+class KnownHook(Struct, frozen=True, gc=False):
+    """A hook that others may know, and the run that opened it last."""
+
+    run: Run
+    hook: HookOpen
+
+
+class Serves(Struct, frozen=True, gc=False):
+    """What a worker executes."""
+
+    namespace: str
+    workflows: tuple[str, ...]
 
 
 class Store(Protocol):
@@ -74,8 +89,24 @@ class Store(Protocol):
 
     async def blob(self, run_id: str, digest: str) -> bytes | None: ...
 
-    async def join(self, owner: str, ttl_ms: int) -> None:
-        """Open a lease under a name nobody has used before."""
+    async def search(self, search: Search) -> list[Run]:
+        """The runs that are meant, in order, by index."""
+        ...
+
+    async def hook(self, run_id: str, name: str) -> HookOpen | None:
+        """What is known about a hook of this run; None if nothing is, which does not mean that it has none."""
+        ...
+
+    async def hook_of_token(self, namespace: str, token: str) -> KnownHook | None:
+        """The hook that has this token, whether or not its run has ended."""
+        ...
+
+    async def served(self, namespace: str) -> frozenset[str]:
+        """The workflows that live workers execute."""
+        ...
+
+    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
+        """Open a lease under a name nobody has used before, for a worker that executes what `serves` says."""
         ...
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:

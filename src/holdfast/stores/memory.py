@@ -9,13 +9,17 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from holdfast.kernel import hooks
 from holdfast.kernel.changes import (
     ENDED,
+    Alive,
     Answer,
     Beat,
     Change,
     Committed,
+    Envelope,
     Fenced,
+    HookOpen,
     KeyFree,
     KeyHeldBy,
     Known,
@@ -23,14 +27,17 @@ from holdfast.kernel.changes import (
     Refused,
     Run,
     Status,
+    TokenFree,
+    TokenHeldBy,
     Watcher,
     blob_of,
     outcome_message,
     with_key_released,
 )
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.searches import Search, matches
 from holdfast.ports.clock import Clock
-from holdfast.ports.store import Claim, History
+from holdfast.ports.store import Claim, History, KnownHook, Serves
 
 
 class MemoryStore:
@@ -46,9 +53,13 @@ class MemoryStore:
         self._journals: dict[str, list[Entry]] = {}
         self._blobs: dict[str, dict[str, bytes]] = {}
         self._beats: dict[str, dict[str, bytes]] = {}
-        self._messages: dict[str, dict[str, Message]] = {}
+        self._inboxes: dict[str, dict[str, Message | None]] = {}  # None: it has been read
+        self._scopes: dict[tuple[str, str], str] = {}  # (scope, message id) -> the run that received it
         self._watchers: dict[str, list[Watcher]] = {}
+        self._hooks: dict[str, dict[tuple[str, str | None], HookOpen]] = {}  # by name and token
+        self._tokens: dict[tuple[str, str], str] = {}  # (namespace, token) -> the run that opened it last
         self._leases: dict[str, int] = {}
+        self._serves: dict[str, Serves] = {}
         self._listeners: list[Callable[[], None]] = []
 
     async def open(self) -> None:
@@ -78,26 +89,31 @@ class MemoryStore:
         match change.guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(change)
-            case Fenced(run_id, epoch, nonce) if change.run is None:
-                current = self._runs.get(run_id)
-                if current is None or (current.epoch, current.nonce) != (epoch, nonce):
-                    return Refused(current)
-                self._keep_beats(run_id, change.beats)
-                return Committed(None)
+            case Fenced() if change.run is None:
+                return self._beside(change)
             case Fenced():
                 return self._update(change)
             case Known(run_id):
                 run = self._runs.get(run_id)
                 return Refused(None) if run is None else Committed(run, self._add_watcher(run, change.watcher))
+            case Alive() | TokenHeldBy():
+                return self._send(change)
+            case TokenFree():
+                return self._open_token(change)
 
     def _admit(self, change: Change) -> Answer:
         run, guard = change.run, change.guard
         assert run is not None
         if run.id in self._runs:  # offered again after a lost reply
             return Committed(self._runs[run.id])
+        for envelope in () if change.inherits else change.envelopes:
+            if (envelope.scope, envelope.message.id) in self._scopes:
+                return Committed(self._runs[self._scopes[envelope.scope, envelope.message.id]])
         holder = self._holder(run)
         if holder is not None:
-            if not isinstance(guard, KeyHeldBy) or holder.fence != Fenced(guard.run_id, guard.epoch, guard.nonce):
+            if not isinstance(guard, KeyHeldBy) or guard.run_id != holder.id:
+                return Refused(holder)
+            if guard.fence is not None and guard.fence != holder.fence:
                 return Refused(holder)
             self._put(with_key_released(holder))
         self._put(run)
@@ -105,13 +121,101 @@ class MemoryStore:
             self._keys[run.namespace, run.workflow, run.key] = run.id
         self._append(run.id, change)
         self._add_watcher(run, change.watcher)
-        return Committed(run)
+        self._open_hooks(run, tuple(hook for hook in change.opens if self._is_free(run, hook.token)))
+        told = self._deliver(self._inherited(change) if change.inherits else change.envelopes)
+        return Committed(self._runs[run.id], told)
+
+    def _inherited(self, change: Change) -> tuple[Envelope, ...]:
+        """The messages that the run may take over from another one: those that the other one has received."""
+        received = tuple(
+            each for each in change.envelopes if self._scopes.get((each.scope, each.message.id)) == change.inherits
+        )
+        for envelope in received:
+            del self._inboxes[change.inherits][envelope.message.id]
+        return received
 
     def _holder(self, run: Run) -> Run | None:
         if run.key is None:
             return None
         holder_id = self._keys.get((run.namespace, run.workflow, run.key))
         return None if holder_id is None else self._runs[holder_id]
+
+    def _beside(self, change: Change) -> Answer:
+        """What is written at a run's fence without moving the run."""
+        guard = change.guard
+        assert isinstance(guard, Fenced)
+        current = self._runs.get(guard.run_id)
+        if current is None or current.fence != guard:
+            return Refused(current)
+        self._keep_beats(guard.run_id, change.beats)
+        return Committed(None)
+
+    def _send(self, change: Change) -> Answer:
+        assert isinstance(change.guard, Alive | TokenHeldBy)
+        for envelope in change.envelopes:
+            if (envelope.scope, envelope.message.id) in self._scopes:
+                return Committed(self._runs[self._scopes[envelope.scope, envelope.message.id]])
+            if envelope.message.id in self._inboxes.get(envelope.run_id, {}):
+                return Committed(self._runs[envelope.run_id])
+        run = self._runs.get(change.guard.run_id)
+        if run is None or run.finished_ms is not None:
+            return Refused(run)
+        guard = change.guard
+        if isinstance(guard, Alive) and guard.holds_key and not run.holds_key:
+            return Refused(run)
+        if isinstance(guard, TokenHeldBy) and self._tokens.get((guard.namespace, guard.token)) != run.id:
+            return Refused(run)
+        if change.takes_key:
+            self._lose_key(run)
+        told = self._deliver(change.envelopes)
+        return Committed(self._runs[run.id], told)
+
+    def _lose_key(self, run: Run) -> None:
+        if run.key is not None and self._keys.get((run.namespace, run.workflow, run.key)) == run.id:
+            del self._keys[run.namespace, run.workflow, run.key]
+        self._put(replace(self._runs[run.id], holds_key=False))
+
+    def _open_token(self, change: Change) -> Answer:
+        guard = change.guard
+        assert isinstance(guard, TokenFree)
+        current = self._runs.get(guard.fence.run_id)
+        if current is None or current.fence != guard.fence:
+            return Refused(current)
+        if not self._is_free(current, guard.token):
+            return Refused(self._runs[self._tokens[guard.namespace, guard.token]])
+        self._open_hooks(current, change.opens)
+        return Committed(current)
+
+    def _is_free(self, run: Run, token: str | None) -> bool:
+        """Whether no other live run holds the token."""
+        holder = self._runs.get(self._tokens.get((run.namespace, token or ""), ""))
+        return holder is None or holder.id == run.id or holder.finished_ms is not None
+
+    def _open_hooks(self, run: Run, opens: tuple[HookOpen, ...]) -> None:
+        for hook in opens:
+            hooks = self._hooks.setdefault(run.id, {})
+            if hook.token is not None:
+                self._forget_token(run.namespace, hook.token)
+            hooks.pop((hook.name, hook.token), None)  # the newest comes last
+            hooks[hook.name, hook.token] = hook
+            if hook.token is not None:
+                self._tokens[run.namespace, hook.token] = run.id
+
+    def _close_hooks(self, run: Run, closes: tuple[HookOpen, ...]) -> None:
+        for hook in closes:
+            closed = self._hooks.get(run.id, {}).pop((hook.name, hook.token), None)
+            if closed is not None and closed.token is not None:
+                self._free_token(run, closed.token)
+
+    def _forget_token(self, namespace: str, token: str) -> None:
+        """Whoever has opened a hook with this token has it no longer."""
+        hooks = self._hooks.get(self._tokens.pop((namespace, token), ""), {})
+        for place in [place for place, hook in hooks.items() if hook.token == token]:
+            del hooks[place]
+
+    def _free_token(self, run: Run, token: str) -> None:
+        if self._tokens.get((run.namespace, token)) == run.id:
+            del self._tokens[run.namespace, token]
 
     def _update(self, change: Change) -> Answer:
         run, guard = change.run, change.guard
@@ -122,18 +226,41 @@ class MemoryStore:
             return Committed(current)
         if current is None or current.fence != guard or current.length != run.length - len(change.entries):
             return Refused(current)
-        messages = self._messages.get(run.id, {})
+        unread = current.unread - len(change.read) - len(change.moves)
+        if run.status in ENDED and unread and current.finished_ms is None:
+            return Refused(current)
+        inbox = self._inboxes.get(run.id, {})
         for message_id in change.read:
-            messages.pop(message_id, None)
-        unread = current.unread - len(change.read)
+            inbox[message_id] = None
         wake_ms = self.now_ms() if run.status is Status.WAITING and unread else run.wake_ms
         run = self._put(replace(run, unread=unread, wake_ms=wake_ms, holds_key=current.holds_key))
+        if change.takes_key:
+            self._lose_key(run)
+        if change.anew:
+            self._journals[run.id] = []
+            self._blobs[run.id] = {}
         self._append(run.id, change)
         self._keep_beats(run.id, change.beats)
-        if run.status not in ENDED:
-            return Committed(run)
+        self._open_hooks(run, change.opens)
+        self._close_hooks(run, change.closes)
+        if run.status not in ENDED or current.finished_ms is not None:
+            return Committed(self._runs[run.id])
         told = [self._tell(run, watcher) for watcher in self._watchers.get(run.id, ())]
+        if change.then is not None:
+            told.append(self._succeed(change, change.then))
         return Committed(run, tuple(watcher for watchers in told for watcher in watchers))
+
+    def _succeed(self, change: Change, admission: Change) -> tuple[str, ...]:
+        """Admit the successor, and hand it the messages that it inherits. Answers who was told."""
+        answer, inbox = self._apply(admission), self._inboxes.get(admission.inherits, {})
+        successor = admission.run if isinstance(answer, Committed) else None
+        moving = [inbox.pop(message_id) for message_id in change.moves]
+        if successor is None:
+            inbox.update(dict.fromkeys(change.moves))  # somebody else has the key: they stay where they are, as read
+            return ()
+        scope = hooks.key_scope(successor.namespace, successor.workflow, successor.key or "")
+        self._deliver(tuple(Envelope(successor.id, message, scope) for message in moving if message is not None))
+        return (successor.id,)
 
     def _append(self, run_id: str, change: Change) -> None:
         self._journals.setdefault(run_id, []).extend(change.entries)
@@ -151,17 +278,27 @@ class MemoryStore:
         return self._tell(run, watcher) if run.status in ENDED else ()
 
     def _tell(self, run: Run, watcher: Watcher) -> tuple[str, ...]:
-        parent = self._runs.get(watcher.run_id)
         message = outcome_message(run, watcher)
-        messages = self._messages.setdefault(watcher.run_id, {})
-        if parent is None or parent.finished_ms is not None or message.id in messages:
-            return ()
-        messages[message.id] = message
-        if (digest := blob_of(message)) is not None:
-            self._blobs.setdefault(parent.id, {})[digest] = self._blobs[run.id][digest]
-        wake_ms = self.now_ms() if parent.status is Status.WAITING else parent.wake_ms
-        self._put(replace(parent, unread=parent.unread + 1, wake_ms=wake_ms))
-        return (parent.id,)
+        told = self._deliver((Envelope(watcher.run_id, message),))
+        if told and (digest := blob_of(message)) is not None:
+            self._blobs.setdefault(watcher.run_id, {})[digest] = self._blobs[run.id][digest]
+        return told
+
+    def _deliver(self, envelopes: tuple[Envelope, ...]) -> tuple[str, ...]:
+        """Put messages into the inboxes of runs that have not ended; answers which runs got one."""
+        told: list[str] = []
+        for envelope in envelopes:
+            run = self._runs.get(envelope.run_id)
+            inbox = self._inboxes.setdefault(envelope.run_id, {})
+            if run is None or run.finished_ms is not None or envelope.message.id in inbox:
+                continue
+            inbox[envelope.message.id] = envelope.message
+            if envelope.scope:
+                self._scopes[envelope.scope, envelope.message.id] = run.id
+            wake_ms = self.now_ms() if run.status is Status.WAITING else run.wake_ms
+            self._put(replace(run, unread=run.unread + 1, wake_ms=wake_ms))
+            told.append(run.id)
+        return tuple(told)
 
     # -- claim
 
@@ -208,7 +345,7 @@ class MemoryStore:
             History(
                 run,
                 tuple(self._journals[run.id]),
-                tuple(self._messages.get(run.id, {}).values()),
+                self._unread_of(run.id),
                 tuple(Beat(step, details) for step, details in self._beats.get(run.id, {}).items()),
             )
             for run in await self.runs(run_ids)
@@ -216,7 +353,10 @@ class MemoryStore:
 
     async def messages(self, owner: str) -> dict[str, list[Message]]:
         held = (run for run in map(self._runs.__getitem__, self._unread) if run.owner == owner)
-        return {run.id: list(self._messages[run.id].values()) for run in held}
+        return {run.id: list(self._unread_of(run.id)) for run in held}
+
+    def _unread_of(self, run_id: str) -> tuple[Message, ...]:
+        return tuple(message for message in self._inboxes.get(run_id, {}).values() if message is not None)
 
     async def held(self, owner: str) -> list[str]:
         return [run.id for run in self._runs.values() if run.owner == owner]
@@ -224,11 +364,32 @@ class MemoryStore:
     async def blob(self, run_id: str, digest: str) -> bytes | None:
         return self._blobs.get(run_id, {}).get(digest)
 
+    async def search(self, search: Search) -> list[Run]:
+        found = [run for run in self._runs.values() if matches(search, run)]
+        found.sort(key=lambda run: (run.created_ms, run.id), reverse=search.newest_first)
+        return found[: search.limit]
+
+    async def hook(self, run_id: str, name: str) -> HookOpen | None:
+        found = [hook for hook in self._hooks.get(run_id, {}).values() if hook.name == name]
+        return found[-1] if found else None
+
+    async def hook_of_token(self, namespace: str, token: str) -> KnownHook | None:
+        run = self._runs.get(self._tokens.get((namespace, token), ""))
+        hooks = () if run is None else self._hooks.get(run.id, {}).values()
+        return next((KnownHook(run, hook) for hook in hooks if run and hook.token == token), None)
+
+    async def served(self, namespace: str) -> frozenset[str]:
+        now_ms = self.now_ms()
+        live = (serves for owner, serves in self._serves.items() if self._leases.get(owner, 0) > now_ms)
+        return frozenset(name for serves in live if serves.namespace == namespace for name in serves.workflows)
+
     # -- leases
 
-    async def join(self, owner: str, ttl_ms: int) -> None:
+    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
         assert owner not in self._leases, owner
         self._leases[owner] = self.now_ms() + ttl_ms
+        if serves is not None:
+            self._serves[owner] = serves
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
         now_ms = self.now_ms()
@@ -241,6 +402,7 @@ class MemoryStore:
         for run_id in await self.held(owner):
             self._free(run_id)
         self._leases.pop(owner, None)
+        self._serves.pop(owner, None)
         self._notify()
 
     async def rescue(self, limit: int) -> list[str]:
@@ -252,6 +414,7 @@ class MemoryStore:
             rescued += held[: limit - len(rescued)]
             if len(rescued) < limit:
                 self._leases.pop(owner, None)
+                self._serves.pop(owner, None)
         for run_id in rescued:
             self._free(run_id)
         if rescued:
@@ -260,7 +423,8 @@ class MemoryStore:
 
     def _free(self, run_id: str) -> None:
         run = self._runs[run_id]
-        self._put(replace(run, status=Status.PENDING, owner=None, nonce="", epoch=run.epoch + 1, wake_ms=self.now_ms()))
+        freed = replace(run, status=Status.PENDING, owner=None, nonce="", epoch=run.epoch + 1, waits=None)
+        self._put(replace(freed, wake_ms=self.now_ms()))
 
     # -- retention
 
@@ -273,7 +437,11 @@ class MemoryStore:
             del self._runs[run.id]
             if run.key is not None and self._keys.get((run.namespace, run.workflow, run.key)) == run.id:
                 del self._keys[run.namespace, run.workflow, run.key]
-            for table in (self._journals, self._blobs, self._beats, self._messages, self._watchers):
+            for hook in self._hooks.get(run.id, {}).values():
+                if hook.token is not None:
+                    self._free_token(run, hook.token)
+            self._scopes = {scope: run_id for scope, run_id in self._scopes.items() if run_id != run.id}
+            for table in (self._journals, self._blobs, self._beats, self._inboxes, self._watchers, self._hooks):
                 table.pop(run.id, None)
         return len(over)
 

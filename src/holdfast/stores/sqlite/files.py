@@ -62,6 +62,7 @@ def connect(path: Path, *, reader: bool = False) -> Database:
     db.execute("PRAGMA journal_size_limit = 67108864")
     if reader:
         db.execute("PRAGMA query_only = ON")
+        db.execute("PRAGMA mmap_size = 2147418112")  # scattered pages of a large file are read where they lie
     return db
 
 

@@ -1,11 +1,21 @@
 -- name: admit
 INSERT INTO runs (id, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_ms, status,
-                  epoch, nonce, owner, wake_ms, length, holds_key, started_ms, change_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  epoch, nonce, owner, wake_ms, length, holds_key, started_ms, change_id, version, attributes,
+                  markers)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: release_key
-UPDATE runs SET holds_key = 0, epoch = epoch + 1 WHERE id = ? AND epoch = ? AND nonce = ? AND holds_key = 1
+UPDATE runs SET holds_key = 0, epoch = ? WHERE id = ?
+
+-- name: show
+UPDATE runs SET attributes = ?, markers = ? WHERE id = ?
+
+-- name: forget_attributes
+DELETE FROM attributes WHERE run_id = ?
+
+-- name: index_attribute
+INSERT INTO attributes (run_id, name, namespace, kind, value, created_ms) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: progress
 UPDATE runs SET length = ?, change_id = ?
@@ -19,8 +29,10 @@ WHERE id = ? AND epoch = ? AND nonce = ? AND length = ? AND change_id <> ?
 UPDATE runs SET status = ?1, epoch = ?2, nonce = ?3, owner = ?4, length = ?6, unread = unread - ?7, started_ms = ?8,
     -- a message that came while the run was being let go must not wait for a timer
     wake_ms = CASE WHEN ?1 = 'waiting' AND unread > ?7 THEN ?17 ELSE ?5 END,
-    finished_ms = ?9, expires_ms = ?10, output = ?11, error = ?12, change_id = ?13
+    finished_ms = ?9, expires_ms = ?10, output = ?11, error = ?12, change_id = ?13, waits = ?19
 WHERE id = ?14 AND epoch = ?15 AND nonce = ?16 AND length = ?18 AND change_id <> ?13
+    -- a run ends over an empty inbox
+    AND (?9 IS NULL OR finished_ms IS NOT NULL OR unread = ?7)
 
 -- name: append
 INSERT INTO journal (run_id, position, entries) VALUES (?, ?, ?)
@@ -34,8 +46,26 @@ INSERT OR IGNORE INTO blobs (run_id, digest, data) SELECT ?, digest, data FROM b
 -- name: keep_beat
 INSERT OR REPLACE INTO beats (run_id, step, details) VALUES (?, ?, ?)
 
--- name: forget_message
-DELETE FROM messages WHERE run_id = ? AND id = ?
+-- name: read_message
+UPDATE inbox SET body = NULL WHERE run_id = ? AND id = ?
+
+-- name: read_messages
+UPDATE inbox SET body = NULL WHERE run_id = ? AND id IN (SELECT value FROM json_each(?))
+
+-- name: move_messages
+UPDATE inbox SET run_id = ? WHERE run_id = ? AND id IN (SELECT value FROM json_each(?))
+
+-- name: count_unread
+UPDATE runs SET unread = unread + ? WHERE id = ?
+
+-- name: hand_on
+UPDATE inbox SET run_id = ?, body = ? WHERE run_id = ? AND id = ? AND scope = ?
+
+-- name: forget_journal
+DELETE FROM journal WHERE run_id = ?
+
+-- name: forget_blobs
+DELETE FROM blobs WHERE run_id = ?
 
 -- name: add_watcher
 INSERT OR IGNORE INTO watchers (run_id, watcher, step) VALUES (?, ?, ?)
@@ -44,8 +74,36 @@ INSERT OR IGNORE INTO watchers (run_id, watcher, step) VALUES (?, ?, ?)
 SELECT watcher, step FROM watchers WHERE run_id = ?
 
 -- name: add_message
-INSERT OR IGNORE INTO messages (run_id, id, step, from_run, status, output, error)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND finished_ms IS NULL)
+INSERT OR IGNORE INTO inbox (run_id, id, scope, body)
+SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND finished_ms IS NULL)
+
+-- name: receiver_in_scope
+SELECT run_id FROM inbox INDEXED BY inbox_scopes WHERE scope = ? AND id = ? AND scope IS NOT NULL
+
+-- name: received
+SELECT run_id FROM inbox WHERE run_id = ? AND id = ?
+
+-- name: token_holder
+SELECT run_id FROM hooks INDEXED BY hooks_by_token WHERE namespace = ? AND token = ? AND token IS NOT NULL
+
+-- name: hook_of_token
+SELECT name, token, schema, run_id FROM hooks INDEXED BY hooks_by_token
+WHERE namespace = ? AND token = ? AND token IS NOT NULL
+
+-- name: hook
+SELECT name, token, schema FROM hooks WHERE run_id = ? AND name = ? ORDER BY opening DESC LIMIT 1
+
+-- name: open_hook
+INSERT INTO hooks (run_id, name, namespace, token, schema) VALUES (?, ?, ?, ?, ?)
+
+-- name: close_hook
+DELETE FROM hooks WHERE run_id = ? AND name = ? AND token IS ?
+
+-- name: free_token
+DELETE FROM hooks WHERE namespace = ? AND token = ? AND token IS NOT NULL
+
+-- name: served
+SELECT workflows FROM leases WHERE namespace = ? AND until_ms > ?
 
 -- name: tell
 UPDATE runs SET unread = unread + 1, wake_ms = CASE WHEN status = 'waiting' THEN ? ELSE wake_ms END WHERE id = ?
@@ -71,7 +129,7 @@ UPDATE runs SET status = 'running', owner = ?, nonce = ?, epoch = epoch + 1, wak
 WHERE id = ?
 
 -- name: join
-INSERT INTO leases (owner, until_ms) VALUES (?, ?)
+INSERT INTO leases (owner, until_ms, namespace, workflows) VALUES (?, ?, ?, ?)
 
 -- name: renew
 UPDATE leases SET until_ms = ? WHERE owner = ? AND until_ms > ?
@@ -89,7 +147,8 @@ SELECT min(owner) FROM runs INDEXED BY runs_held WHERE owner > ? AND owner IS NO
 SELECT 1 FROM leases WHERE owner = ?
 
 -- name: free
-UPDATE runs SET status = 'pending', owner = NULL, nonce = '', epoch = epoch + 1, wake_ms = ? WHERE id = ?
+UPDATE runs SET status = 'pending', owner = NULL, nonce = '', epoch = epoch + 1, waits = NULL, wake_ms = ?
+WHERE id = ?
 
 -- name: held
 SELECT id FROM runs WHERE owner = ? LIMIT ?
@@ -98,9 +157,9 @@ SELECT id FROM runs WHERE owner = ? LIMIT ?
 SELECT id FROM runs WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?
 
 -- name: unread
-SELECT m.run_id, m.id, m.step, m.from_run, m.status, m.output, m.error
-FROM runs r INDEXED BY runs_unread JOIN messages m ON m.run_id = r.id
-WHERE r.owner = ? AND r.unread > 0 ORDER BY m.arrival
+SELECT i.run_id, i.body
+FROM runs r INDEXED BY runs_unread CROSS JOIN inbox i INDEXED BY inbox_unread ON i.run_id = r.id AND i.body IS NOT NULL
+WHERE r.owner = ? AND r.unread > 0 ORDER BY i.arrival
 
 -- name: run
 SELECT {columns} FROM runs WHERE id = ?
@@ -115,7 +174,7 @@ SELECT {columns} FROM runs WHERE id IN (SELECT value FROM json_each(?))
 SELECT entries FROM journal WHERE run_id = ? ORDER BY position
 
 -- name: messages
-SELECT id, step, from_run, status, output, error FROM messages WHERE run_id = ? ORDER BY arrival
+SELECT body FROM inbox INDEXED BY inbox_unread WHERE run_id = ? AND body IS NOT NULL ORDER BY arrival
 
 -- name: beats
 SELECT step, details FROM beats WHERE run_id = ?

@@ -7,20 +7,24 @@ from typing import Any
 
 import msgspec
 
+from holdfast.kernel import attributes
 from holdfast.kernel.changes import Message, Run, Status
-from holdfast.kernel.journal import Entry, Started, Value
+from holdfast.kernel.journal import Continued, Entry, Started, Value
 
 # The table's columns bear the names of the fields. The input is the journal's first entry, and stays there.
 _FIELDS = Run.__struct_fields__[:-1]
 assert Run.__struct_fields__[-1] == "input"
-COLUMNS = ", ".join(_FIELDS) + ", (SELECT entries FROM journal WHERE run_id = runs.id AND position = 0)"  # noqa: S608 - names only
+_FIRST = "(SELECT entries FROM journal WHERE run_id = runs.id ORDER BY position LIMIT 1)"
+COLUMNS = ", ".join(f"runs.{field}" for field in _FIELDS) + f", {_FIRST}"
 _STATUS = _FIELDS.index("status")
 _HOLDS_KEY = _FIELDS.index("holds_key")
 
 encode_entries = msgspec.json.Encoder().encode
 _decode_entries = msgspec.json.Decoder(list[Entry]).decode
 _decode_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_started = msgspec.json.Decoder(Started).decode
+_decode_first = msgspec.json.Decoder(Started | Continued).decode
+encode_message = msgspec.json.Encoder().encode
+_decode_message = msgspec.json.Decoder(Message).decode
 
 
 def run_of(row: Sequence[Any]) -> Run:
@@ -34,7 +38,7 @@ def run_of(row: Sequence[Any]) -> Run:
 def _input_of(entries: bytes) -> Value | None:
     """The input that a journal begins with; None if it cannot be read. Whoever reads the whole journal says why."""
     try:
-        return _decode_started(_decode_raw(entries)[0]).input
+        return _decode_first(_decode_raw(entries)[0]).input
     except (msgspec.MsgspecError, IndexError):
         return None
 
@@ -43,9 +47,24 @@ def journal_of(rows: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
     return tuple(entry for (entries,) in rows for entry in _decode_entries(entries))
 
 
-def message_of(row: Sequence[Any]) -> Message:
-    id_, step, from_run, status, output, error = row
-    return Message(id_, step, from_run, Status(status), output, error)
+def messages_of(rows: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
+    return tuple(_decode_message(body) for (body,) in rows)
+
+
+def message_of(body: bytes) -> Message | None:
+    """A message; None if it cannot be read, perhaps since a newer version wrote it. It must not hold up the others."""
+    try:
+        return _decode_message(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def attribute_rows(run: Run) -> list[tuple[Any, ...]]:
+    """One row of the index for each attribute."""
+    return [
+        (run.id, name, run.namespace, *attributes.indexed(value), run.created_ms)
+        for name, value in attributes.decode(run.attributes).items()
+    ]
 
 
 def admitted(run: Run) -> tuple[Any, ...]:
@@ -69,4 +88,7 @@ def admitted(run: Run) -> tuple[Any, ...]:
         int(run.holds_key),
         run.started_ms,
         run.change_id,
+        run.version,
+        run.attributes,
+        run.markers,
     )

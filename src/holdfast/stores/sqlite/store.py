@@ -11,51 +11,28 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 import msgspec
 
-from holdfast.kernel.changes import (
-    ENDED,
-    Answer,
-    Beat,
-    Change,
-    Committed,
-    Fenced,
-    KeyFree,
-    KeyHeldBy,
-    Known,
-    Message,
-    Refused,
-    Run,
-    Status,
-    Watcher,
-    blob_of,
-    outcome_message,
-)
+from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run
+from holdfast.kernel.searches import Search
 from holdfast.ports.clock import Clock
-from holdfast.ports.store import Claim, History
-from holdfast.stores.sqlite import files
+from holdfast.ports.store import Claim, History, KnownHook, Serves
+from holdfast.stores.sqlite import files, searches
 from holdfast.stores.sqlite.files import Database
-from holdfast.stores.sqlite.rows import COLUMNS, admitted, encode_entries, journal_of, message_of, run_of
+from holdfast.stores.sqlite.queries import SQL
+from holdfast.stores.sqlite.rows import journal_of, message_of, messages_of, run_of
 from holdfast.stores.sqlite.threads import DatabaseThread
+from holdfast.stores.sqlite.writes import Writes, run_by_id, run_of_key
 
 T = TypeVar("T")
 NOTICE_SECONDS = 0.01
 
 
-def _queries() -> dict[str, str]:
-    text = resources.files("holdfast.stores.sqlite").joinpath("queries.sql").read_text(encoding="utf-8")
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    return {name: sql.strip().replace("{columns}", COLUMNS) for name, sql in zip(parts[::2], parts[1::2], strict=True)}
-
-
-SQL = _queries()
 PRIORITY_TOP = 1 << 62
 
 
@@ -72,6 +49,7 @@ class SqliteStore:
         self._writer_version: object = None
         self._foreign_commits = False
         self._own_commits = 0
+        self._writes = Writes(self.now_ms)
 
     async def open(self) -> None:
         try:
@@ -96,127 +74,7 @@ class SqliteStore:
     # -- commit
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
-        return await self._write(lambda db: [self._apply(db, change) for change in changes])
-
-    def _apply(self, db: Database, change: Change) -> Answer:
-        match change.guard:
-            case KeyFree():
-                return self._admit(db, change)
-            case KeyHeldBy(run_id, epoch, nonce):
-                if self._run(db, change.id) is None:
-                    db.execute(SQL["release_key"], (run_id, epoch, nonce))
-                return self._admit(db, change)
-            case Fenced(run_id, epoch, nonce) if change.run is None:
-                if not db.execute(SQL["at_fence"], (run_id, epoch, nonce)).fetchall():
-                    return Refused(self._run(db, run_id))
-                self._write_beats(db, run_id, change.beats)
-                return Committed(None)
-            case Fenced():
-                return self._update(db, change)
-            case Known(run_id):
-                run = self._run(db, run_id)
-                if run is None:
-                    return Refused(None)
-                return Committed(run, self._add_watcher(db, run, change.watcher))
-
-    def _admit(self, db: Database, change: Change) -> Answer:
-        run = change.run
-        assert run is not None
-        db.execute(SQL["admit"], admitted(run))
-        if not db.changes():
-            known = self._run(db, run.id)
-            if known is not None:  # offered again after a lost reply
-                return Committed(known)
-            assert run.key is not None
-            return Refused(self._run_of_key(db, run.namespace, run.workflow, run.key))
-        self._append(db, run.id, 0, change)
-        if change.watcher is not None:
-            self._add_watcher(db, run, change.watcher)
-        return Committed(run)
-
-    def _update(self, db: Database, change: Change) -> Answer:
-        run, guard = change.run, change.guard
-        assert run is not None
-        assert isinstance(guard, Fenced)
-        position, read = run.length - len(change.entries), len(change.read)
-        if run.status is Status.RUNNING:
-            fence = (run.id, guard.epoch, guard.nonce, position, change.id)
-            if read:
-                db.execute(SQL["progress_and_read"], (read, run.length, change.id, *fence))
-            else:
-                db.execute(SQL["progress"], (run.length, change.id, *fence))
-        else:
-            db.execute(
-                SQL["settle"],
-                (
-                    run.status,
-                    run.epoch,
-                    run.nonce,
-                    run.owner,
-                    run.wake_ms,
-                    run.length,
-                    read,
-                    run.started_ms,
-                    run.finished_ms,
-                    run.expires_ms,
-                    run.output,
-                    run.error,
-                    change.id,
-                    run.id,
-                    guard.epoch,
-                    guard.nonce,
-                    self.now_ms(),
-                    position,
-                ),
-            )
-        if not db.changes():
-            current = self._run(db, run.id)
-            repeated = current is not None and current.change_id == change.id
-            return Committed(current) if repeated else Refused(current)
-        self._append(db, run.id, position, change)
-        for message_id in change.read:
-            db.execute(SQL["forget_message"], (run.id, message_id))
-        self._write_beats(db, run.id, change.beats)
-        if run.status in ENDED:
-            return Committed(run, self._tell_watchers(db, run))
-        if run.status is Status.WAITING:
-            return Committed(self._run(db, run.id))  # the store may have set another wake-up
-        return Committed(run)
-
-    def _append(self, db: Database, run_id: str, position: int, change: Change) -> None:
-        if change.entries:
-            db.execute(SQL["append"], (run_id, position, encode_entries(change.entries)))
-        for blob in change.blobs:
-            db.execute(SQL["keep_blob"], (run_id, blob.digest, blob.data))
-
-    def _write_beats(self, db: Database, run_id: str, beats: tuple[Beat, ...]) -> None:
-        for beat in beats:
-            db.execute(SQL["keep_beat"], (run_id, beat.step, beat.details))
-
-    def _add_watcher(self, db: Database, run: Run, watcher: Watcher | None) -> tuple[str, ...]:
-        if watcher is None:
-            return ()
-        db.execute(SQL["add_watcher"], (run.id, watcher.run_id, watcher.step))
-        return self._tell(db, run, watcher) if run.status in ENDED else ()
-
-    def _tell_watchers(self, db: Database, run: Run) -> tuple[str, ...]:
-        told: tuple[str, ...] = ()
-        for watcher, step in db.execute(SQL["watchers"], (run.id,)).fetchall():
-            told += self._tell(db, run, Watcher(watcher, step))
-        return told
-
-    def _tell(self, db: Database, run: Run, watcher: Watcher) -> tuple[str, ...]:
-        message = outcome_message(run, watcher)
-        db.execute(
-            SQL["add_message"],
-            (watcher.run_id, message.id, message.step, message.from_run, message.status, message.output, message.error),
-        )
-        if not db.changes():
-            return ()
-        if (digest := blob_of(message)) is not None:
-            db.execute(SQL["copy_blob"], (watcher.run_id, run.id, digest))
-        db.execute(SQL["tell"], (self.now_ms(), watcher.run_id))
-        return (watcher.run_id,)
+        return await self._write(lambda db: [self._writes.apply(db, change) for change in changes])
 
     # -- claim
 
@@ -267,14 +125,14 @@ class SqliteStore:
     # -- reads
 
     async def run(self, namespace: str, run_id: str) -> Run | None:
-        run = await self._read(lambda db: self._run(db, run_id))
+        run = await self._read(lambda db: run_by_id(db, run_id))
         return run if run is not None and run.namespace == namespace else None
 
     async def runs(self, run_ids: Sequence[str]) -> list[Run]:
         return await self._read(lambda db: self._runs(db, run_ids))
 
     async def run_of_key(self, namespace: str, workflow: str, key: str) -> Run | None:
-        return await self._read(lambda db: self._run_of_key(db, namespace, workflow, key))
+        return await self._read(lambda db: run_of_key(db, namespace, workflow, key))
 
     async def histories(self, run_ids: Sequence[str]) -> list[History]:
         def read(db: Database) -> list[History]:
@@ -283,7 +141,7 @@ class SqliteStore:
                     History(
                         run,
                         journal_of(db.execute(SQL["journal"], (run.id,)).fetchall()),
-                        tuple(map(message_of, db.execute(SQL["messages"], (run.id,)).fetchall())),
+                        messages_of(db.execute(SQL["messages"], (run.id,)).fetchall()),
                         tuple(Beat(step, details) for step, details in db.execute(SQL["beats"], (run.id,)).fetchall()),
                     )
                     for run in self._runs(db, run_ids)
@@ -294,8 +152,9 @@ class SqliteStore:
     async def messages(self, owner: str) -> dict[str, list[Message]]:
         rows = await self._read(lambda db: db.execute(SQL["unread"], (owner,)).fetchall())
         found: dict[str, list[Message]] = {}
-        for run_id, *rest in rows:
-            found.setdefault(run_id, []).append(message_of(rest))
+        for run_id, body in rows:
+            if (message := message_of(body)) is not None:
+                found.setdefault(run_id, []).append(message)
         return found
 
     async def held(self, owner: str) -> list[str]:
@@ -305,10 +164,39 @@ class SqliteStore:
         rows = await self._read(lambda db: db.execute(SQL["blob"], (run_id, digest)).fetchall())
         return rows[0][0] if rows else None
 
+    async def search(self, search: Search) -> list[Run]:
+        if search.statuses == frozenset():
+            return []
+
+        def read(db: Database) -> list[Run]:
+            with db:  # one snapshot: what is counted is what is read
+                return [run_of(row) for row in db.execute(*searches.statement(db, search)).fetchall()]
+
+        return await self._read(read)
+
+    async def hook(self, run_id: str, name: str) -> HookOpen | None:
+        rows = await self._read(lambda db: db.execute(SQL["hook"], (run_id, name)).fetchall())
+        return HookOpen(*rows[0]) if rows else None
+
+    async def hook_of_token(self, namespace: str, token: str) -> KnownHook | None:
+        def read(db: Database) -> KnownHook | None:
+            for name, found, schema, run_id in db.execute(SQL["hook_of_token"], (namespace, token)).fetchall():
+                run = run_by_id(db, run_id)
+                return None if run is None else KnownHook(run, HookOpen(name, found, schema))
+            return None
+
+        return await self._read(read)
+
+    async def served(self, namespace: str) -> frozenset[str]:
+        rows = await self._read(lambda db: db.execute(SQL["served"], (namespace, self.now_ms())).fetchall())
+        return frozenset(name for (names,) in rows for name in msgspec.json.decode(names, type=list[str]))
+
     # -- leases
 
-    async def join(self, owner: str, ttl_ms: int) -> None:
-        await self._write(lambda db: db.execute(SQL["join"], (owner, self.now_ms() + ttl_ms)))
+    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
+        workflows = "[]" if serves is None else msgspec.json.encode(serves.workflows).decode()
+        namespace = "" if serves is None else serves.namespace
+        await self._write(lambda db: db.execute(SQL["join"], (owner, self.now_ms() + ttl_ms, namespace, workflows)))
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
         def write(db: Database) -> bool:
@@ -365,7 +253,7 @@ class SqliteStore:
             over = [run_id for (run_id,) in db.execute(SQL["over"], (self.now_ms(), limit)).fetchall()]
             for run_id in over:
                 db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
-                for table in ("journal", "blobs", "messages", "watchers", "beats"):
+                for table in ("journal", "blobs", "inbox", "watchers", "beats", "attributes", "hooks"):
                     db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608 - our own names
             return len(over)
 
@@ -431,18 +319,10 @@ class SqliteStore:
     async def _read(self, work: Callable[[Database], T]) -> T:
         return await self._reader.do(work)
 
-    def _run(self, db: Database, run_id: str) -> Run | None:
-        rows = db.execute(SQL["run"], (run_id,)).fetchall()
-        return run_of(rows[0]) if rows else None
-
     def _runs(self, db: Database, run_ids: Sequence[str]) -> list[Run]:
         return [
             run_of(row) for row in db.execute(SQL["runs"], (msgspec.json.encode(list(run_ids)).decode(),)).fetchall()
         ]
-
-    def _run_of_key(self, db: Database, namespace: str, workflow: str, key: str) -> Run | None:
-        rows = db.execute(SQL["run_of_key"], (namespace, workflow, key)).fetchall()
-        return run_of(rows[0]) if rows else None
 
     def _set_clock(self, db: Database) -> None:
         boot_id = self._clock.boot_id()

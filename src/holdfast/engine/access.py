@@ -1,0 +1,67 @@
+"""What every verb of the service needs: the store behind it, and who it is for."""
+
+from __future__ import annotations
+
+from holdfast.engine.committer import Committer
+from holdfast.engine.events import Emit
+from holdfast.engine.registry import Registry
+from holdfast.engine.values import inline
+from holdfast.errors import UnknownRun, UsageError
+from holdfast.kernel.changes import Answer, Change, Run
+from holdfast.kernel.journal import Value
+from holdfast.ports.codec import Codec
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import History, Store
+
+
+class Access:
+    """The runs of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        *,
+        registry: Registry,
+        codec: Codec,
+        ids: Ids,
+        emit: Emit,
+        namespace: str,
+    ) -> None:
+        self.is_open = False
+        self.store = store
+        self.committer = committer
+        self.registry = registry
+        self.codec = codec
+        self.ids = ids
+        self.emit = emit
+        self.namespace = namespace
+
+    def require_open(self) -> None:
+        if not self.is_open:
+            raise UsageError("this Holdfast is not open", hint="Use it inside `async with Holdfast(...) as hf:`.")
+
+    async def commit(self, change: Change) -> Answer:
+        return await self.committer.commit(change)
+
+    async def run(self, run_id: str) -> Run:
+        self.require_open()
+        run = await self.store.run(self.namespace, run_id)
+        if run is None:
+            raise UnknownRun(f"no run of namespace {self.namespace!r} has the id {run_id!r}")
+        return run
+
+    async def history(self, run_id: str) -> History:
+        self.require_open()
+        histories = await self.store.histories([run_id])
+        if not histories or histories[0].run.namespace != self.namespace:
+            raise UnknownRun(f"no run of namespace {self.namespace!r} has the id {run_id!r}")
+        return histories[0]
+
+    async def bytes_of(self, run_id: str, value: Value) -> bytes:
+        data = inline(value)
+        if data is None:
+            data = await self.store.blob(run_id, value.blob)
+        if data is None:
+            raise UnknownRun(f"run {run_id} has been removed")
+        return data

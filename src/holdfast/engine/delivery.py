@@ -1,0 +1,298 @@
+"""What has arrived for a run in memory, turned into entries and delivered to its code, one at a time.
+
+Nothing here waits or writes: the execution commits what an activation has recorded, and begins what it answers.
+
+    arrivals    what came back from errands, and messages, in the order in which they came
+    dropped     what the code has stopped waiting for, and may come back all the same
+    in_doubt    steps that a former holder of the run may have begun
+    deadline    of a cancellation, once there is one; `pausing` if the code is not told of it
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from holdfast.engine.arrivals import Again, Arrival, Record, TokenClaimed
+from holdfast.engine.desk import Desk
+from holdfast.engine.errands import Errands
+from holdfast.engine.machine import Machine
+from holdfast.engine.recorder import Recorder
+from holdfast.engine.replaying import replay
+from holdfast.engine.steps import Command
+from holdfast.kernel import cancels
+from holdfast.kernel.changes import Blob, CancelRequest, KeyTaken, Message, Outcome, Signal
+from holdfast.kernel.journal import (
+    Dropped,
+    Elapsed,
+    Entry,
+    Forked,
+    Late,
+    Performed,
+    Received,
+    Resumed,
+    Retried,
+    Stopped,
+    Value,
+)
+from holdfast.kernel.replay import NOTHING_NOTED, noted
+from holdfast.pack import Workflow
+from holdfast.ports.store import History
+from holdfast.workflow import Current
+
+
+class Delivery:
+    """One life of a run in memory: its machine, its errands, and what lies between the two."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        workflow: Workflow[..., Any],
+        history: History,
+        blobs: Mapping[str, bytes],
+        arrive: Callable[[Arrival], None],
+    ) -> None:
+        run, journal = history.run, history.journal
+        fresh = len(journal) == 1
+        self.run = run
+        self.history = history
+        self.blobs = dict(blobs)
+        self.machine = Machine(
+            workflow,
+            Current(run.id, run.key, run.workflow, run.version or None),
+            codec=desk.codec,
+            blobs=self.blobs,
+            noted=NOTHING_NOTED if fresh else noted(journal, first=run.length - len(journal)),
+        )
+        self.errands = Errands(desk, run, history.beats, arrive)
+        self.recorder = Recorder(desk, run.id, self.errands, self.blobs)
+        self.arrivals: deque[Arrival] = deque(history.messages)
+        self._admitted = {entry.step for entry in journal if isinstance(entry, Late) and entry.run_id}
+        self.dropped: dict[str, Command] = {}
+        self.in_doubt: frozenset[str] = frozenset()
+        self.deadline_ms: int | None = None
+        self.pausing = False
+        self._now_ms = desk.store.now_ms
+        self._pauses = workflow.pauses
+        self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
+        self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
+
+    def close(self) -> None:
+        """The run is not here any more, or begins anew."""
+        self.errands.close()
+        self.machine.evict()
+
+    def replay(self) -> None:
+        run, machine = self.run, self.machine
+        replay(machine, run, self.history.journal)
+        asked = cancels.request_in(run, self.history.journal)
+        if asked is not None:
+            self.deadline_ms, self.pausing = asked.deadline_ms, asked.pausing
+
+    def deliver(self, record: Record, *, mail_only: bool = False) -> None:
+        """Turn what has arrived into entries and deliver each, until the code ends or nothing is left."""
+        while self.machine.outcome is None:
+            if self.arrivals and (not mail_only or isinstance(self.arrivals[0], Message)):
+                entry = self._entry_of(self.arrivals.popleft(), record)
+            elif self.pausing or mail_only:
+                return
+            elif self._may_unwind():
+                entry = Stopped(self._now_ms())
+            else:
+                entry = self._due()
+                if entry is None:
+                    return
+            if isinstance(entry, Command):
+                self._to_call.append(entry)
+            elif entry is not None:
+                self._apply(entry, record)
+                if self.machine.agenda.dropped:
+                    self.let_drop(record)
+
+    def _due(self) -> Elapsed | Command | None:
+        if self.machine.agenda.next_due_ms() is None:
+            return None
+        now_ms = self._now_ms()
+        # Event loops count in whole milliseconds: a timer that is due within the next one is due.
+        due = self.machine.agenda.take_due(now_ms + 1)
+        if due is None or isinstance(due, Command):
+            return due
+        return Elapsed(max(now_ms, due.due_ms), due.step, due.due_ms)
+
+    def _may_unwind(self) -> bool:
+        """Whether the code has ended in a cancellation, and nothing that it had begun is still under way."""
+        machine = self.machine
+        return machine.ended is not None and not machine.is_unwinding and not self.errands.in_flight
+
+    def _entry_of(self, arrival: Arrival, record: Record) -> Entry | Command | None:
+        match arrival:
+            case CancelRequest():
+                record.read.append(arrival.id)
+                return None if self.deadline_ms is not None else self.cancel(arrival, record)
+            case Signal() | KeyTaken():
+                record.read.append(arrival.id)
+                return self.recorder.entry_of_message(arrival, record, pausing=False)
+            case Again(entry=entry):
+                return self._entry_once_more(entry, record)
+            case Outcome():
+                record.read.append(arrival.id)
+            case _:
+                self.errands.in_flight.pop(arrival.step, None)
+        command = self.machine.open.get(arrival.step)
+        if command is not None:
+            return self.recorder.entry_of(arrival, command, record)
+        dropped = self.dropped.pop(arrival.step, None)
+        if dropped is None or isinstance(arrival, Outcome):
+            return None  # the code no longer waits for it, and there is nothing to record
+        if isinstance(arrival, TokenClaimed) and arrival.holder is None and dropped.hook is not None:
+            record.closes += (dropped.hook,)  # it was closed before it was its own
+        return self.recorder.late_entry_of(arrival, dropped, record)
+
+    def _entry_once_more(self, entry: Entry, record: Record) -> Entry | None:
+        """What was recorded in a change that came too late, as far as the code still waits for it."""
+        step: str = getattr(entry, "step", "")
+        if isinstance(entry, Performed):
+            record.blobs += self.kept(entry.value)
+        if step in self.machine.open:
+            return replace(entry, at_ms=self._now_ms())
+        if isinstance(entry, Performed):
+            return Late(self._now_ms(), step, entry.intent, entry.attempt, entry.value)
+        return None
+
+    def cancel(self, request: CancelRequest, record: Record) -> Entry:
+        self.deadline_ms = request.deadline_ms
+        self.pausing = self._pauses
+        if self.pausing:  # the code is not told; what is under way is
+            for step in self.errands.in_flight:
+                if (command := self.machine.open.get(step)) is not None:
+                    self.errands.drop(command)
+        return self.recorder.entry_of_message(request, record, pausing=self.pausing)
+
+    def _apply(self, entry: Entry, record: Record) -> None:
+        record.entries.append(entry)
+        self.machine.apply(entry, self.run.length + len(record.entries) - 1)
+
+    def let_drop(self, record: Record) -> None:
+        """Interrupt what the code no longer waits for; note what may have been under way."""
+        for command in self.machine.agenda.take_dropped():
+            self.dropped[command.step] = command
+            self.errands.drop(command)
+            if self._may_have_admitted(command):
+                # Its child may exist. Admitting it again finds out, and keeps a paused former holder from doing so.
+                self.errands.begin(command)
+            if self.may_have_begun(command):
+                self._apply(Dropped(self.machine.now_ms(), command.step, command.intent), record)
+
+    def _may_have_admitted(self, command: Command) -> bool:
+        """Whether a former holder of the run may have started this child without a record of it."""
+        own = command.admits_a_run and not command.detached and not command.child_id
+        unknown = command.step in self.in_doubt and command.step not in self._admitted
+        return own and unknown and command.step not in self.errands.in_flight
+
+    def may_have_begun(self, command: Command) -> bool:
+        """Whether the world may have been touched, here or by a former holder of the run."""
+        begun = self.errands.has_begun(command.step) or command.step in self.in_doubt
+        return begun and command.touches_the_world
+
+    def take_notes(self, record: Record) -> None:
+        notes = self.machine.notes
+        if notes.are_there:
+            record.entries += notes.take()
+            record.shown = notes.take_shown()
+            record.opens, closes = notes.take_hooks()
+            record.closes += closes
+
+    def to_begin(self, record: Record) -> list[Command]:
+        """What is to be begun once `record` is durable; adds the intents of `once` effects to it."""
+        if self.pausing or self.machine.outcome is not None:
+            return []
+        commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
+        self._to_call.clear()
+        for command in self.machine.agenda.take_fresh():
+            if not command.is_under_way(self._now_ms):
+                commands[command.step] = command
+        if self._watch_again:
+            # While the run was ended, nobody told it how its children fared.
+            commands |= {command.step: command for command in self.machine.open.values() if command.awaits_a_child}
+            self._watch_again = False
+        for command in commands.values():
+            intent = self.recorder.intent_of(command)
+            if intent is not None:
+                self._apply(intent, record)
+        return list(commands.values())
+
+    def next_due_ms(self) -> int | None:
+        due_ms, deadline_ms = self.machine.agenda.next_due_ms(), self.deadline_ms
+        if due_ms is None or deadline_ms is None:
+            return deadline_ms if due_ms is None else due_ms
+        return min(due_ms, deadline_ms)
+
+    def is_cancelled_by_now(self) -> bool:
+        """Whether a cancellation has come to its end without the code: at its deadline, or with all standing still."""
+        if self.deadline_ms is None:
+            return False
+        return self.deadline_ms <= self._now_ms() or (self.pausing and not self.errands.in_flight)
+
+    def record_leftovers(self, record: Record, *, but: Collection[str] = ()) -> None:
+        """Record the signals that had come before the code ended, so that the journal says where they went."""
+        left = [each for each in self.arrivals if isinstance(each, Signal) and each.id not in {*but, *record.read}]
+        self.dismiss(left, record)
+
+    def dismiss(self, messages: Collection[Message], record: Record) -> None:
+        """Read what came too late to change anything. Signals are recorded all the same: they were accepted."""
+        for message in messages:
+            record.read.append(message.id)
+            if isinstance(message, Signal):
+                record.entries.append(self.recorder.entry_of_message(message, record, pausing=False))
+
+    def for_a_successor(self) -> tuple[tuple[Signal, ...], tuple[str, ...]]:
+        """The signals that the next owner of the key should see: those recorded, and the ids of those not even read."""
+        unheard = tuple(
+            Signal(each.id, each.hook, Raw(self._data_of(each.value)), by_key=True)
+            for each in self.machine.inbox.untaken()
+            if self._is_for_a_successor(each)
+        )
+        unread = (each for each in self.arrivals if isinstance(each, Signal) and self._is_for_a_successor(each))
+        return unheard, tuple(each.id for each in unread)
+
+    def _is_for_a_successor(self, signal: Signal | Received) -> bool:
+        """Whether the next owner of the key should see this signal.
+
+        It was sent to the key, and for a hook that the code did take from: so each run takes one at least, and a hook
+        that nobody reads does not start one run after the other.
+        """
+        return signal.by_key and self.run.key is not None and self.machine.inbox.took_any(signal.hook)
+
+    def kept(self, *values: Value) -> tuple[Blob, ...]:
+        return tuple(Blob(value.blob, self.blobs[value.blob]) for value in values if value.blob)
+
+    def _data_of(self, value: Value) -> bytes:
+        return self.blobs[value.blob] if value.blob else bytes(value.json)  # pyright: ignore[reportArgumentType]
+
+    def is_all_there_is(self, command: Command) -> bool:
+        """Whether an async effect is the only thing that the run waits for: then it needs no task of its own."""
+        return (
+            command.intent.kind == "effect"
+            and command.effect().is_async
+            and len(self.machine.open) == 1
+            and not self.machine.timers
+            and not self.machine.inbox.awaited()
+            and not self.errands.in_flight
+            and self.deadline_ms is None
+            and not self.errands.is_in_doubt(command)
+        )
+
+    def is_to_be_cancelled(self) -> bool:
+        """Whether somebody has asked for cancellation, delivered or not."""
+        return self.deadline_ms is not None or any(isinstance(arrival, CancelRequest) for arrival in self.arrivals)
+
+    def missing_blobs(self) -> list[str]:
+        """The large values of children that are needed before their outcomes can be delivered."""
+        outcomes = [each for each in self.arrivals if isinstance(each, Outcome) and each.step in self.machine.open]
+        values = [msgspec.json.decode(each.output, type=Value) for each in outcomes if each.output is not UNSET]
+        return [value.blob for value in values if value.blob and value.blob not in self.blobs]

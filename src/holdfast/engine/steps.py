@@ -1,0 +1,84 @@
+"""A step that the code of a run waits for, and how that code can end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.kernel.changes import HookOpen
+from holdfast.kernel.journal import Intent
+from holdfast.pack import Call, Effect
+
+
+class Command(Struct):
+    """A step that the code waits for, and how far it has come."""
+
+    step: str
+    intent: Intent  # of kind effect, undo, child, spawn, join, hook or stop
+    asked_ms: int
+    future: asyncio.Future[Any]
+    returns: Any
+    call: Call[Any] | None = None  # of an effect or a child
+    arguments: bytes = b""
+    key: str | None = None  # of a child
+    child_id: str = ""  # of a child once admitted; of a join; of a child to be stopped
+    detached: bool = False
+    hook: HookOpen | None = None
+    deadline_ms: int = 0  # of a child to be stopped
+    failures: int = 0
+    retry_at_ms: int | None = None
+    intended: bool = False
+
+    @property
+    def touches_the_world(self) -> bool:
+        return self.intent.kind in {"effect", "undo"}
+
+    @property
+    def admits_a_run(self) -> bool:
+        return self.intent.kind in {"child", "spawn"}
+
+    @property
+    def awaits_a_run(self) -> bool:
+        """Whether another run's end is what it waits for."""
+        return bool(self.child_id)
+
+    @property
+    def awaits_a_child(self) -> bool:
+        """Whether it is an awaited child that has been admitted."""
+        return self.intent.kind == "child" and bool(self.child_id)
+
+    def is_under_way(self, now_ms: Callable[[], int]) -> bool:
+        """Whether nothing needs to be begun: its child exists, or its retry is not yet due."""
+        if self.awaits_a_child:
+            return True
+        return self.retry_at_ms is not None and self.retry_at_ms > now_ms()
+
+    def effect(self) -> Effect[..., object]:
+        assert self.call is not None
+        effect = self.call.target
+        assert isinstance(effect, Effect)
+        return effect
+
+
+class CodeReturned(Struct, frozen=True):
+    value: Any
+
+
+class CodeRaised(Struct, frozen=True):
+    error: BaseException
+
+
+class CodeCancelled(Struct, frozen=True):
+    pass
+
+
+class CodeContinued(Struct, frozen=True):
+    """It wants to begin anew with this call's arguments."""
+
+    call: Call[Any]
+
+
+CodeOutcome = CodeReturned | CodeRaised | CodeCancelled | CodeContinued

@@ -1,0 +1,118 @@
+"""After a cancellation: what the code has left behind, and how that is taken back.
+
+Runs in the workflow's own loop, as steps of the run, so that it is as durable as the code was: recorded, retried by
+the policy of the undoing effects, continued after a crash where it stood.
+
+    1. children that this run created are cancelled too, and waited for
+    2. effects are undone, the last one first
+
+An undo that fails for good does not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from holdfast.kernel.cancels import STOP, TIMED_OUT, UNDO
+from holdfast.kernel.journal import (
+    Attempted,
+    Dropped,
+    Entry,
+    Forked,
+    GaveUp,
+    Intent,
+    Joined,
+    Late,
+    Other,
+    Performed,
+    Spawned,
+    Value,
+)
+from holdfast.pack import Call, Effect
+
+_OF_CHILDREN = (Spawned, Late, Joined)
+
+
+class Undoer(Protocol):
+    """The machine, as far as unwinding needs it."""
+
+    def undo(self, step: str, call: Call[Any], key: str) -> Awaitable[Any]: ...
+    def cannot_undo(self, step: str, intent: Intent, error: Exception) -> None: ...
+    def stop_child(self, step: str, run_id: str) -> Awaitable[Any]: ...
+    def result_of(self, value: Value, as_type: Any) -> Any: ...
+
+
+class LeftBehind:
+    """What has been done so far, in the order of its records."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, Call[Any]] = {}  # of effects that can be undone, by step
+        self._done: dict[str, tuple[str, Value | None]] = {}  # key and result, by step
+        self._children: dict[str, Other] = {}  # by step; those of an earlier generation by their id
+
+    def asked(self, step: str, call: Call[Any]) -> None:
+        """An effect that can be undone is about to be performed."""
+        self._calls[step] = call
+
+    def children(self) -> tuple[Other, ...]:
+        """The runs that were started, are this run's own, and have not ended as far as is known."""
+        return tuple(self._children.values())
+
+    def begin_with(self, children: tuple[Other, ...]) -> None:
+        """What earlier generations have started."""
+        self._children = {child.run_id: child for child in children}
+
+    def recorded(self, entry: Entry) -> None:
+        """Learn from an entry what is left behind now."""
+        if not self._calls and not isinstance(entry, _OF_CHILDREN):
+            return
+        match entry:
+            case Performed(step=step, intent=intent, value=value) if step in self._calls:
+                self._done[step] = (intent.key, value)
+            case Late(step=step, intent=intent, value=value) if step in self._calls:
+                if value is None:
+                    self._done.pop(step, None)  # it failed: it did not happen
+                else:
+                    self._done[step] = (intent.key, value)
+            case Dropped(step=step, intent=intent) if step in self._calls:
+                self._done[step] = (intent.key, None)
+            case Attempted(step=step, intent=intent, error=error) | GaveUp(step=step, intent=intent, error=error) if (
+                step in self._calls and error.type == TIMED_OUT
+            ):
+                self._done[step] = (intent.key, None)  # it may have happened, or be happening still
+            case Spawned(step=step, intent=intent, run_id=run_id, created=True, detached=False):
+                self._children[step] = Other(run_id, intent.name)
+            case Late(step=step, intent=intent, run_id=run_id) if run_id:
+                self._children[step] = Other(run_id, intent.name)
+            case Forked(beside=True):
+                self._done.clear()  # that was the work of the run it was forked from
+            case Joined(run_id=run_id):
+                self._children = {step: child for step, child in self._children.items() if child.run_id != run_id}
+            case _:
+                pass
+
+    async def unwind(self, undoer: Undoer) -> None:
+        """Stop the children, then undo the effects in reverse order."""
+        for step, child in list(self._children.items()):
+            await _whatever_comes_of_it(undoer.stop_child(f"{STOP}{step}", child.run_id))
+        for step, (key, value) in reversed(list(self._done.items())):
+            call = self._calls[step]
+            effect = call.target
+            assert isinstance(effect, Effect)
+            if value is None and effect.undo_needs_result:
+                continue  # nobody knows what it did: the receipt says so
+            try:
+                result = None if value is None else undoer.result_of(value, effect.signature.returns)
+                undo = undoer.undo(f"{UNDO}{step}", effect.undo_call(call.arguments, result), f"{UNDO}{key}")
+            except Exception as error:  # noqa: BLE001 - it cannot even be called: the receipt says why
+                undoer.cannot_undo(f"{UNDO}{step}", Intent("undo", effect.name, f"{UNDO}{key}"), error)
+            else:
+                await _whatever_comes_of_it(undo)
+
+
+async def _whatever_comes_of_it(step: Awaitable[Any]) -> None:
+    try:
+        await step
+    except Exception:  # noqa: BLE001 - it is recorded, and the receipt says it
+        return

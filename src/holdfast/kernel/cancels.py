@@ -1,0 +1,302 @@
+"""Cancellation: how it is asked for, and the receipt that says what it left behind.
+
+    status of the run                   what a cancellation does
+    ──────────────────────────────────  ─────────────────────────────────────────────────────────
+    ended                               nothing: the receipt says how it ended
+    pending, never begun; blocked       ends it at once: no code needs to run, or none can
+    running, waiting, begun before      asks: its owner cancels the code, waits for effects under
+                                        way, and undoes what can be undone, until the deadline
+
+    what the journal shows                         outcome
+    ─────────────────────────────────────────────  ───────────────
+    it completed, or failed, without being told    completed_first
+    an effect that may or may not have happened    unknown
+    no effect performed                            no_effects
+    every effect performed and undone              compensated
+    effects left, and the code stands where it was, by declaration   resumable
+    effects left                                   partial
+
+Rules
+- A receipt is read off the journal, never remembered: asked for again, it is the same.
+- An effect that was interrupted, or did not answer within its timeout, counts as unknown until it has been undone; so
+  does one whose undoing was cut short.
+- What a run did before it last continued as new is not in its journal: its receipt never says more than `partial`.
+- A cancelled run may be resumed if the code did nothing about the cancellation and nothing was undone.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal, NamedTuple, Self, get_args
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.errors import NotAllowedNow, TimedOut, WaitsForNothing
+from holdfast.kernel.changes import ENDED, Alive, CancelRequest, Change, Envelope, Run, Status
+from holdfast.kernel.journal import (
+    Attempted,
+    CancelAsked,
+    Cancelled,
+    Closed,
+    Continued,
+    Dropped,
+    Elapsed,
+    Entry,
+    Failure,
+    Forked,
+    GaveUp,
+    Intended,
+    Intent,
+    Joined,
+    Late,
+    Marked,
+    Opened,
+    Patched,
+    Performed,
+    Spawned,
+    Stopped,
+    Tagged,
+    void_positions,
+)
+
+Outcome = Literal["no_effects", "partial", "resumable", "compensated", "completed_first", "unknown"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+State = Literal["performed", "undone", "unknown"]
+UNDO = "undo:"
+STOP = "stop:"
+TIMED_OUT = f"{TimedOut.__module__}.{TimedOut.__qualname__}"  # as a failure names it
+_DONE_ABOUT_IT = (
+    Performed | GaveUp | Joined | Spawned | Attempted | Intended | Opened | Marked | Tagged | Closed | Patched
+)
+_OF_A_CANCELLATION = CancelAsked | Stopped | Cancelled | Dropped | Late | Elapsed
+_decode_failure = msgspec.json.Decoder(Failure).decode
+
+
+class Left(str):
+    """The key of an effect that was begun. It knows what became of it."""
+
+    name: str
+    step: str
+    state: State
+    problem: str  # why it could not be undone
+
+    __slots__ = ("name", "problem", "state", "step")
+
+    def __new__(cls, key: str, *, name: str, step: str, state: State, problem: str = "") -> Self:
+        left = super().__new__(cls, key)
+        left.name, left.step, left.state, left.problem = name, step, state, problem
+        return left
+
+    def __repr__(self) -> str:
+        return f"<{str(self)!r} {self.state}>"
+
+
+class ChildLeft(Struct, frozen=True):
+    """A child run, and what its own receipt says; `unknown` if it had not ended when its parent did."""
+
+    run_id: str
+    workflow: str
+    outcome: Outcome
+    is_empty: bool = False  # neither it nor its own children have performed anything
+
+
+class Receipt(Struct, frozen=True):
+    """What a cancellation left behind. `stopped` says that the deadline cut its cleanup short."""
+
+    run_id: str
+    outcome: Outcome
+    effects: tuple[Left, ...] = ()
+    children: tuple[ChildLeft, ...] = ()
+    reason: str = ""
+    stopped: bool = False
+
+
+class Way(Enum):
+    """How a run is cancelled."""
+
+    ENDED = "ended"
+    AT_ONCE = "at once"
+    BY_ITS_OWNER = "by its owner"
+
+
+def way(run: Run) -> Way:
+    if run.status in ENDED:
+        return Way.ENDED
+    if run.status is Status.BLOCKED or (run.status is Status.PENDING and run.epoch == 0):  # nobody has had it yet
+        return Way.AT_ONCE
+    return Way.BY_ITS_OWNER
+
+
+def request(run_id: str, *, nonce: str, reason: str, deadline_ms: int) -> Change:
+    """Ask the owner of a live run to cancel it."""
+    message = CancelRequest(f"cancel/{nonce}", deadline_ms, reason)
+    return Change(f"{run_id}/{message.id}", Alive(run_id), envelopes=(Envelope(run_id, message),))
+
+
+def request_in(run: Run, journal: tuple[Entry, ...]) -> CancelAsked | None:
+    """The request in the journal that still counts, if there is one."""
+    if not any(isinstance(entry, CancelAsked) for entry in journal):
+        return None
+    void, first = void_positions(journal), run.length - len(journal)
+    counting = (entry for position, entry in enumerate(journal, first) if position not in void)
+    return next((entry for entry in counting if isinstance(entry, CancelAsked)), None)
+
+
+def is_unsure(run: Run) -> bool:
+    """Whether something may be under way for the run that its journal does not show."""
+    if run.epoch == 0 or run.status is Status.WAITING:
+        return False
+    if run.status is Status.BLOCKED and run.error is not None:
+        return _decode_failure(run.error).type != WaitsForNothing.code
+    return True
+
+
+def receipt(run: Run, journal: tuple[Entry, ...], children: tuple[ChildLeft, ...] = ()) -> Receipt:
+    """What the journal of an ended run says about its cancellation."""
+    first = run.length - len(journal)
+    void = void_positions(journal)
+    asked = request_in(run, journal)
+    stops = [entry for at, entry in enumerate(journal, first) if isinstance(entry, Stopped) and at not in void]
+    # A resumption takes a cancellation back, but not what had happened in the world by then.
+    effects = _effects([e for at, e in enumerate(journal, first) if at not in void or isinstance(e, Late | Dropped)])
+    children = children if asked else ()
+    outcome = _outcome(run, effects, children, stops) if asked else _uncancelled(run, effects)
+    if isinstance(journal[0], Continued) and outcome in {"no_effects", "compensated"}:
+        outcome = "partial"  # what earlier generations did is not in the journal any more
+    late = any(stop.by_deadline for stop in stops)
+    return Receipt(run.id, outcome, effects, children, asked.reason if asked else "", late)
+
+
+def _uncancelled(run: Run, effects: tuple[Left, ...]) -> Outcome:
+    """Nobody asked: it came to its end before, or cancelled itself."""
+    if run.status is not Status.CANCELLED:
+        return "completed_first"
+    return _outcome(run, effects, (), [])
+
+
+def _outcome(run: Run, effects: tuple[Left, ...], children: tuple[ChildLeft, ...], stops: list[Stopped]) -> Outcome:
+    if run.status is Status.COMPLETED:
+        return "completed_first"
+    states = {effect.state for effect in effects}
+    of_children = {child.outcome for child in children if not child.is_empty} - {"no_effects"}
+    paused = any(stop.paused for stop in stops)
+    if not paused and ("unknown" in states or "unknown" in of_children):
+        return "unknown"
+    if any(stop.unsure for stop in stops):
+        return "unknown"
+    if not states and not of_children:
+        return "no_effects"
+    if paused:
+        return "resumable"
+    return "compensated" if states <= {"undone"} and of_children <= {"compensated"} else "partial"
+
+
+def _effects(entries: list[Entry]) -> tuple[Left, ...]:
+    """Every effect that was begun, in the order of its record; what failed for good did not happen."""
+    left: dict[str, Left] = {}
+    cut_short: dict[str, bool] = {}  # calls that may have happened, whatever comes of the next; whether one timed out
+    for entry in entries:
+        intent: Intent | None = getattr(entry, "intent", None)
+        if isinstance(entry, Forked) and entry.beside:
+            left.clear()  # that was the work of the run it was forked from
+        elif intent is not None and intent.kind == "undo":
+            _learn_of_undo(entry, left)
+        elif intent is not None and intent.kind == "effect":
+            _learn_of_effect(entry, intent, left, cut_short)
+    return tuple(left.values())
+
+
+def _learn_of_effect(entry: Entry, intent: Intent, left: dict[str, Left], cut_short: dict[str, bool]) -> None:
+    step: str = getattr(entry, "step", "")
+    unknown = Left(intent.key, name=intent.name, step=step, state="unknown")
+    match entry:
+        case Late(error=Failure()):
+            if not cut_short.get(step, False):  # it says what came of the last call, not of one that timed out before
+                cut_short.pop(step, None)
+                left.pop(step, None)
+        case Performed() | Late():
+            left[step] = Left(intent.key, name=intent.name, step=step, state="performed")
+        case Dropped():
+            cut_short.setdefault(step, False)
+            left.setdefault(step, unknown)
+        case GaveUp(error=error) | Attempted(error=error) if error.type == TIMED_OUT:
+            cut_short[step] = True
+            left.setdefault(step, unknown)
+        case Intended():
+            left.setdefault(step, unknown)
+        case GaveUp() | Attempted() if step not in cut_short:
+            left.pop(step, None)
+        case _:
+            pass
+
+
+def _learn_of_undo(entry: Entry, left: dict[str, Left]) -> None:
+    effect = left.get(getattr(entry, "step", "").removeprefix(UNDO))
+    if effect is None:
+        return
+    match entry:
+        case Performed() | Late(error=None):
+            left[effect.step] = _with(effect, "undone")
+        case GaveUp(error=error) | Late(error=Failure() as error):
+            left[effect.step] = _with(effect, effect.state, f"{error.type}: {error.message}")
+        case Dropped():
+            left[effect.step] = _with(effect, "unknown", "undoing it was cut short")
+        case _:
+            pass
+
+
+def _with(effect: Left, state: State, problem: str = "") -> Left:
+    return Left(str(effect), name=effect.name, step=effect.step, state=state, problem=problem)
+
+
+class Child(NamedTuple):
+    """A child run as its parent's journal knows it."""
+
+    run_id: str
+    workflow: str
+    has_ended: bool
+
+
+def children_of(journal: tuple[Entry, ...]) -> tuple[Child, ...]:
+    """The child runs that are this run's own: it created them, and did not let them go."""
+    ended = {entry.run_id for entry in journal if isinstance(entry, Joined)}
+    inherited = journal[0].children if isinstance(journal[0], Continued) else ()
+    return tuple(Child(each.run_id, each.workflow, each.run_id in ended) for each in inherited) + tuple(
+        Child(entry.run_id, entry.intent.name, entry.run_id in ended)
+        for entry in journal
+        if (isinstance(entry, Spawned) and entry.created and not entry.detached)
+        or (isinstance(entry, Late) and entry.run_id)
+    )
+
+
+def is_paused(journal: tuple[Entry, ...]) -> bool:
+    """Whether the run stands still, to be resumed: then its children go on."""
+    return any(isinstance(entry, Stopped) and entry.paused for entry in journal)
+
+
+def taken_back(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
+    """The positions of what a resumption takes back: all that follows the request. Raises `NotAllowedNow`."""
+    if run.status is not Status.CANCELLED:
+        raise NotAllowedNow(f"run {run.id} is {run.status}", hint="Only a cancelled run can be resumed.")
+    first, void = run.length - len(journal), void_positions(journal)
+    positions = [position for position in range(first, run.length) if position not in void]
+    asked = next((at for at in positions if isinstance(journal[at - first], CancelAsked)), None)
+    if asked is None:
+        raise NotAllowedNow(f"run {run.id} cancelled itself", hint="Fork it from a step before that.")
+    since = [(at, journal[at - first]) for at in positions if at >= asked]
+    if not any(isinstance(entry, Stopped) and entry.paused for _, entry in since):
+        _check_nothing_was_done([entry for _, entry in since], run)
+    return tuple(at for at, entry in since if isinstance(entry, _OF_A_CANCELLATION))
+
+
+def _check_nothing_was_done(since: list[Entry], run: Run) -> None:
+    """Raises `NotAllowedNow` if code or engine did something about the cancellation, or may have."""
+    for entry in since:
+        undoing = isinstance(entry, Dropped) and entry.intent.kind == "undo"
+        blind = isinstance(entry, Stopped) and entry.unsure and entry.at_ms != since[0].at_ms
+        if isinstance(entry, _DONE_ABOUT_IT) or undoing or blind:
+            what = "may have been going on" if blind else f"{entry.what} {getattr(entry, 'step', '')}".rstrip()
+            raise NotAllowedNow(
+                f"run {run.id} went on after it was cancelled: {what}", hint="Fork it from a step before that."
+            )

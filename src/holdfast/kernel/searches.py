@@ -1,0 +1,191 @@
+"""Searches: which runs are meant, and in which order they come.
+
+Rules
+- All conditions must hold. An attribute is equal to a value, or lies in a range of numbers or of instants.
+- Ranges of creation and end begin with their lower bound and end before their upper one.
+- Runs come by (created, id), newest first or oldest first. Neither ever changes, so a cursor stays good whatever
+  happens to the runs meanwhile: a page shows nothing twice and leaves out nothing that was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.errors import UsageError
+from holdfast.kernel import attributes
+from holdfast.kernel.attributes import Indexed, Scalar
+from holdfast.kernel.changes import Run, Status
+
+Bound = int | float | datetime
+PAGE_MAX = 1000
+
+
+class Range(Struct, frozen=True, kw_only=True):
+    """Values from `ge` (or above `gt`) to `le` (or below `lt`): numbers, or datetimes with a time zone."""
+
+    ge: Bound | None = None
+    gt: Bound | None = None
+    le: Bound | None = None
+    lt: Bound | None = None
+
+    def __post_init__(self) -> None:
+        lower, upper = (self.ge is not None) + (self.gt is not None), (self.le is not None) + (self.lt is not None)
+        if lower + upper == 0 or lower > 1 or upper > 1:
+            raise UsageError(
+                f"a Range with {lower} lower and {upper} upper bounds",
+                hint="Write Range(ge=10, lt=20): one of each, or one.",
+            )
+
+
+class Condition(Struct, frozen=True, gc=False):
+    """What must hold for one attribute: equality is the range from the value to itself."""
+
+    name: str
+    kind: str
+    low: Indexed | None = None
+    low_open: bool = False
+    high: Indexed | None = None
+    high_open: bool = False
+
+    @property
+    def is_equality(self) -> bool:
+        return self.low is not None and self.low == self.high and not (self.low_open or self.high_open)
+
+    def holds(self, kind: str, value: Any) -> bool:
+        if kind != self.kind:
+            return False
+        above = self.low is None or value > self.low or (value == self.low and not self.low_open)
+        below = self.high is None or value < self.high or (value == self.high and not self.high_open)
+        return above and below
+
+
+class Span(Struct, frozen=True, gc=False):
+    """From `low_ms` on, before `high_ms`."""
+
+    low_ms: int | None = None
+    high_ms: int | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self.low_ms is not None or self.high_ms is not None
+
+    def holds(self, instant_ms: int | None) -> bool:
+        if not self.is_set:
+            return True
+        if instant_ms is None:
+            return False
+        low_ms = instant_ms if self.low_ms is None else self.low_ms
+        return low_ms <= instant_ms and (self.high_ms is None or instant_ms < self.high_ms)
+
+
+ALWAYS = Span()
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    """Which runs are meant. `after` is the (created, id) of the last one seen."""
+
+    namespace: str
+    limit: int
+    workflow: str | None = None
+    statuses: frozenset[Status] | None = None
+    conditions: tuple[Condition, ...] = ()
+    key_prefix: str | None = None
+    created: Span = ALWAYS
+    finished: Span = ALWAYS
+    newest_first: bool = True
+    after: tuple[int, str] | None = None
+
+
+def matches(search: Search, run: Run) -> bool:
+    """Whether `run` is meant, and comes after the cursor."""
+    if run.namespace != search.namespace or (search.workflow or run.workflow) != run.workflow:
+        return False
+    if search.statuses is not None and run.status not in search.statuses:
+        return False
+    if search.key_prefix is not None and not (run.key or "").startswith(search.key_prefix):
+        return False
+    if not search.created.holds(run.created_ms) or not search.finished.holds(run.finished_ms):
+        return False
+    here = (run.created_ms, run.id)
+    if search.after is not None and not (here < search.after if search.newest_first else here > search.after):
+        return False
+    return not search.conditions or _has_all(run, search.conditions)
+
+
+def _has_all(run: Run, conditions: tuple[Condition, ...]) -> bool:
+    values = attributes.decode(run.attributes)
+    return all(each.name in values and each.holds(*attributes.indexed(values[each.name])) for each in conditions)
+
+
+def conditions_of(wanted: Mapping[str, Scalar | Range]) -> tuple[Condition, ...]:
+    """What a person asks for, or a `UsageError`."""
+    if not isinstance(wanted, Mapping):
+        raise UsageError(f"attributes={wanted!r:.60} is not a mapping", hint="Pass {'customer': 'c-1'}.")
+    return tuple(_condition(name, value) for name, value in wanted.items())
+
+
+def _condition(name: str, value: Scalar | Range) -> Condition:
+    if not isinstance(value, Range):
+        attributes.check_value(name, value)
+        kind, exact = attributes.indexed(value)
+        return Condition(name, kind, exact, high=exact)
+    low, high = value.ge if value.gt is None else value.gt, value.le if value.lt is None else value.lt
+    bounds = [bound for bound in (low, high) if bound is not None]
+    for bound in bounds:
+        attributes.check_value(name, bound)
+    kinds = {attributes.indexed(bound)[0] for bound in bounds}
+    if kinds not in ({"number"}, {"instant"}):
+        raise UsageError(
+            f"the range of {name!r} has bounds of kind {', '.join(sorted(kinds))}",
+            hint="Give it numbers, or datetimes with a time zone.",
+        )
+    return Condition(
+        name,
+        kinds.pop(),
+        None if low is None else attributes.indexed(low)[1],
+        value.gt is not None,
+        None if high is None else attributes.indexed(high)[1],
+        value.lt is not None,
+    )
+
+
+def statuses_of(wanted: str | Collection[str] | None) -> frozenset[Status] | None:
+    """What a person asks for, or a `UsageError`."""
+    if wanted is None:
+        return None
+    try:
+        return frozenset(map(Status, [wanted] if isinstance(wanted, str) else wanted))
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"status={wanted!r:.60} is not known", hint=f"A status is one of: {', '.join(Status)}."
+        ) from None
+
+
+def span(after: datetime | None, before: datetime | None) -> Span:
+    """The span between two instants of a person's."""
+    return Span(_whole_ms(after), _whole_ms(before))
+
+
+def _whole_ms(instant: datetime | None) -> int | None:
+    if instant is None:
+        return None
+    if not isinstance(instant, datetime) or instant.tzinfo is None:
+        raise UsageError(f"{instant!r} is not a datetime with a time zone", hint="For example datetime.now(UTC).")
+    return -(-attributes.micros(instant) // 1000)  # rows count whole milliseconds: rounded up, both ends stay true
+
+
+def cursor_of(run: Run) -> str:
+    """Where to go on after this run."""
+    return f"{run.created_ms}.{run.id}"
+
+
+def place_of(cursor: str) -> tuple[int, str]:
+    """The place that a cursor names, or a `UsageError`."""
+    created_ms, dot, run_id = cursor.partition(".")
+    if not dot or not created_ms.isdigit() or not created_ms.isascii() or len(created_ms) > 18:
+        raise UsageError(f"{cursor!r:.60} is not a cursor", hint="Pass the `next` of the page before.")
+    return int(created_ms), run_id

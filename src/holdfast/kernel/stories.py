@@ -1,0 +1,191 @@
+"""The story of a run: its journal in words, why it waits, and what may be done now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.errors import NotAllowedNow
+from holdfast.kernel import cancels, waits
+from holdfast.kernel.changes import ENDED, Run
+from holdfast.kernel.journal import (
+    Attempted,
+    Blocked,
+    CancelAsked,
+    Cancelled,
+    Closed,
+    Completed,
+    Continued,
+    Dropped,
+    Elapsed,
+    Entry,
+    Failed,
+    Failure,
+    Forked,
+    GaveUp,
+    Ignored,
+    Intended,
+    Joined,
+    KeyReleased,
+    Late,
+    Marked,
+    Opened,
+    Patched,
+    Performed,
+    Received,
+    Resumed,
+    Retried,
+    Spawned,
+    Started,
+    Stopped,
+    Tagged,
+    void_positions,
+)
+from holdfast.kernel.waits import Wait
+
+
+class Line(NamedTuple):
+    """One entry of the journal, in words."""
+
+    position: int
+    at: datetime
+    text: str
+    counts: bool  # False: a retry or a resumption has taken it back
+
+
+class Story(Struct, frozen=True):
+    """What happened to a run, why it waits, and what may be done about it."""
+
+    run_id: str
+    headline: str
+    waiting_on: tuple[Wait, ...]
+    next_actions: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    def __str__(self) -> str:
+        text = [self.headline]
+        for line in self.lines:
+            mark = " " if line.counts else "~"
+            text.append(f"{mark}{line.position:>4}  {line.at.isoformat(timespec='milliseconds')}  {line.text}")
+        text += [f"it waits for {wait}" for wait in self.waiting_on]
+        text.append(f"possible now: {', '.join(self.next_actions)}")
+        return "\n".join(text)
+
+
+def story(
+    run: Run, journal: tuple[Entry, ...], *, waiting_on: tuple[Wait, ...], next_actions: tuple[str, ...]
+) -> Story:
+    """The story of `run`."""
+    void, first = void_positions(journal), run.length - len(journal)
+    lines = tuple(
+        Line(position, _instant(entry.at_ms), worded(entry), position not in void)
+        for position, entry in enumerate(journal, first)
+    )
+    return Story(run.id, _headline(run), waiting_on, next_actions, lines)
+
+
+def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
+    """The verbs that may be used on the run, as exactly as its journal can tell."""
+    verbs = waits.next_actions(run)
+    if isinstance(journal[0], Continued):  # the part that a fork would copy is gone
+        verbs = tuple(verb for verb in verbs if verb != "fork")
+    if "resume" in verbs:
+        try:
+            cancels.taken_back(run, journal)
+        except NotAllowedNow:
+            return tuple(verb for verb in verbs if verb != "resume")
+    return verbs
+
+
+def _headline(run: Run) -> str:
+    key = "without a key" if run.key is None else f"under key {run.key!r}"
+    held = "" if run.key is None or run.holds_key else ", which it has lost since"
+    ended = f", ended {_instant(run.finished_ms).isoformat(timespec='milliseconds')}" if run.finished_ms else ""
+    owns = run.key is not None and run.holds_key and run.status not in ENDED
+    joined = "; starts under this key join it" if owns else ""
+    return f"run {run.id} of {run.workflow} {key}{held}: {run.status}{ended}{joined}"
+
+
+def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as long as its subject
+    """One entry in words."""
+    match entry:
+        case Started():
+            return "was admitted"
+        case Continued(generation=generation):
+            return f"continued as new, for the {generation}. time"
+        case Intended(step=step, attempt=attempt):
+            return f"was about to call {step}, attempt {attempt}"
+        case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
+            again = _instant(retry_at_ms).isoformat(timespec="milliseconds")
+            return f"attempt {attempt} of {step} failed with {_failure(error)}; to be tried again at {again}"
+        case Performed(step=step, intent=intent, attempt=attempt):
+            verb = "undid" if intent.kind == "undo" else "performed"
+            return f"{verb} {step} under key {intent.key!r}, in attempt {attempt}"
+        case GaveUp(step=step, attempt=attempt, error=error):
+            return f"gave up on {step} after attempt {attempt}: {_failure(error)}"
+        case Elapsed(step=step):
+            return f"timer {step} elapsed"
+        case Spawned(step=step, run_id=run_id, created=created):
+            return f"{'started' if created else 'joined'} child run {run_id} as {step}"
+        case Joined(step=step, run_id=run_id, error=error):
+            return f"child run {run_id} ({step}) ended" + (f" with {_failure(error)}" if error else "")
+        case Received(hook=hook):
+            return f"received a signal to hook {hook!r}"
+        case Opened(intent=intent, holder=None):
+            return f"opened hook {intent.name!r} with token {intent.key!r}"
+        case Opened(intent=intent, holder=holder):
+            taken = "" if holder is None else holder.run_id
+            return f"could not open hook {intent.name!r}: token {intent.key!r} is held by run {taken}"
+        case CancelAsked(reason=reason):
+            return "was asked to cancel" + (f": {reason}" if reason else "")
+        case Stopped(by_deadline=True):
+            return "was stopped by the deadline, without further cleanup"
+        case Stopped(paused=True):
+            return "stands still, to be resumed"
+        case Stopped():
+            return "its code has ended; what it left behind is being undone"
+        case Resumed():
+            return "was resumed; the cancellation no longer counts"
+        case Retried():
+            return "was retried"
+        case Completed():
+            return "completed"
+        case Failed(error=error):
+            return f"failed with {_failure(error)}"
+        case Cancelled():
+            return "was cancelled"
+        case Blocked(code=code, message=message):
+            return f"is blocked ({code}): {message}"
+        case Marked(marker=marker):
+            return f"reached marker {marker!r}"
+        case Tagged(attributes=attributes):
+            return f"set attributes {msgspec.json.decode(attributes)}"
+        case Closed(hook=hook):
+            return f"closed hook {hook!r}"
+        case Patched(name=name):
+            return f"took the new way at patch {name!r}"
+        case Ignored(hook=hook, why=why):
+            return f"passed over a payload for hook {hook!r}: {why}"
+        case Dropped(step=step):
+            return f"stopped waiting for {step}, which may have happened"
+        case Late(step=step, error=error, run_id=run_id):
+            if run_id:
+                return f"{step} still started child run {run_id}"
+            return f"{step} still " + (f"failed with {_failure(error)}" if error else "returned")
+        case Forked(from_run=from_run, before=before):
+            return f"up to here it is a fork of run {from_run}, which differs from step {before} on"
+        case KeyReleased(reason=reason):
+            return "lost its key" + (f": {reason}" if reason else "")
+        case _:  # pragma: no cover
+            assert_never(entry)
+
+
+def _failure(failure: Failure) -> str:
+    return f"{failure.type}: {failure.message}"
+
+
+def _instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

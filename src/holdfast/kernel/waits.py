@@ -1,0 +1,111 @@
+"""Why a run waits, and what may be done about it.
+
+    status      waits for
+    ──────────  ────────────────────────────────────────────────────────────────────
+    pending     a delayed start; a free worker; a worker at all, if none serves it
+    running     whoever executes it
+    waiting     timers, hooks, children, retries, as they were when it was let go
+    blocked     a person
+    ended       nothing
+
+Nothing is ever stuck without a legal next action: every status has at least one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Literal, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.kernel.changes import ENDED, Run, Status
+from holdfast.kernel.journal import Failure
+
+Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "blocked"]
+
+
+class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One thing that a run waits for; as text, a sentence's end: `waits for ...`."""
+
+    kind: Kind
+    name: str = ""
+    until_ms: int | None = None
+    step: str = ""
+
+    @property
+    def until(self) -> datetime | None:
+        """When it is over at the latest, if that is known."""
+        return None if self.until_ms is None else datetime.fromtimestamp(self.until_ms / 1000, UTC)
+
+    def __str__(self) -> str:
+        until = "" if self.until is None else self.until.isoformat(timespec="milliseconds")
+        match self.kind:
+            case "timer":
+                return f"timer {self.step} until {until}"
+            case "hook":
+                return f"a signal to hook {self.name!r}"
+            case "child":
+                return f"child run {self.name} ({self.step})"
+            case "retry":
+                return f"the retry of {self.step} at {until}"
+            case "delay":
+                return f"its delayed start at {until}"
+            case "worker":
+                return f"a free worker of queue {self.name!r}"
+            case "no_worker":
+                return f"a worker: none serves queue {self.name!r}"
+            case "running":
+                return f"replica {self.name}, which executes it"
+            case "blocked":
+                return f"a person: {self.name}"
+            case _:  # pragma: no cover
+                assert_never(self.kind)
+
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[Wait, ...]).decode
+_decode_failure = msgspec.json.Decoder(Failure).decode
+
+
+def waits_of(run: Run, *, served: Collection[str], now_ms: int) -> tuple[Wait, ...]:
+    """What `run` waits for; `served` are the workflows that some live worker executes."""
+    match run.status:
+        case Status.PENDING if run.wake_ms is not None and run.wake_ms > now_ms:
+            return (Wait("delay", until_ms=run.wake_ms),)
+        case Status.PENDING:
+            return (_worker(run, served),)
+        case Status.RUNNING:
+            return (Wait("running", run.owner or ""),)
+        case Status.WAITING if run.wake_ms is not None and run.wake_ms <= now_ms:
+            return (_worker(run, served),)
+        case Status.WAITING:
+            return () if run.waits is None else _decode(run.waits)
+        case Status.BLOCKED:
+            failure = None if run.error is None else _decode_failure(run.error)
+            return (Wait("blocked", "" if failure is None else f"{failure.type}: {failure.message}"),)
+        case _:
+            return ()
+
+
+def _worker(run: Run, served: Collection[str]) -> Wait:
+    return Wait("worker" if run.workflow in served else "no_worker", run.queue)
+
+
+def next_actions(run: Run) -> tuple[str, ...]:
+    """The verbs that may be used on the run as it is."""
+    release = ("release_key",) if run.key is not None and run.holds_key else ()
+    may_go_on = run.key is None or run.holds_key
+    match run.status:
+        case Status.PENDING | Status.RUNNING | Status.WAITING:
+            return ("signal", "cancel", *release)
+        case Status.BLOCKED:
+            return ("retry", "cancel", "signal", *release) if may_go_on else ("cancel", "signal")
+        case Status.FAILED:
+            return ("retry", "fork", *release) if may_go_on else ("fork",)
+        case Status.CANCELLED:
+            return ("resume", "fork", *release) if may_go_on else ("fork",)
+        case _:
+            assert run.status in ENDED, run
+            return ("fork", *release)

@@ -1,0 +1,299 @@
+"""Applies Changes: each checks its guard and writes, inside a transaction that others may share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.kernel.changes import (
+    ENDED,
+    Alive,
+    Answer,
+    Beat,
+    Change,
+    Committed,
+    Envelope,
+    Fenced,
+    HookOpen,
+    KeyFree,
+    KeyHeldBy,
+    Known,
+    Refused,
+    Run,
+    Status,
+    TokenFree,
+    TokenHeldBy,
+    Watcher,
+    blob_of,
+    outcome_message,
+    with_key_released,
+)
+from holdfast.stores.sqlite.files import Database
+from holdfast.stores.sqlite.queries import SQL
+from holdfast.stores.sqlite.rows import admitted, attribute_rows, encode_entries, encode_message, run_of
+
+
+def run_by_id(db: Database, run_id: str) -> Run | None:
+    rows = db.execute(SQL["run"], (run_id,)).fetchall()
+    return run_of(rows[0]) if rows else None
+
+
+def run_of_key(db: Database, namespace: str, workflow: str, key: str) -> Run | None:
+    rows = db.execute(SQL["run_of_key"], (namespace, workflow, key)).fetchall()
+    return run_of(rows[0]) if rows else None
+
+
+class Writes:
+    """How each kind of Change is written."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+
+    def apply(self, db: Database, change: Change) -> Answer:
+        """Check the guard and write, or write nothing."""
+        match change.guard:
+            case KeyFree() | KeyHeldBy():
+                return self._admit(db, change)
+            case Fenced(run_id, epoch, nonce) if change.run is None:
+                if not db.execute(SQL["at_fence"], (run_id, epoch, nonce)).fetchall():
+                    return Refused(run_by_id(db, run_id))
+                self._write_beats(db, run_id, change.beats)
+                return Committed(None)
+            case Fenced():
+                return self._update(db, change)
+            case Known(run_id):
+                run = run_by_id(db, run_id)
+                if run is None:
+                    return Refused(None)
+                return Committed(run, self._add_watcher(db, run, change.watcher))
+            case Alive() | TokenHeldBy():
+                return self._send(db, change)
+            case TokenFree():
+                return self._open_token(db, change)
+
+    def _admit(self, db: Database, change: Change) -> Answer:
+        run = change.run
+        assert run is not None
+        if change.envelopes and not change.inherits and run_by_id(db, run.id) is None:
+            receiver = self._receiver(db, change)
+            if receiver is not None:
+                return Committed(receiver)
+        if isinstance(change.guard, KeyHeldBy):
+            self._take_key(db, change.guard, run)
+        db.execute(SQL["admit"], admitted(run))
+        if not db.changes():
+            known = run_by_id(db, run.id)
+            if known is not None:  # offered again after a lost reply
+                return Committed(known)
+            assert run.key is not None
+            return Refused(run_of_key(db, run.namespace, run.workflow, run.key))
+        self._append(db, run.id, 0, change)
+        if run.attributes:
+            self._index_attributes(db, run)
+        if change.watcher is not None:
+            self._add_watcher(db, run, change.watcher)
+        if change.opens:
+            free = tuple(hook for hook in change.opens if self._live_holder(db, run, hook.token) is None)
+            self._open_hooks(db, run, free)
+        if not change.envelopes:
+            return Committed(run)
+        told = self._inherit(db, change) if change.inherits else self._deliver(db, change.envelopes)
+        return Committed(run_by_id(db, run.id), told)
+
+    def _inherit(self, db: Database, change: Change) -> tuple[str, ...]:
+        """Take messages over from another run, in the order in which they came."""
+        for envelope in change.envelopes:
+            message = envelope.message
+            row = (envelope.run_id, encode_message(message), change.inherits, message.id, envelope.scope)
+            db.execute(SQL["hand_on"], row)
+            if db.changes():
+                db.execute(SQL["tell"], (self._now_ms(), envelope.run_id))
+        return tuple(envelope.run_id for envelope in change.envelopes)
+
+    def _take_key(self, db: Database, guard: KeyHeldBy, successor: Run) -> None:
+        """Take the key from its holder, if that is as the guard says. Not for a successor that is there already."""
+        assert successor.key is not None
+        holder = run_of_key(db, successor.namespace, successor.workflow, successor.key)
+        if holder is None or holder.id != guard.run_id or guard.fence not in {None, holder.fence}:
+            return
+        if run_by_id(db, successor.id) is None:
+            db.execute(SQL["release_key"], (with_key_released(holder).epoch, holder.id))
+
+    def _receiver(self, db: Database, change: Change) -> Run | None:
+        """The run that has received a message of this change before."""
+        for envelope in change.envelopes:
+            rows = db.execute(SQL["receiver_in_scope"], (envelope.scope, envelope.message.id)).fetchall()
+            if not rows and change.run is None:
+                rows = db.execute(SQL["received"], (envelope.run_id, envelope.message.id)).fetchall()
+            if rows:
+                return run_by_id(db, rows[0][0])
+        return None
+
+    def _send(self, db: Database, change: Change) -> Answer:
+        guard = change.guard
+        assert isinstance(guard, Alive | TokenHeldBy)
+        if (known := self._receiver(db, change)) is not None:
+            return Committed(known)
+        run = run_by_id(db, guard.run_id)
+        if run is None or run.finished_ms is not None:
+            return Refused(run)
+        if isinstance(guard, Alive) and guard.holds_key and not run.holds_key:
+            return Refused(run)
+        if isinstance(guard, TokenHeldBy):
+            holders = db.execute(SQL["token_holder"], (guard.namespace, guard.token)).fetchall()
+            if holders != [(run.id,)]:
+                return Refused(run)
+        if change.takes_key:
+            db.execute(SQL["release_key"], (run.epoch, run.id))
+        told = self._deliver(db, change.envelopes)
+        return Committed(run_by_id(db, run.id), told)
+
+    def _deliver(self, db: Database, envelopes: tuple[Envelope, ...]) -> tuple[str, ...]:
+        """Put messages into the inboxes of runs that have not ended; answers which runs got one."""
+        told: list[str] = []
+        for run_id, message, scope in ((each.run_id, each.message, each.scope or None) for each in envelopes):
+            db.execute(SQL["add_message"], (run_id, message.id, scope, encode_message(message)))
+            if db.changes():
+                db.execute(SQL["tell"], (self._now_ms(), run_id))
+                told.append(run_id)
+        return tuple(told)
+
+    def _open_token(self, db: Database, change: Change) -> Answer:
+        guard = change.guard
+        assert isinstance(guard, TokenFree)
+        current = run_by_id(db, guard.fence.run_id)
+        if current is None or current.fence != guard.fence:
+            return Refused(current)
+        holder = self._live_holder(db, current, guard.token)
+        if holder is not None:
+            return Refused(holder)
+        self._open_hooks(db, current, change.opens)
+        return Committed(current)
+
+    def _live_holder(self, db: Database, run: Run, token: str | None) -> Run | None:
+        """The other live run that holds the token."""
+        for (holder_id,) in db.execute(SQL["token_holder"], (run.namespace, token)).fetchall():
+            holder = run_by_id(db, holder_id)
+            if holder is not None and holder.id != run.id and holder.finished_ms is None:
+                return holder
+        return None
+
+    def _open_hooks(self, db: Database, run: Run, opens: tuple[HookOpen, ...]) -> None:
+        for hook in opens:
+            db.execute(SQL["close_hook"], (run.id, hook.name, hook.token))
+            if hook.token is not None:
+                db.execute(SQL["free_token"], (run.namespace, hook.token))
+            db.execute(SQL["open_hook"], (run.id, hook.name, run.namespace, hook.token, hook.schema))
+
+    def _update(self, db: Database, change: Change) -> Answer:
+        run, guard = change.run, change.guard
+        assert run is not None
+        assert isinstance(guard, Fenced)
+        position = run.length - len(change.entries)
+        self._write_row(db, change, run, guard)
+        if not db.changes():
+            current = run_by_id(db, run.id)
+            repeated = current is not None and current.change_id == change.id
+            return Committed(current) if repeated else Refused(current)
+        if change.anew:
+            db.execute(SQL["forget_journal"], (run.id,))
+            db.execute(SQL["forget_blobs"], (run.id,))
+        self._append(db, run.id, position, change)
+        for message_id in change.read:
+            db.execute(SQL["read_message"], (run.id, message_id))
+        self._write_beats(db, run.id, change.beats)
+        if change.shown is not None or change.anew:
+            db.execute(SQL["show"], (run.attributes, run.markers, run.id))
+        if change.shown is not None:
+            db.execute(SQL["forget_attributes"], (run.id,))
+            self._index_attributes(db, run)
+        self._open_hooks(db, run, change.opens)
+        for hook in change.closes:
+            db.execute(SQL["close_hook"], (run.id, hook.name, hook.token))
+        if change.takes_key:
+            db.execute(SQL["release_key"], (run.epoch, run.id))
+        if run.status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
+            told = self._tell_watchers(db, run)
+            return Committed(run, told if change.then is None else told + self._succeed(db, change, change.then))
+        if run.status is Status.WAITING:
+            return Committed(run_by_id(db, run.id))  # the store may have set another wake-up
+        return Committed(run)
+
+    def _succeed(self, db: Database, change: Change, admission: Change) -> tuple[str, ...]:
+        """Admit the successor, and hand it the messages that it inherits. Answers who was told."""
+        answer, moves = self.apply(db, admission), msgspec.json.encode(change.moves).decode()
+        successor = admission.run if isinstance(answer, Committed) else None
+        if successor is None:  # somebody else has the key: they stay where they are, as read
+            db.execute(SQL["read_messages"], (admission.inherits, moves))
+            return ()
+        db.execute(SQL["move_messages"], (successor.id, admission.inherits, moves))
+        db.execute(SQL["count_unread"], (len(change.moves), successor.id))
+        return (successor.id,)
+
+    def _write_row(self, db: Database, change: Change, run: Run, guard: Fenced) -> None:
+        position, read = run.length - len(change.entries), len(change.read) + len(change.moves)
+        if run.status is Status.RUNNING:
+            fence = (run.id, guard.epoch, guard.nonce, position, change.id)
+            if read:
+                db.execute(SQL["progress_and_read"], (read, run.length, change.id, *fence))
+            else:
+                db.execute(SQL["progress"], (run.length, change.id, *fence))
+        else:
+            db.execute(
+                SQL["settle"],
+                (
+                    run.status,
+                    run.epoch,
+                    run.nonce,
+                    run.owner,
+                    run.wake_ms,
+                    run.length,
+                    read,
+                    run.started_ms,
+                    run.finished_ms,
+                    run.expires_ms,
+                    run.output,
+                    run.error,
+                    change.id,
+                    run.id,
+                    guard.epoch,
+                    guard.nonce,
+                    self._now_ms(),
+                    position,
+                    run.waits,
+                ),
+            )
+
+    def _index_attributes(self, db: Database, run: Run) -> None:
+        for row in attribute_rows(run):
+            db.execute(SQL["index_attribute"], row)
+
+    def _append(self, db: Database, run_id: str, position: int, change: Change) -> None:
+        if change.entries:
+            db.execute(SQL["append"], (run_id, position, encode_entries(change.entries)))
+        for blob in change.blobs:
+            db.execute(SQL["keep_blob"], (run_id, blob.digest, blob.data))
+
+    def _write_beats(self, db: Database, run_id: str, beats: tuple[Beat, ...]) -> None:
+        for beat in beats:
+            db.execute(SQL["keep_beat"], (run_id, beat.step, beat.details))
+
+    def _add_watcher(self, db: Database, run: Run, watcher: Watcher | None) -> tuple[str, ...]:
+        if watcher is None:
+            return ()
+        db.execute(SQL["add_watcher"], (run.id, watcher.run_id, watcher.step))
+        return self._tell(db, run, watcher) if run.status in ENDED else ()
+
+    def _tell_watchers(self, db: Database, run: Run) -> tuple[str, ...]:
+        told: tuple[str, ...] = ()
+        for watcher, step in db.execute(SQL["watchers"], (run.id,)).fetchall():
+            told += self._tell(db, run, Watcher(watcher, step))
+        return told
+
+    def _tell(self, db: Database, run: Run, watcher: Watcher) -> tuple[str, ...]:
+        message = outcome_message(run, watcher)
+        told = self._deliver(db, (Envelope(watcher.run_id, message),))
+        if told and (digest := blob_of(message)) is not None:
+            db.execute(SQL["copy_blob"], (watcher.run_id, run.id, digest))
+        return told
