@@ -2,6 +2,7 @@
 
 a_run(), running(), wanted()     rows of runs, and the wish for one
 a_value(), an_intent(), entries  what a journal holds
+with_journal()                   a row and the journal that belongs to it
 FakeClock, SeededIds             time and chance that the test decides
 """
 
@@ -18,8 +19,29 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.engine.values import digest_of
-from holdfast.kernel.changes import Run, Status
-from holdfast.kernel.journal import Attempted, Elapsed, Failure, GaveUp, Intended, Intent, Joined, Performed, Value
+from holdfast.kernel.changes import Run, Signal, Status
+from holdfast.kernel.hooks import signal
+from holdfast.kernel.journal import (
+    Attempted,
+    CancelAsked,
+    Cancelled,
+    Continued,
+    Dropped,
+    Elapsed,
+    Entry,
+    Failure,
+    GaveUp,
+    Intended,
+    Intent,
+    Joined,
+    Late,
+    Performed,
+    Received,
+    Spawned,
+    Started,
+    Stopped,
+    Value,
+)
 from holdfast.kernel.starts import Hand, Wanted, admission
 
 NOW_MS = 1_700_000_000_000
@@ -66,6 +88,12 @@ def a_hand(owner: str = "w-1") -> Hand:
     return Hand(owner, f"nonce-of-{owner}")
 
 
+def with_journal(run: Run, *entries: Entry, first: int = 0) -> tuple[Run, tuple[Entry, ...]]:
+    """A row of the right length, and its journal: the input comes first, unless the journal has begun anew."""
+    journal = entries if first else (STARTED, *entries)
+    return replace(run, length=first + len(journal)), journal
+
+
 # -- what a journal holds
 
 
@@ -103,6 +131,59 @@ def elapsed(step: str = "sleep#1", *, due_ms: int = NOW_MS) -> Elapsed:
 
 def joined(step: str = "pay#1", value: object = "ok", *, run_id: str = "child-1") -> Joined:
     return Joined(NOW_MS, step, run_id, a_value(value))
+
+
+def spawned(step: str = "pay#1", *, run_id: str = "child-1", kind: str = "spawn", **fields: Any) -> Spawned:
+    return replace(Spawned(NOW_MS, step, an_intent("shop.pay", kind=kind), run_id), **fields)
+
+
+def received(hook: str = "items", value: object = "ok", *, id: str = "signal/5/items/1") -> Received:
+    return Received(NOW_MS, hook, id, a_value(value))
+
+
+def a_signal(hook: str = "items", payload: object = "ok", *, dedupe: str | None = "d-1", nonce: str = "n-1") -> Signal:
+    return signal(hook, msgspec.json.encode(payload), dedupe=dedupe, nonce=nonce)
+
+
+# -- what a cancellation leaves in a journal
+
+CANCELLED = (Stopped(NOW_MS), Cancelled(NOW_MS))  # how it ends, if nothing more is to be done
+
+
+def cancel_asked(reason: str = "", *, pausing: bool = False) -> CancelAsked:
+    return CancelAsked(NOW_MS, NOW_MS + 30_000, reason, pausing)
+
+
+def dropped(step: str = "charge#1", *, intent: Intent | None = None) -> Dropped:
+    return Dropped(NOW_MS, step, intent or an_intent())
+
+
+def late(step: str = "charge#1", value: object = "ok", *, intent: Intent | None = None) -> Late:
+    return Late(NOW_MS, step, intent or an_intent(), 1, a_value(value))
+
+
+def late_failure(step: str = "charge#1", *, intent: Intent | None = None) -> Late:
+    return Late(NOW_MS, step, intent or an_intent(), 1, error=a_failure())
+
+
+def an_undo(key: str = "charge:o-1") -> Intent:
+    return Intent("undo", "shop.refund", f"undo:{key}", "d9")
+
+
+def undone(step: str = "charge#1") -> Performed:
+    return performed(f"undo:{step}", None, intent=an_undo())
+
+
+def not_undone(step: str = "charge#1") -> GaveUp:
+    return gave_up(f"undo:{step}", intent=an_undo())
+
+
+STARTED = Started(NOW_MS, a_value({"order": "o-1"}))
+
+
+def continued(generation: int = 1, value: object = "next") -> Continued:
+    """The entry with which a later generation begins."""
+    return Continued(NOW_MS, a_value(value), generation, STARTED.input)
 
 
 # -- time and chance

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import attempt, effect_key, heartbeat
+from holdfast import attempt, cancel_requested, effect_key, heartbeat
 from holdfast.effects import RUNNING_EFFECT
 from holdfast.errors import UsageError
 
@@ -16,6 +16,7 @@ class Scope:
     def __init__(self, beats: list[Any]) -> None:
         self.key = "charge:o-1"
         self.attempt = 2
+        self.dropped = False
         self.beats = beats
 
     def last_beat(self) -> Any:
@@ -26,11 +27,16 @@ class Scope:
 
 
 @pytest.fixture
-def beats():
-    beats: list[Any] = []
-    token = RUNNING_EFFECT.set(Scope(beats))
-    yield beats
+def scope():
+    scope = Scope([])
+    token = RUNNING_EFFECT.set(scope)
+    yield scope
     RUNNING_EFFECT.reset(token)
+
+
+@pytest.fixture
+def beats(scope):
+    return scope.beats
 
 
 def test_an_effect_knows_its_key_and_its_attempt(beats):
@@ -55,7 +61,20 @@ def test_a_sync_effect_in_a_thread_knows_them_too(beats):
     assert asyncio.run(ask()) == ("charge:o-1", 2)
 
 
-@pytest.mark.parametrize("use", [effect_key, attempt, heartbeat, lambda: heartbeat("x")])
+def test_an_effect_can_see_that_nobody_waits_for_it_any_more(scope):
+    """Also one in a thread, which cannot be interrupted."""
+
+    async def ask() -> bool:
+        return await asyncio.to_thread(cancel_requested)
+
+    assert not cancel_requested()
+    assert not asyncio.run(ask())
+    scope.dropped = True
+    assert cancel_requested()
+    assert asyncio.run(ask())
+
+
+@pytest.mark.parametrize("use", [effect_key, attempt, heartbeat, lambda: heartbeat("x"), cancel_requested])
 def test_outside_an_effect_they_are_refused(use):
     with pytest.raises(UsageError, match=r"\(\) was called outside an effect") as caught:
         use()

@@ -28,6 +28,16 @@ def price(cents: int) -> int:
     return cents * 2
 
 
+OTHER = Pack("other")
+
+
+@OTHER.effect
+async def refund(order: str, cents: int = 0, *, result: str | None = None) -> None: ...
+
+
+async def price_of(order: str) -> None: ...
+
+
 # -- what a definition becomes
 
 
@@ -103,6 +113,63 @@ def test_keys_are_filled_from_the_arguments(shop):
     assert sell.key.fill(sell("o-1", cents=7).arguments) == "sell:o-1:7"
 
 
+def test_the_undo_of_an_effect_takes_its_arguments_by_name_and_its_result(shop):
+    """It may be an effect of any pack; what it does not name, it does not get."""
+    charge = shop.effect(undo=refund)(checkout)
+    assert charge.undo is refund
+    assert charge.undo_needs_result
+    undo = charge.undo_call(charge("o-1", 5).arguments, "p-1")
+    assert (undo.target, undo.arguments) == (refund, {"order": "o-1", "cents": 5, "result": "p-1"})
+
+    @shop.effect
+    async def forget(order: str, why: str = "cancelled") -> None: ...
+
+    async def remember(order: str, size: int) -> None: ...
+
+    effect = shop.effect(undo=forget)(remember)
+    assert not effect.undo_needs_result
+    assert effect.undo_call({"order": "o-1", "size": 3}, None).arguments == {"order": "o-1", "why": "cancelled"}
+    assert not forget.undo_needs_result
+
+
+@pytest.mark.parametrize(
+    ("declared", "ways"),
+    [
+        ((), {}),
+        (("a",), {"a": ()}),
+        (("a", "b", "c"), {"a": ("b",), "b": ("c",), "c": ()}),
+        (["a", "b"], {"a": ("b",), "b": ()}),
+        ({"a": ("b", "c"), "b": ["a"]}, {"a": ("b", "c"), "b": ("a",), "c": ()}),
+        ({"a": ("a",)}, {"a": ("a",)}),
+    ],
+    ids=str,
+)
+def test_markers_are_a_sequence_or_a_graph(shop, declared, ways):
+    """C5."""
+    assert shop.workflow(markers=declared)(checkout).markers == ways
+
+
+def test_the_first_marker_that_is_declared_is_where_a_run_begins(shop):
+    assert next(iter(shop.workflow(markers={"new": ("old",), "old": ()})(checkout).markers)) == "new"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "pauses"), [(None, False), ((), False), (("partial",), False), ({"resumable", "no_effects"}, True)]
+)
+def test_a_workflow_that_declares_to_be_resumable_pauses(shop, outcomes, pauses):
+    """C4."""
+    workflow = shop.workflow(outcomes=outcomes)(checkout)
+    assert workflow.pauses is pauses
+    assert (None if workflow.outcomes is None else set(workflow.outcomes)) == (
+        None if outcomes is None else set(outcomes)
+    )
+
+
+def test_a_workflow_has_a_version_if_it_declares_one(shop):
+    assert shop.workflow(version="2")(checkout).version == "2"
+    assert Pack("other").workflow(checkout).version is None
+
+
 # -- what is refused
 
 
@@ -141,6 +208,25 @@ REFUSED: list[tuple[str, str, Callable[[Pack], Any]]] = [
     ("a positional key", "effect", lambda shop: shop.effect("charge:{order}")),
     ("a positional key of a workflow", "workflow", lambda shop: shop.workflow("sell:{order}")),
     ("reconcile is text", "reconcile", lambda shop: shop.effect(safety="once", reconcile="ask")(checkout)),
+    ("undo is a function", "undo=.* is not an effect", lambda shop: shop.effect(undo=checkout)(price)),
+    ("undo is a workflow", "undo=.* is not an effect", lambda shop: shop.effect(undo=OTHER.workflow(price_of))(price)),
+    ("undo is text", "undo='refund' is not an effect", lambda shop: shop.effect(undo="refund")(price)),
+    ("undo needs more", "which needs order", lambda shop: shop.effect(undo=refund)(price)),
+    ("markers are one text", "markers='pending'", lambda shop: shop.workflow(markers="pending")(checkout)),
+    ("markers are a number", "markers=3", lambda shop: shop.workflow(markers=3)(checkout)),
+    ("a marker twice", "a marker twice", lambda shop: shop.workflow(markers=("a", "b", "a"))(checkout)),
+    ("a marker without a name", "the marker ''", lambda shop: shop.workflow(markers=("a", ""))(checkout)),
+    ("a marker that is long", "the marker 'xxx", lambda shop: shop.workflow(markers=("x" * 256,))(checkout)),
+    ("a marker that is a number", "the marker 1", lambda shop: shop.workflow(markers=(1, 2))(checkout)),
+    ("a way that is one text", "after 'a'", lambda shop: shop.workflow(markers={"a": "b"})(checkout)),
+    ("a way that is a number", "after 'a'", lambda shop: shop.workflow(markers={"a": 3})(checkout)),
+    ("a way to a number", "the marker 1", lambda shop: shop.workflow(markers={"a": (1,)})(checkout)),
+    ("an unknown outcome", "'half' is no outcome", lambda shop: shop.workflow(outcomes=("partial", "half"))(checkout)),
+    ("outcomes are one text", "outcomes='partial'", lambda shop: shop.workflow(outcomes="partial")(checkout)),
+    ("outcomes are a number", "outcomes=3", lambda shop: shop.workflow(outcomes=3)(checkout)),
+    ("version is a number", "version=2 is not", lambda shop: shop.workflow(version=2)(checkout)),
+    ("version is empty", "version=''", lambda shop: shop.workflow(version="")(checkout)),
+    ("version is long", "version='xxx", lambda shop: shop.workflow(version="x" * 256)(checkout)),
 ]
 
 

@@ -17,6 +17,7 @@ from hypothesis import given, strategies as st
 
 from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
 from holdfast.errors import NotSerializable, PayloadTooLarge, UsageError
+from holdfast.kernel import shapes
 from holdfast.pack import Pack
 
 CODEC = JsonCodec()
@@ -344,6 +345,40 @@ def test_a_type_that_can_never_be_read_back_is_a_usage_error_that_names_whose_it
 @pytest.mark.parametrize("as_type", [int, Item, Address | None, dict[int, Address], Any, Circle | Square])
 def test_a_type_that_can_be_read_back_passes(as_type):
     CODEC.check(as_type, what="the result")
+
+
+@pytest.mark.parametrize(
+    ("as_type", "fits", "does_not"),
+    [
+        (Item, {"name": "lamp"}, {"name": 3}),
+        (Point, {"x": 1}, {"x": "one"}),
+        (Circle | Square, {"type": "Circle", "radius": 1}, {"type": "Line"}),
+        (list[int], [1, 2], [1, "2"]),
+        (Colour, "red", "blue"),
+        (Address, {"street": "Main"}, {"street": 5}),
+        (list[Address], [{"street": "Main"}], [{"street": 5}]),
+    ],
+    ids=str,
+)
+def test_the_shape_of_a_type_tells_what_fits_from_what_does_not(as_type, fits, does_not):
+    schema = CODEC.schema(as_type)
+    assert schema is not None
+    assert shapes.misfit(fits, schema) is None
+    assert shapes.misfit(does_not, schema) is not None
+    assert shapes.misfit(does_not, msgspec.json.decode(msgspec.json.encode(schema))) is not None
+
+
+@pytest.mark.parametrize("as_type", [Any, object, Address | Customer, type("Strange", (), {})], ids=str)
+def test_where_nobody_can_say_what_fits_there_is_no_shape(as_type):
+    assert CODEC.schema(as_type) is None
+
+
+@pytest.mark.parametrize("as_type", [Customer, list[Customer], dict[str, Customer]], ids=str)
+def test_the_shape_of_a_model_of_models_refuses_nothing_that_fits(as_type):
+    """Its references lead nowhere where it is nested; what is known less is checked less."""
+    customer = {"name": "c", "homes": [{"street": "Main"}], "balance": "1.5"}
+    value = {Customer: customer, list[Customer]: [customer], dict[str, Customer]: {"a": customer}}[as_type]
+    assert shapes.misfit(value, CODEC.schema(as_type) or {}) is None
 
 
 def test_decoding_as_any_gives_plain_json():

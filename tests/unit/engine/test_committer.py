@@ -49,11 +49,14 @@ class Desk:
     def __init__(self) -> None:
         self.store = GatedStore()
         self.events: list[Event] = []
-        self.told = 0
-        self.committer = Committer(self.store, emit=self.events.append, on_told=self._told)  # pyright: ignore[reportArgumentType]
-
-    def _told(self) -> None:
-        self.told += 1
+        self.told: list[list[str]] = []
+        self.changed: list[str] = []
+        self.committer = Committer(
+            self.store,  # pyright: ignore[reportArgumentType]
+            emit=self.events.append,
+            on_told=lambda told: self.told.append(list(told)),
+            on_changed=self.changed.append,
+        )
 
     def offer(self, *names: str, **options: Any) -> list[asyncio.Future[Answer]]:
         return [self.committer.commit(Change(name, KeyFree()), **options) for name in names]
@@ -184,12 +187,19 @@ async def test_runs_that_got_a_message_are_announced_once_per_batch(desk):
     desk.store.answer(Committed(None, ("parent",)), OK, Committed(None, ("other",)))
     await _answers(answers)
     await desk.committer.drained()
-    assert desk.told == 1
+    assert desk.told == [["parent", "other"]]
     answers = desk.offer("d")
     desk.store.answer(OK)
     await _answers(answers)
     await desk.committer.drained()
-    assert desk.told == 1
+    assert desk.told == [["parent", "other"]]
+
+
+async def test_every_run_that_was_changed_is_announced(desk):
+    answers = desk.offer("a", "b", "c", "d")
+    desk.store.answer(Committed(a_run("run-1")), Refused(a_run("run-2")), OK, Committed(a_run("run-3")))
+    await _answers(answers)
+    assert desk.changed == ["run-1", "run-3"]
 
 
 async def test_being_drained_is_waited_for(desk):

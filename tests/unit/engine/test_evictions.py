@@ -176,6 +176,46 @@ async def with_a_failed_task() -> None:
     await asyncio.gather(*tasks)
 
 
+@workflow_of
+async def in_a_hook_block() -> None:
+    async with holdfast.hook("orders", token="t-1") as orders:
+        async for order in orders:
+            await ship(order)
+
+
+@workflow_of
+async def closing_a_hook_in_finally() -> None:
+    orders = holdfast.hook("orders")
+    try:
+        await asyncio.gather(_listen(orders), charge(1))
+    finally:
+        await orders.close()
+        await orders
+
+
+async def _listen(orders: holdfast.Hook[Any]) -> None:
+    async for _ in orders:
+        pass
+
+
+@workflow_of
+async def in_a_shield() -> None:
+    async with holdfast.shield("10s"):
+        async with holdfast.shield("5s"):
+            await asyncio.gather(charge(1), _helper())
+        await notify("shielded")
+
+
+@workflow_of
+async def noting_in_finally() -> None:
+    try:
+        await charge(1)
+    finally:
+        await holdfast.set_attributes(stage="left")
+        holdfast.patched("left")
+        holdfast.continue_as_new(noting_in_finally())
+
+
 WAITING = [
     awaits_in_finally,
     swallows_everything,
@@ -191,11 +231,16 @@ WAITING = [
     in_a_context_manager,
     at_a_queue,
     with_a_failed_task,
+    in_a_hook_block,
+    closing_a_hook_in_finally,
+    in_a_shield,
+    noting_in_finally,
 ]
 
 
+@pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
 @pytest.mark.parametrize("code", WAITING, ids=lambda code: code.fn.__name__)
-async def test_eviction_leaves_no_task_no_output_and_no_warning(code, capfd, recwarn, monkeypatch):
+async def test_eviction_leaves_no_task_no_output_and_no_warning(code, cancelled, capfd, recwarn, monkeypatch):
     """It happens inside the worker's own loop, whose tasks must not notice."""
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
@@ -205,6 +250,8 @@ async def test_eviction_leaves_no_task_no_output_and_no_warning(code, capfd, rec
     assert play.waits_for
     if code is inside_a_generator:
         assert play.waits_for == ["ship#1"]
+    if cancelled:
+        play.cancel()
     play.evict()
     assert asyncio.get_running_loop() is outer
     assert asyncio.current_task() in before
@@ -218,10 +265,13 @@ async def test_eviction_leaves_no_task_no_output_and_no_warning(code, capfd, rec
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
 @pytest.mark.parametrize("code", WAITING, ids=lambda code: code.fn.__name__)
-def test_an_evicted_run_is_forgotten(code):
+def test_an_evicted_run_is_forgotten(code, cancelled):
     """Nothing keeps it in memory: 10,000 waiting runs cost nothing (K15)."""
     play = Play(code)
+    if cancelled:
+        play.cancel()
     machine = weakref.ref(play.machine)
     play.evict()
     del play

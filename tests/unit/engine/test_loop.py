@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import UsageError
-from tests.builders import DAY_MS, NOW_MS
+from tests.builders import DAY_MS, NOW_MS, FakeClock
 from tests.unit.engine.driving import Play, workflow_of
 from tests.unit.engine.shop import charge, notify, pay, ship
 
@@ -65,7 +65,7 @@ def test_a_task_group_cancels_what_is_left_when_one_fails():
     play = Play(code)
     assert play.waits_for == ["0/charge#1", "1/charge#1", "2/charge#1"]
     play.perform("0/charge#1", 0).give_up("1/charge#1", ValueError("no"))
-    assert play.machine.take_dropped() == ["2/charge#1"]
+    assert play.dropped() == ["2/charge#1"]
     assert play.waits_for == ["ship#1"]
     assert play.perform("ship#1", "sent").result == "sent"
 
@@ -123,7 +123,7 @@ def test_wait_answers_with_the_first_that_is_recorded():
     for winner in range(3):
         play = Play(code).perform(f"{winner}/charge#1", winner)
         assert play.result == [winner]
-        assert sorted(play.machine.take_dropped()) == [f"{n}/charge#1" for n in range(3) if n != winner]
+        assert sorted(play.dropped()) == [f"{n}/charge#1" for n in range(3) if n != winner]
 
 
 def test_as_completed_hands_out_results_in_the_order_of_their_records():
@@ -251,10 +251,10 @@ def test_a_timeout_is_a_durable_timer_that_drops_what_it_waited_for(form):
     [effect, timer] = play.waits_for
     assert effect.endswith("ship#1")
     assert timer == "timeout#1"
-    assert play.machine.next_due_ms() == NOW_MS + 30_000
+    assert play.machine.agenda.next_due_ms() == NOW_MS + 30_000
     assert play.again().perform(effect, "in time").result == "in time"
     play.elapse(timer)
-    assert play.machine.take_dropped() == [effect]
+    assert play.dropped() == [effect]
     assert play.result == "too late"
 
 
@@ -267,7 +267,7 @@ def test_a_timeout_that_was_not_needed_leaves_no_timer():
 
     play = Play(code).perform("ship#1", "")
     assert play.waits_for == ["ship#2"]
-    assert play.machine.next_due_ms() is None
+    assert play.machine.agenda.next_due_ms() is None
 
 
 @pytest.mark.parametrize("form", ["asyncio", "holdfast"])
@@ -279,7 +279,7 @@ def test_sleep_is_a_durable_timer(form):
 
     play = Play(code)
     assert play.waits_for == ["sleep#1"]
-    assert play.machine.next_due_ms() == NOW_MS + 90_000
+    assert play.machine.agenda.next_due_ms() == NOW_MS + 90_000
     play.elapse("sleep#1")
     assert datetime.fromisoformat(play.result) >= datetime.fromtimestamp(NOW_MS / 1000 + 90, UTC)
     assert play.again().result == play.result
@@ -304,7 +304,7 @@ def test_a_wait_for_ever_is_one_that_a_store_can_hold(seconds):
 
     play = Play(code)
     assert play.waits_for == ["sleep#1"]
-    due_ms = play.machine.next_due_ms()
+    due_ms = play.machine.agenda.next_due_ms()
     assert due_ms is not None
     assert NOW_MS + 100 * 365 * DAY_MS < due_ms < 2**62
 
@@ -317,10 +317,10 @@ def test_of_several_timers_the_earliest_is_due_first_and_of_equals_the_first_one
     play = Play(code)
     order = []
     while play.waits_for:
-        due_ms = play.machine.next_due_ms()
+        due_ms = play.machine.agenda.next_due_ms()
         assert due_ms is not None
-        assert play.machine.take_due(due_ms - 1) is None
-        first = play.machine.take_due(due_ms)
+        assert play.machine.agenda.take_due(due_ms - 1) is None
+        first = play.machine.agenda.take_due(due_ms)
         assert first is not None
         order.append(first.step)
         play.elapse(first.step)
@@ -392,7 +392,7 @@ def test_shield_keeps_the_step_when_its_waiter_is_gone():
         return await inner
 
     play = Play(code).elapse("timeout#1")
-    assert play.machine.take_dropped() == []
+    assert play.dropped() == []
     assert play.waits_for == ["0/ship#1"]
     assert play.perform("0/ship#1", "late").result == "late"
 
@@ -641,13 +641,13 @@ def test_a_failed_attempt_keeps_the_step_open_and_is_due_again():
     for life in (play, play.again()):
         [command] = life.machine.open.values()
         assert command.failures == 1
-        assert life.machine.next_due_ms() == command.retry_at_ms
-        assert command.is_under_way(command.retry_at_ms - 1)
-        assert not command.is_under_way(command.retry_at_ms)
-        assert life.machine.take_due(command.retry_at_ms - 1) is None
+        assert life.machine.agenda.next_due_ms() == command.retry_at_ms
+        assert command.is_under_way(FakeClock(wall=command.retry_at_ms - 1).wall_ms)
+        assert not command.is_under_way(FakeClock(wall=command.retry_at_ms).wall_ms)
+        assert life.machine.agenda.take_due(command.retry_at_ms - 1) is None
         due = command.retry_at_ms
-        assert life.machine.take_due(due) is command
-        assert life.machine.take_due(due) is None
+        assert life.machine.agenda.take_due(due) is command
+        assert life.machine.agenda.take_due(due) is None
     play.attempt("charge#1", OSError("net"), delay_ms=1_000)
     assert play.machine.open["charge#1"].failures == 2
     assert play.perform("charge#1", 5).result == 5

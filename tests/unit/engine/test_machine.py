@@ -12,26 +12,21 @@ import pytest
 from msgspec import Raw
 
 import holdfast
-from holdfast.engine.failures import described
 from holdfast.engine.machine import Machine
 from holdfast.errors import NotSerializable, ReplayDiverged
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Status
 from holdfast.kernel.journal import (
     Blocked,
     Completed,
-    Entry,
-    Failed,
+    Forked,
     Intended,
     Performed,
     Retried,
     Started,
     Value,
-    to_replay,
 )
 from holdfast.pack import Pack, Workflow
 from holdfast.workflow import Current
-from tests.builders import NOW_MS, a_run, a_value
+from tests.builders import NOW_MS, a_value
 from tests.unit.engine.driving import CODEC, Play, workflow_of
 from tests.unit.engine.shop import charge, notify, pay, ship
 
@@ -94,7 +89,7 @@ def test_a_replay_from_every_prefix_asks_for_the_same_and_ends_the_same():
         assert [(c.step, c.intent, c.arguments, c.asked_ms) for c in life.begun] == [
             (c.step, c.intent, c.arguments, c.asked_ms) for c in play.begun
         ]
-        assert life.machine.next_due_ms() == play.machine.next_due_ms()
+        assert life.machine.agenda.next_due_ms() == play.machine.agenda.next_due_ms()
         for entry in whole.journal[len(play.journal) :]:
             life._deliver(entry)
         assert life.result == whole.result
@@ -219,7 +214,7 @@ def test_stored_arguments_that_no_longer_fit_fail_the_run_with_the_reason():
     async def code(amount: int) -> None: ...
 
     machine = Machine(code, Current("run-1", None, code.name), codec=CODEC, blobs={})
-    machine.start(b'{"amount": "many"}', at_ms=NOW_MS)
+    machine.start(Started(NOW_MS, a_value({"amount": "many"})), at_ms=NOW_MS)
     assert machine.outcome is not None
     assert "Expected `int`" in str(getattr(machine.outcome, "error", ""))
 
@@ -230,7 +225,7 @@ def test_a_parameter_with_a_default_may_be_added_under_a_stored_run():
         return [amount, note, tags]
 
     machine = Machine(code, Current("run-1", None, code.name), codec=CODEC, blobs={})
-    machine.start(b'{"amount": 3}', at_ms=NOW_MS)
+    machine.start(Started(NOW_MS, a_value({"amount": 3})), at_ms=NOW_MS)
     assert getattr(machine.outcome, "value", None) == [3, "none", []]
 
 
@@ -481,13 +476,13 @@ def test_a_child_that_exists_needs_no_beginning():
 
     play = Play(code)
     [spawned] = play.machine.open.values()
-    assert (spawned.awaits_a_run, spawned.is_under_way(NOW_MS)) == (False, False)
+    assert (spawned.awaits_a_run, spawned.is_under_way(lambda: NOW_MS)) == (False, False)
     play.spawned("pay#1", "child-1")
     awaited, join = play.machine.open["0/pay#1"], play.machine.open["1/pay.result#1"]
-    assert (awaited.awaits_a_run, awaited.is_under_way(NOW_MS)) == (False, False)
-    assert (join.awaits_a_run, join.is_under_way(NOW_MS)) == (True, False)  # somebody has to watch it
+    assert (awaited.awaits_a_run, awaited.is_under_way(lambda: NOW_MS)) == (False, False)
+    assert (join.awaits_a_run, join.is_under_way(lambda: NOW_MS)) == (True, False)  # somebody has to watch it
     play.spawned("0/pay#1", "child-2")
-    assert (awaited.awaits_a_run, awaited.is_under_way(NOW_MS)) == (True, True)
+    assert (awaited.awaits_a_run, awaited.is_under_way(lambda: NOW_MS)) == (True, True)
 
 
 def test_a_line_that_moves_is_no_contradiction():
@@ -525,21 +520,9 @@ def test_records_that_are_no_steps_contradict_nothing():
 # -- retry
 
 
-def retried(play: Play, *, code: Workflow[..., Any] | None = None) -> Play:
-    """The run of `play`, which has failed, after `run.retry()`: replayed by what counts of its journal."""
-    error = described(play.machine.outcome.error, CODEC)  # pyright: ignore[reportAttributeAccessIssue]
-    journal: tuple[Entry, ...] = (Started(NOW_MS, a_value({})), *play.journal, Failed(NOW_MS, error))
-    change = runs.retry(a_run(status=Status.FAILED), journal, now_ms=NOW_MS)
-    life = Play(code or play.workflow, run_id=play.run_id)
-    for position, entry, strict in to_replay(journal + change.entries):
-        life.machine.apply(entry, position, strict=strict)
-        life._begin()
-    return life
-
-
 def test_a_retry_asks_for_the_failed_step_again_and_repeats_nothing_that_was_recorded():
     failed = Play(workflow_of(charging)).perform("charge#1", 10).give_up("ship#1", OSError("no stock"))
-    life = retried(failed)
+    life = failed.retried()
     assert life.waits_for == ["ship#1"]
     assert life.perform("ship#1", "sent").perform("charge#2", 20).result == [10, "sent", 20]
 
@@ -557,7 +540,7 @@ async def with_notice() -> Any:
 
 def test_a_retry_goes_on_although_the_code_did_something_about_the_failure():
     failed = Play(with_notice).give_up("charge#1", OSError("net")).perform("notify#1", "").perform("ship#1", "")
-    life = retried(failed)
+    life = failed.retried()
     assert life.waits_for == ["charge#1"]
     life.perform("charge#1", 5)
     assert life.result == 5  # the receipt was shipped the first time
@@ -565,7 +548,7 @@ def test_a_retry_goes_on_although_the_code_did_something_about_the_failure():
 
 def test_a_retry_that_fails_again_does_not_repeat_what_was_done_about_it():
     failed = Play(with_notice).give_up("charge#1", OSError("net")).perform("notify#1", "").perform("ship#1", "")
-    life = retried(failed).give_up("charge#1", OSError("net"))
+    life = failed.retried().give_up("charge#1", OSError("net"))
     with pytest.raises(OSError, match="net"):
         _ = life.result
     assert life.steps == ["charge#1"]
@@ -582,7 +565,7 @@ def test_what_was_done_about_a_failure_is_never_handed_to_something_else():
         return [await charge(1), await announce()]
 
     failed = Play(with_notice).give_up("charge#1", OSError("net")).perform("notify#1", "failed!").perform("ship#1", "")
-    life = retried(failed, code=fixed).perform("charge#1", 5)
+    life = failed.retried(code=fixed).perform("charge#1", 5)
     [notice] = life.waits_for
     assert life.perform(notice, "yes").result == [5, "yes"]
 
@@ -605,13 +588,62 @@ def test_a_step_that_is_open_never_gets_the_record_of_another_input():
 
     failed = Play(code).give_up("charge#1", OSError("net")).perform("ship#1", "an apology")
     try:
-        life = retried(failed, code=fixed)
+        life = failed.retried(code=fixed)
     except ReplayDiverged:
         return  # it may be refused; it may not be wrong
     [charged, shipped] = sorted(life.waits_for)
     life.perform(charged, 5)
     assert life.waits_for == [shipped]
     assert life.perform(shipped, "a lamp").result == [5, "a lamp"]
+
+
+# -- forks
+
+
+@workflow_of
+async def drawing_and_charging() -> list[Any]:
+    first = holdfast.random()
+    await charge(1)
+    second = holdfast.random()
+    await charge(2)
+    return [first, second, holdfast.current().run_id]
+
+
+def test_a_fork_keeps_the_chance_and_the_keys_of_what_it_copied():
+    """C10: the world knows the copied effects under the keys of the run that performed them."""
+    source = Play(drawing_and_charging).perform("charge#1", 1)
+    journal = [source.first, *source.journal, Forked(NOW_MS, "run-1", "run-1", "charge#2")]
+    fork = Play.of(drawing_and_charging, journal, run_id="run-2")
+    assert [command.intent.key for command in fork.begun] == ["run-1/charge#1", "run-2/charge#2"]
+    assert fork.perform("charge#2", 2).result == [*source.perform("charge#2", 2).result[:2], "run-2"]
+    again = Play.of(drawing_and_charging, [fork.first, *fork.journal], run_id="run-2")
+    assert again.result == fork.result
+    assert [command.intent.key for command in again.begun] == ["run-1/charge#1", "run-2/charge#2"]
+
+
+def test_without_the_note_of_its_fork_the_journal_of_another_run_is_a_contradiction():
+    source = Play(drawing_and_charging).perform("charge#1", 1)
+    with pytest.raises(ReplayDiverged, match="run-1/charge#1"):
+        Play.of(drawing_and_charging, [source.first, *source.journal], run_id="run-2")
+
+
+# -- what it waits for
+
+
+def test_everything_that_a_run_waits_for_is_named():
+    @workflow_of
+    async def code() -> None:
+        await asyncio.gather(charge(1), pay(1), holdfast.sleep("1h"), holdfast.hook("approval").__anext__(), ship())
+
+    play = Play(code).attempt("0/charge#1", OSError("net"), delay_ms=5_000).spawned("1/pay#1", "child-1")
+    waits = {wait.kind: (wait.name, wait.step, wait.until_ms) for wait in play.machine.waits()}
+    assert waits == {
+        "retry": ("shop.charge", "0/charge#1", NOW_MS + 1 + 5_000),
+        "child": ("child-1", "1/pay#1", None),
+        "timer": ("2/sleep#1", "2/sleep#1", NOW_MS + 3_600_000),
+        "hook": ("approval", "", None),
+    }
+    assert play.again().machine.waits() == play.machine.waits()
 
 
 def test_raw_values_compare_by_their_bytes():

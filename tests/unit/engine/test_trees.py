@@ -1,4 +1,4 @@
-"""Random programs, random orders of completion, random crashes: a replay of the journal is the same run (E12)."""
+"""Random programs, random orders of completion, random crashes and cancellations: a replay is the same run (E12)."""
 
 from __future__ import annotations
 
@@ -7,32 +7,54 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hypothesis import given, note, settings, strategies as st
-from msgspec import Struct
+import msgspec
+from hypothesis import given, settings, strategies as st
+from msgspec import UNSET
 
 import holdfast
 from holdfast.engine.failures import described
-from holdfast.engine.machine import CodeRaised, CodeReturned, Machine
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Status
+from holdfast.engine.steps import CodeRaised, CodeReturned
+from holdfast.kernel import attributes
 from holdfast.kernel.journal import (
+    CancelAsked,
+    Dropped,
     Elapsed,
     Entry,
-    Failed,
     GaveUp,
     Joined,
+    Late,
+    Opened,
+    Other,
     Performed,
+    Received,
     Spawned,
-    Started,
-    Value,
-    to_replay,
+    Stopped,
+    Tagged,
 )
-from holdfast.workflow import Current
-from tests.builders import NOW_MS, a_run, a_value
-from tests.unit.engine.driving import CODEC, workflow_of
+from holdfast.pack import Pack
+from tests.builders import a_value
+from tests.unit.engine.driving import CODEC, PLAYS, Play, workflow_of
 from tests.unit.engine.shop import charge, notify, pay
 
 Tree = list[Any]
+store = Pack("store")
+
+
+@store.effect
+async def refund(amount: int, result: int) -> None: ...
+
+
+@store.effect(undo=refund)
+async def buy(amount: int) -> int: ...
+
+
+@store.effect
+async def call_back(amount: int) -> None: ...
+
+
+@store.effect(undo=call_back)
+async def send(amount: int) -> int: ...
+
 
 # -- programs
 
@@ -41,6 +63,12 @@ LEAVES = st.one_of(
     st.tuples(st.just("careful"), st.integers(0, 3)),
     st.tuples(st.just("child"), st.integers(0, 3)),
     st.tuples(st.just("sleep"), st.integers(0, 90)),
+    st.tuples(st.sampled_from(["buy", "send"]), st.integers(0, 3)),
+    st.tuples(st.just("hook"), st.sampled_from("ab")),
+    st.tuples(st.just("typed"), st.sampled_from("ab")),
+    st.tuples(st.just("token"), st.sampled_from("ab")),
+    st.tuples(st.just("patch"), st.sampled_from("xy")),
+    st.tuples(st.just("tag"), st.integers(0, 3)),
     st.just(("draw",)),
 )
 
@@ -51,6 +79,7 @@ def _branches(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.tuples(st.sampled_from(["sequence", "gather", "group", "race", "each", "queue"]), several),
         st.tuples(st.just("within"), st.integers(1, 60), children),
         st.tuples(st.just("finally"), children, children),
+        st.tuples(st.just("shield"), st.integers(1, 60), children),
     )
 
 
@@ -77,6 +106,19 @@ async def _walk(tree: Tree) -> Any:
         case ["sleep", seconds]:
             await asyncio.sleep(seconds)
             return holdfast.now().isoformat()
+        case ["buy", amount]:
+            return await buy(amount)
+        case ["send", amount]:
+            return await send(amount)
+        case ["hook" | "typed" | "token" as how, name]:
+            return await _hooked(how, name)
+        case ["patch", name]:
+            return holdfast.patched(name)
+        case ["tag", number]:
+            return await holdfast.set_attributes(number=number)
+        case ["shield", seconds, inner]:
+            async with holdfast.shield(seconds):
+                return await _walk(inner)
         case ["draw"]:
             return [holdfast.random(), str(holdfast.uuid4())]
         case ["sequence", trees]:
@@ -111,6 +153,13 @@ async def _walk(tree: Tree) -> Any:
     raise AssertionError(tree)
 
 
+async def _hooked(how: str, name: str) -> Any:
+    if how == "typed":
+        return await holdfast.hook(name, type=int)
+    async with holdfast.hook(name, token=f"t-{name}" if how == "token" else None) as opened:
+        return await opened
+
+
 async def _through_a_queue(trees: list[Tree]) -> list[Any]:
     queue: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)
     lock = asyncio.Lock()
@@ -141,54 +190,33 @@ async def _through_a_queue(trees: list[Tree]) -> list[Any]:
 # -- lives
 
 
-class Life(Struct):
-    """A machine, and what it has asked for so far."""
-
-    machine: Machine
-    asked: list[Any] = []
-
-    def look(self) -> None:
-        for command in self.machine.take_fresh():
-            self.asked.append((command.step, command.intent, command.arguments, command.asked_ms))
-
-    @property
-    def waits_for(self) -> list[str]:
-        return [*self.machine.open, *self.machine.timers]
-
-    @property
-    def outcome(self) -> Any:
-        match self.machine.outcome:
-            case CodeReturned(value):
-                return value
-            case CodeRaised(error):
-                return _failure(error)
-            case other:
-                return other
-
-
-LIVES: list[Life] = []
-
-
 @contextmanager
 def all_evicted() -> Iterator[None]:
-    """Whatever was begun is let go at the end, as the engine does."""
+    """Whatever was begun is let go at the end of each example, as the engine does."""
     try:
         yield
     finally:
-        while LIVES:
-            LIVES.pop().machine.evict()
+        while PLAYS:
+            PLAYS[-1].evict()
 
 
-def lived(tree: Tree, journal: list[Entry]) -> Life:
-    """A life from its start through `journal`, whose first entry is the input."""
-    life = Life(Machine(program, Current("run-1", None, program.name), codec=CODEC, blobs={}), [])
-    LIVES.append(life)
-    life.machine.start(CODEC.encode({"tree": tree}, what="the tree"), at_ms=NOW_MS)
-    life.look()
-    for position, entry, strict in to_replay(tuple(journal)):
-        life.machine.apply(entry, position, strict=strict)
-        life.look()
-    return life
+def asked(play: Play) -> list[Any]:
+    return [(command.step, command.intent, command.arguments, command.asked_ms) for command in play.begun]
+
+
+def attributes_of(play: Play) -> dict[str, Any]:
+    now = play.machine.notes.attributes_now()
+    return {} if now is UNSET else attributes.decode(bytes(now))
+
+
+def outcome(play: Play) -> Any:
+    match play.machine.outcome:
+        case CodeReturned(value):
+            return value
+        case CodeRaised(error):
+            return _failure(error)
+        case other:
+            return other
 
 
 def _failure(error: BaseException) -> Any:
@@ -197,48 +225,114 @@ def _failure(error: BaseException) -> Any:
     return [type(error).__name__, str(error)]
 
 
-def _completion(life: Life, data: st.DataObject, now_ms: int) -> Entry:
+def _completion(play: Play, data: st.DataObject, now_ms: int) -> Entry:
     """Something that the code waits for happens: which, and how it ends, is drawn."""
-    step = data.draw(st.sampled_from(life.waits_for), label="step")
-    timer = life.machine.timers.get(step)
+    hooks = play.machine.inbox.awaited()
+    waited_for = [*play.waits_for, *(f"signal {name}" for name in hooks)]
+    assert waited_for, "it waits for nothing"
+    step = data.draw(st.sampled_from(waited_for), label="step")
+    if step.startswith("signal "):
+        return _signal(play, step.removeprefix("signal "), data, now_ms)
+    timer = play.machine.timers.get(step)
     if timer is not None:
         return Elapsed(max(now_ms, timer.due_ms), step, timer.due_ms)
-    command = life.machine.open[step]
+    command = play.machine.open[step]
     failure = described(ValueError(f"{step} failed"), CODEC)
     fails = data.draw(st.sampled_from([False, False, False, True]), label="fails")
-    if command.intent.kind == "child":
-        if not command.child_id:
+    match command.intent.kind:
+        case "child" if not command.child_id:
             return Spawned(now_ms, step, command.intent, f"child of {step}")
-        if fails:
-            return Joined(now_ms, step, command.child_id, error=failure)
-        return Joined(now_ms, step, command.child_id, _value(7))
-    if fails:
-        return GaveUp(now_ms, step, command.intent, 3, failure)
-    return Performed(
-        now_ms, step, command.intent, 1, _value(str(now_ms) if command.intent.name == "shop.notify" else 9)
-    )
+        case "child" | "stop":
+            if fails:
+                return Joined(now_ms, step, command.child_id, error=failure)
+            return Joined(now_ms, step, command.child_id, a_value(7))
+        case "hook":
+            return Opened(now_ms, step, command.intent, Other("run-9", "shop.other") if fails else None)
+        case _ if fails:
+            return GaveUp(now_ms, step, command.intent, 3, failure)
+        case _:
+            value = str(now_ms) if command.intent.name == "shop.notify" else 9
+            return Performed(now_ms, step, command.intent, 1, a_value(None if command.intent.kind == "undo" else value))
 
 
-def _value(value: object) -> Value:
-    return a_value(value)
+def _signal(play: Play, name: str, data: st.DataObject, now_ms: int) -> Received:
+    payload = data.draw(st.sampled_from([1, 2, "no number"]), label="payload")
+    return Received(now_ms, name, f"signal-{len(play.journal)}", a_value(payload))
 
 
-def _played(life: Life, journal: list[Entry], tree: Tree, data: st.DataObject) -> Life:
-    """Play on to the end; now and then the process dies and another one goes on."""
-    now_ms = max(entry.at_ms for entry in journal)
-    while life.machine.outcome is None:
-        assert life.waits_for, "it waits for nothing"
+def _note_what_was_dropped(play: Play, data: st.DataObject, under_way: dict[str, Dropped], now_ms: int) -> None:
+    """Of what the code no longer waits for, something may have been under way."""
+    for command in play.machine.agenda.take_dropped():
+        if command.touches_the_world and data.draw(st.booleans(), label=f"{command.step} was under way"):
+            under_way[command.step] = Dropped(now_ms, command.step, command.intent)
+            play._deliver(under_way[command.step])
+
+
+def _comes_late(data: st.DataObject, under_way: dict[str, Dropped], now_ms: int) -> Late:
+    dropped = under_way.pop(data.draw(st.sampled_from(sorted(under_way)), label="late"))
+    if data.draw(st.booleans(), label="fails late"):
+        return Late(now_ms, dropped.step, dropped.intent, 1, error=described(ValueError("late"), CODEC))
+    return Late(now_ms, dropped.step, dropped.intent, 1, a_value(9))
+
+
+def _show(play: Play, shown: dict[str, Any]) -> None:
+    """What the run shows is written as it changes."""
+    now = play.machine.notes.take_shown()
+    if now is not None:
+        shown.clear()
+        shown.update(attributes.decode(now.attributes))
+
+
+def _played(play: Play, data: st.DataObject, *, cancelled: bool = False, shown: dict[str, Any] | None = None) -> Play:
+    """Play on to the end; now and then the process dies and another one goes on. `shown` is what its row shows."""
+    now_ms = play.now_ms
+    shown = {} if shown is None else shown
+    _show(play, shown)
+    cancel_in = data.draw(st.integers(0, 8), label="cancelled after") if cancelled else -1
+    under_way: dict[str, Dropped] = {}
+    play.machine.agenda.take_dropped()
+    while play.machine.outcome is None:
         now_ms += data.draw(st.integers(0, 40_000), label="ms")
-        entry = _completion(life, data, now_ms)
+        if cancel_in == 0:
+            entry = CancelAsked(now_ms, now_ms + 10**9)
+        elif under_way and data.draw(st.integers(0, 2), label="late?") == 2:
+            entry = _comes_late(data, under_way, now_ms)
+        elif play.machine.ended is not None and not play.machine.is_unwinding:
+            entry = Stopped(now_ms)
+        elif data.draw(st.integers(0, 7), label="signal?") == 7:
+            entry = _signal(play, data.draw(st.sampled_from("ab"), label="hook"), data, now_ms)
+        else:
+            entry = _completion(play, data, now_ms)
+        cancel_in -= 1
         now_ms = max(now_ms, entry.at_ms)
-        life.machine.apply(entry, len(journal))
-        journal.append(entry)
-        life.look()
+        play._deliver(entry)
+        _note_what_was_dropped(play, data, under_way, now_ms)
+        _show(play, shown)
         if data.draw(st.integers(0, 3), label="crash") == 0:
-            before = (life.waits_for, life.outcome)
-            life = lived(tree, journal)
-            assert (life.waits_for, life.outcome) == before
-    return life
+            before = (play.waits_for, play.machine.waits(), outcome(play), play.journal)
+            play = play.again()
+            assert (play.waits_for, play.machine.waits(), outcome(play), play.journal) == before
+            play.machine.agenda.take_dropped()
+            _show(play, shown)
+    assert shown == attributes_of(play)
+    return play
+
+
+def _check(play: Play) -> None:
+    """A replay, of all or of any prefix, asks for the same, notes the same and ends the same."""
+    whole = play.again()
+    assert outcome(whole) == outcome(play)
+    assert whole.journal == play.journal
+    steps = whole.steps
+    assert len(set(steps)) == len(steps)
+    recorded = [entry.step for entry in play.journal if isinstance(entry, Performed | GaveUp)]
+    assert len(set(recorded)) == len(recorded), "an effect was recorded twice"
+    tagged = [msgspec.json.decode(entry.attributes) for entry in play.journal if isinstance(entry, Tagged)]
+    assert attributes_of(whole) == attributes_of(play) == (tagged[-1] if tagged else {})
+    for length in range(len(play.journal)):
+        prefix = play.again(play.journal[:length])
+        assert asked(prefix) == asked(whole)[: len(prefix.begun)]
+        assert prefix.journal == play.journal[: len(prefix.journal)]
 
 
 @settings(max_examples=2 * settings().max_examples)
@@ -246,34 +340,31 @@ def _played(life: Life, journal: list[Entry], tree: Tree, data: st.DataObject) -
 @all_evicted()
 def test_a_replay_reproduces_the_result_and_the_commands_of_any_program(tree, data):
     """E12."""
-    journal: list[Entry] = [Started(NOW_MS, a_value())]
-    first = _played(lived(tree, journal), journal, tree, data)
-    whole = lived(tree, journal)
-    assert whole.outcome == first.outcome
-    steps = [step for step, *_ in whole.asked]
-    assert len(set(steps)) == len(steps)
-    recorded = [entry.step for entry in journal if isinstance(entry, Performed | GaveUp)]
-    assert len(set(recorded)) == len(recorded), "an effect was recorded twice"
-    for length in range(1, len(journal)):
-        prefix = lived(tree, journal[:length])
-        assert prefix.asked == whole.asked[: len(prefix.asked)]
+    _check(_played(Play(program, tree), data))
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(TREES, st.data())
+@all_evicted()
+def test_a_replay_reproduces_the_cancellation_of_any_program(tree, data):
+    """C2: at whatever place it comes."""
+    play = _played(Play(program, tree), data, cancelled=True)
+    _check(play)
+    undone = [entry.step for entry in play.journal if isinstance(entry, Performed) and entry.intent.kind == "undo"]
+    begun = {entry.step for entry in play.journal if isinstance(entry, Performed | Dropped)}
+    assert {step.removeprefix("undo:") for step in undone} <= begun
 
 
 @settings(max_examples=2 * settings().max_examples)
 @given(TREES, st.data())
 @all_evicted()
 def test_a_failed_program_that_is_retried_repeats_nothing_that_was_performed(tree, data):
-    journal: list[Entry] = [Started(NOW_MS, a_value())]
-    life = _played(lived(tree, journal), journal, tree, data)
+    shown: dict[str, Any] = {}
+    play = _played(Play(program, tree), data, shown=shown)
     for _ in range(3):
-        if not isinstance(life.machine.outcome, CodeRaised):
+        if not isinstance(play.machine.outcome, CodeRaised):
             break
-        journal.append(Failed(journal[-1].at_ms, described(life.machine.outcome.error, CODEC)))
-        change = runs.retry(a_run(status=Status.FAILED), tuple(journal), now_ms=journal[-1].at_ms)
-        journal += change.entries
-        note(f"retried: {change.entries}")
-        life = lived(tree, journal)
-        life = _played(life, journal, tree, data)
-        assert lived(tree, journal).outcome == life.outcome
-    performed = [entry.step for entry in journal if isinstance(entry, Performed)]
+        play = _played(play.retried(), data, shown=shown)
+        assert outcome(play.again()) == outcome(play)
+    performed = [entry.step for entry in play.journal if isinstance(entry, Performed)]
     assert len(set(performed)) == len(performed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Struct
 from msgspec.structs import replace
@@ -118,6 +118,8 @@ class Admissions(RuleBasedStateMachine):
             case Mismatch(run):
                 self.starts.remove(start)
                 assert run.digest != wish.digest
+            case other:
+                raise AssertionError(other)
 
     def _created(self, wish: Wanted, holder: Run | None) -> None:
         if holder is not None:
@@ -199,3 +201,4 @@ class Admissions(RuleBasedStateMachine):
 
 
 TestAdmissions = Admissions.TestCase
+TestAdmissions.settings = settings(max_examples=settings().max_examples // 2)

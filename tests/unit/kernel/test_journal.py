@@ -8,47 +8,34 @@ from msgspec.structs import replace
 
 from holdfast.kernel.journal import (
     Blocked,
-    Cancelled,
-    Completed,
     Entry,
     Failed,
+    Note,
+    Resumed,
     Retried,
-    Spawned,
-    Started,
     Value,
+    input_of,
+    original_input,
     to_replay,
     void_positions,
 )
 from tests.builders import (
+    CANCELLED,
     NOW_MS,
+    STARTED,
     a_failure,
-    a_value,
     an_intent,
     attempted,
+    cancel_asked,
+    continued,
+    dropped,
     elapsed,
     gave_up,
-    intended,
-    joined,
+    late,
+    late_failure,
     performed,
 )
-
-ENTRIES = [
-    Started(NOW_MS, a_value({"order": "o-1"})),
-    intended(),
-    attempted(),
-    performed(),
-    gave_up(),
-    elapsed(),
-    Spawned(NOW_MS, "pay#1", an_intent("shop.pay", kind="spawn"), "child-1", "pay:1"),
-    joined(),
-    replace(joined(), value=None, error=a_failure()),
-    Completed(NOW_MS),
-    Failed(NOW_MS, a_failure(step="charge#1")),
-    Cancelled(NOW_MS),
-    Blocked(NOW_MS, "replay_diverged", "both sides"),
-    Retried(NOW_MS, (1, 2)),
-    Retried(NOW_MS),
-]
+from tests.unit.kernel.entries import ENTRIES
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
@@ -62,7 +49,7 @@ def test_each_kind_of_entry_was_tried():
 
 @pytest.mark.parametrize("kind", typing.get_args(Entry), ids=lambda kind: kind.__name__)
 def test_entries_are_tagged_in_lower_case_past_participles(kind):
-    words = {"GaveUp": "gave_up"}
+    words = {"GaveUp": "gave_up", "CancelAsked": "cancel_asked", "KeyReleased": "key_released"}
     assert kind.__struct_config__.tag == words.get(kind.__name__, kind.__name__.lower())
     assert kind.__struct_config__.tag_field == "what"
 
@@ -87,6 +74,22 @@ def test_two_intents_are_the_same_whatever_their_line(other, same):
 
 
 FAILED = Failed(NOW_MS, a_failure(step="charge#1"))
+
+
+def test_notes_are_entries():
+    assert set(typing.get_args(Note)) < set(typing.get_args(Entry))
+
+
+@pytest.mark.parametrize("first", [ENTRIES[0], continued(2)])
+def test_a_journal_begins_with_its_input(first):
+    assert input_of((first, performed())) is first
+    with pytest.raises(AssertionError):
+        input_of((performed(), first))
+
+
+def test_the_input_of_the_first_generation_is_never_forgotten():
+    assert original_input(STARTED) == original_input(continued(7)) == STARTED.input
+    assert input_of((continued(7),)).input != STARTED.input
 
 
 def replayed(*journal: Entry) -> list[tuple[int, bool]]:
@@ -132,3 +135,46 @@ def test_each_of_several_retries_voids_its_own():
         Retried(NOW_MS, (5,)),
     )
     assert replayed(*journal) == [(2, False), (3, True), (4, True), (6, False), (7, True)]
+
+
+# -- what was taken back
+
+
+def test_a_cancellation_that_was_taken_back_is_not_replayed():
+    journal = (
+        ENTRIES[0],
+        performed(),
+        cancel_asked(),
+        elapsed(),
+        *CANCELLED,
+        Resumed(NOW_MS, (2, 3, 4, 5)),
+        performed("ship#1"),
+    )
+    assert void_positions(journal) == {2, 3, 4, 5}
+    assert replayed(*journal) == [(1, True), (6, True), (7, True)]
+
+
+def test_an_effect_that_came_late_in_a_cancellation_is_not_called_again_after_a_resumption():
+    """It was performed; the code may ask for it, and then gets what it returned."""
+    journal = (ENTRIES[0], cancel_asked(), dropped(), late(value=7), *CANCELLED, Resumed(NOW_MS, (1, 2, 3, 4, 5)))
+    [counting, resumed] = to_replay(journal)
+    assert (counting.position, counting.strict) == (3, False)
+    assert counting.entry == performed(value=7)
+    assert resumed.entry == journal[-1]
+
+
+def test_a_late_failure_leaves_the_effect_to_be_called_again():
+    journal = (ENTRIES[0], cancel_asked(), dropped(), late_failure(), *CANCELLED, Resumed(NOW_MS, (1, 2, 3, 4, 5)))
+    assert replayed(*journal) == [(6, True)]
+
+
+def test_a_late_effect_counts_as_a_note_while_the_cancellation_stands():
+    journal = (ENTRIES[0], cancel_asked(), dropped(), late(), *CANCELLED)
+    assert [recorded.entry for recorded in to_replay(journal)] == list(journal[1:])
+
+
+def test_positions_go_on_when_a_run_begins_anew():
+    """The journal of a later generation begins where the last one ended; what is void in it is named by position."""
+    journal = (continued(2), gave_up(), FAILED, Retried(NOW_MS, (41,)), performed())
+    to_be = to_replay(journal, first=40)
+    assert [(recorded.position, recorded.strict) for recorded in to_be] == [(42, False), (43, True), (44, True)]

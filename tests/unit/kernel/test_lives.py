@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.errors import NotAllowedNow
@@ -36,7 +36,7 @@ class Life(RuleBasedStateMachine):
         self.now_ms = NOW_MS
         self.held: dict[tuple[str, str], tuple[Run, int]] = {}  # (worker, run) -> its row, and the term it took it in
         self.term: dict[str, int] = {}
-        self.retries: list[tuple[Change, int]] = []
+        self.asked: list[tuple[Change, int]] = []  # by people, with the term they saw
         self.last: tuple[Change, int] | None = None  # the last change that was made, and the term it led to
         self.journals: dict[str, tuple[Entry, ...]] = {}
         self.may_run: set[str] = set()
@@ -119,32 +119,48 @@ class Life(RuleBasedStateMachine):
             self.store.rescue(run_id, now_ms=self.now_ms)
             self.term[run_id] += 1
 
-    @rule(run_id=RUNS)
-    def ask_for_a_retry(self, run_id: str) -> None:
-        run = self.store.runs[run_id]
+    @rule(run_id=RUNS, verb=st.sampled_from(["retry", "resume", "stop"]), late=st.booleans())
+    def ask(self, run_id: str, verb: str, *, late: bool) -> None:
+        """A person wants to move the run; the store is asked later, perhaps after another person or its owner."""
+        run, journal = self.store.runs[run_id], self.store.journals[run_id]
+        allowed = {
+            "retry": {Status.FAILED, Status.BLOCKED},
+            "resume": {Status.CANCELLED},
+            "stop": set(Status) - ENDED,
+        }[verb]
         try:
-            change = runs.retry(run, self.store.journals[run_id], now_ms=self.now_ms)
+            match verb:
+                case "retry":
+                    change = runs.retry(run, journal, now_ms=self.now_ms)
+                case "resume":
+                    change = runs.resume(run, journal, now_ms=self.now_ms)
+                case _ if run.status in ENDED:
+                    return
+                case _:
+                    change = runs.stop(run, journal, reason="", late=late, recorded=runs.NOTHING, now_ms=self.now_ms)
         except NotAllowedNow:
-            assert run.status not in {Status.FAILED, Status.BLOCKED}
+            assert run.status not in allowed or verb == "resume"
         else:
-            assert run.status in {Status.FAILED, Status.BLOCKED}
-            self.retries.append((change, self.term[run_id]))
+            assert run.status in allowed
+            self.asked.append((change, self.term[run_id]))
 
-    @precondition(lambda self: self.retries)
+    @precondition(lambda self: self.asked)
     @rule(data=st.data())
-    def retry(self, data: Any) -> None:
-        """A retry reaches the store, perhaps after another one has."""
-        change, term = self.retries.pop(data.draw(st.integers(0, len(self.retries) - 1)))
+    def grant(self, data: Any) -> None:
+        """What was asked for reaches the store."""
+        change, term = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         assert change.run is not None
-        run_id = change.run.id
+        run_id, before = change.run.id, self.store.runs[change.run.id]
+        moved = before.fence != change.guard or before.length != change.run.length - len(change.entries)
         answer = self.store.commit(change)
-        # Two people may ask at the same moment; then it is one decision.
-        repeated = isinstance(answer, Committed) and term != self.term[run_id]
-        assert isinstance(answer, Committed) is (term == self.term[run_id]) or repeated
-        if isinstance(answer, Committed) and not repeated:
+        if not isinstance(answer, Committed):
+            assert moved or term != self.term[run_id]
+        elif self.store.runs[run_id] != before:
+            assert term == self.term[run_id], "what was decided on an older row has been written"
             self.term[run_id] += 1
             self.last = (change, self.term[run_id])
-            self.may_run.add(run_id)
+            (self.may_run.add if change.run.status is Status.PENDING else self.may_run.discard)(run_id)
+        # Else two people have asked for the same at the same moment: then it is one decision.
 
     @invariant()
     def the_journal_only_grows(self) -> None:
@@ -171,3 +187,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=settings().max_examples // 2)

@@ -3,15 +3,59 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.kernel.journal import Blocked, Completed, Retried, Spawned
-from holdfast.kernel.replay import TIMER, Lineage, contradiction, ended_early, waits_for_child
-from tests.builders import NOW_MS, an_intent, attempted, elapsed, gave_up, intended, joined, performed
+from holdfast.kernel.journal import (
+    Blocked,
+    Closed,
+    Completed,
+    Entry,
+    Forked,
+    Ignored,
+    Marked,
+    Opened,
+    Patched,
+    Retried,
+    Spawned,
+    Stopped,
+    Tagged,
+    to_replay,
+)
+from holdfast.kernel.replay import (
+    NOTHING_NOTED,
+    TIMER,
+    Lineage,
+    Noted,
+    contradiction,
+    ended_early,
+    last_delivery,
+    noted,
+    waits_for_child,
+)
+from tests.builders import (
+    NOW_MS,
+    STARTED,
+    a_value,
+    an_intent,
+    attempted,
+    cancel_asked,
+    continued,
+    dropped,
+    elapsed,
+    gave_up,
+    intended,
+    joined,
+    late,
+    performed,
+    received,
+)
 
 CHARGE = an_intent()
 REFUND = an_intent("shop.refund", key="refund:o-1", digest="d2", line="shop.py:30")
 CHILD = an_intent("shop.pay", kind="child")
 SPAWN = an_intent("shop.pay", kind="spawn")
 JOIN = an_intent("shop.pay", kind="join", key="child-1", digest="", line="")
+STOP = an_intent("stop", kind="stop", key="child-1", digest="", line="")
+UNDO = an_intent("shop.refund", kind="undo", key="undo:charge:o-1")
+HOOK = an_intent("approval", kind="hook", key="token-1")
 
 
 def test_steps_are_numbered_by_name_and_tasks_by_the_task_that_made_them():
@@ -55,6 +99,12 @@ def test_no_two_steps_of_a_run_share_an_id(actions):
         (joined("pay.result#1"), {"pay.result#1": JOIN}),
         (Spawned(NOW_MS, "pay#1", CHILD, "child-1"), {"pay#1": CHILD}),
         (Spawned(NOW_MS, "pay#1", SPAWN, "child-1"), {"pay#1": SPAWN}),
+        (joined("stop:pay#1"), {"stop:pay#1": STOP}),  # a child that is stopped with its parent
+        (performed("undo:charge#1", intent=UNDO), {"undo:charge#1": UNDO}),
+        (Opened(NOW_MS, "hook:approval#1", HOOK), {"hook:approval#1": HOOK}),
+        (received(), {}),  # a hook accepts what arrives before the code reaches it
+        (cancel_asked(), {"charge#1": CHARGE}),
+        (Stopped(NOW_MS), {}),
         (Completed(NOW_MS), {}),
         (Blocked(NOW_MS, "code", "message"), {"charge#1": CHARGE}),
         (Retried(NOW_MS), {}),
@@ -94,6 +144,14 @@ def test_code_that_asks_for_what_is_recorded_is_not_contradicted(entry, asked):
         # The value of one child must never reach the code as that of another.
         (joined("pay.result#1", run_id="child-2"), {"pay.result#1": JOIN}, "child-2", "child-1"),
         (joined("charge#1"), {"charge#1": CHARGE}, "joined charge#1", "asks for effect shop.charge"),
+        (performed("undo:charge#1", intent=UNDO), {"undo:charge#1": CHARGE}, "undo shop.refund", "asks for effect"),
+        (Opened(NOW_MS, "hook:approval#1", HOOK), {}, "opened hook:approval#1", "waits for nothing there"),
+        (
+            Opened(NOW_MS, "hook:approval#1", HOOK),
+            {"hook:approval#1": an_intent("approval", kind="hook", key="token-2")},
+            "key 'token-1'",
+            "key 'token-2'",
+        ),
     ],
 )
 def test_a_contradiction_names_both_sides(entry, asked, recorded, code):
@@ -129,3 +187,72 @@ def test_code_that_ended_before_its_journal_is_told_so():
 )
 def test_only_an_awaited_child_is_waited_for(entry, waits):
     assert waits_for_child(entry) is waits
+
+
+# -- notes
+
+
+def test_a_journal_without_notes_notes_nothing():
+    assert noted((STARTED, performed(), elapsed())) == NOTHING_NOTED
+
+
+def test_what_is_noted_is_known_by_its_step_its_name_or_its_id():
+    journal = (
+        STARTED,
+        Marked(NOW_MS, "mark#1", "charged"),
+        Tagged(NOW_MS, "set_attributes#1", a_value().json),  # pyright: ignore[reportArgumentType]
+        Closed(NOW_MS, "0/close#1", "approval"),
+        Patched(NOW_MS, "with-tax"),
+        Ignored(NOW_MS, "approval", "signal/8/approval/1", "Expected int"),
+        dropped(),
+    )
+    assert noted(journal) == Noted(
+        steps=frozenset({"mark#1", "set_attributes#1", "0/close#1"}),
+        patches=frozenset({"with-tax"}),
+        ignored=frozenset({"signal/8/approval/1"}),
+    )
+
+
+def test_a_fork_keeps_the_chance_and_the_keys_of_its_source():
+    """K: effects of the copied part were performed under the keys of the source, and are never performed again."""
+    journal = (
+        STARTED,
+        performed("charge#1", intent=an_intent(key="run-0/charge#1")),
+        gave_up("ship#1", intent=an_intent("shop.ship", key="run-0/ship#1")),
+        attempted("pack#1", intent=an_intent("shop.pack", key="run-0/pack#1")),
+        intended("pay#1", intent=an_intent("shop.pay", key="run-0/pay#1")),
+        Forked(NOW_MS, "run-1", "run-0", "last#1"),
+    )
+    copied = noted(journal)
+    assert copied.origin == "run-0"
+    assert copied.keys == {step: f"run-0/{step}" for step in ("charge#1", "ship#1", "pack#1", "pay#1")}
+
+
+def test_of_several_forks_the_last_one_says_where_the_run_comes_from():
+    forks = Forked(NOW_MS, "run-0", "run-0", "ship#1"), Forked(NOW_MS, "run-1", "run-0", "last#1")
+    assert noted((STARTED, performed(), *forks)).origin == "run-0"
+    assert noted((STARTED, performed(), forks[0])).keys == {"charge#1": "charge:o-1"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "last"),
+    [
+        ((), -1),
+        ((performed(),), 0),
+        ((performed(), Patched(NOW_MS, "with-tax")), 0),  # a note delivers nothing
+        ((performed(), elapsed(), Completed(NOW_MS)), 1),
+        ((dropped(), late()), -1),
+        ((performed(), received()), 1),
+        ((performed(), cancel_asked(), dropped(), Stopped(NOW_MS)), 3),
+        ((Opened(NOW_MS, "hook:approval#1", HOOK), Forked(NOW_MS, "run-1", "run-1", "ship#1")), 0),
+        # What followed a failure that was retried may never be asked for: it does not hold the code back.
+        ((gave_up(), performed("notify#1"), Retried(NOW_MS, (1,))), -1),
+    ],
+)
+def test_the_code_does_for_the_first_time_what_it_does_after_the_last_delivery(entries: tuple[Entry, ...], last: int):
+    assert last_delivery(to_replay((STARTED, *entries))) == last
+
+
+def test_a_later_generation_is_replayed_like_a_first_one():
+    journal = (continued(2), performed())
+    assert last_delivery(to_replay(journal, first=7)) == 0

@@ -5,41 +5,61 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Blob, Status
+from holdfast.kernel import runs, starts
+from holdfast.kernel.changes import ENDED, Alive, Blob, Envelope, HookOpen, KeyTaken, Shown, Status
 from holdfast.kernel.journal import (
     Blocked,
+    CancelAsked,
     Cancelled,
     Completed,
     Entry,
     Failed,
     Failure,
+    KeyReleased,
+    Resumed,
     Retried,
     Spawned,
-    Started,
+    Stopped,
     Value,
 )
-from holdfast.kernel.runs import CancelledItself, LetGo, Progressed, Raised, Recorded, Returned, Stuck
+from holdfast.kernel.runs import (
+    NOTHING,
+    BeganAnew,
+    CancelledItself,
+    LetGo,
+    Progressed,
+    Raised,
+    Recorded,
+    Returned,
+    Stuck,
+)
 from tests.builders import (
+    CANCELLED,
     DAY_MS,
     NOW_MS,
+    STARTED,
     a_failure,
     a_run,
+    a_signal,
     a_value,
     an_intent,
     attempted,
+    cancel_asked,
+    continued,
     gave_up,
     intended,
     joined,
     performed,
+    received,
     running,
+    with_journal,
 )
 
 LATER_MS = NOW_MS + 1_000
 EVENTS = [
     (Progressed(), Status.RUNNING, None),
     (LetGo(LATER_MS), Status.WAITING, None),
-    (LetGo(None), Status.WAITING, None),
+    (LetGo(None, b'[{"kind":"hook","name":"approval"}]'), Status.WAITING, None),
     (Returned(a_value("done")), Status.COMPLETED, Completed(NOW_MS)),
     (Raised(a_failure()), Status.FAILED, Failed(NOW_MS, a_failure())),
     (CancelledItself(), Status.CANCELLED, Cancelled(NOW_MS)),
@@ -92,6 +112,29 @@ def test_retention_is_counted_from_the_end_and_from_nothing_else(event, becomes,
     assert after.holds_key
 
 
+@pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)
+def test_what_a_run_waits_for_is_known_exactly_while_it_waits(event, becomes, last):
+    after = runs.decide(running(waits=b"[]"), event, now_ms=NOW_MS).run
+    assert after is not None
+    if becomes is not Status.RUNNING:
+        assert after.waits == (event.waits if isinstance(event, LetGo) else None)
+
+
+@pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)
+def test_what_a_run_shows_changes_with_what_it_records(event, becomes, last):
+    run = running(attributes=b'{"a":1}', markers=b'[["x",1]]')
+    shown = Shown(b'{"a":2}', b'[["y",2]]')
+    opens, closes = (HookOpen("approval", "token-1"),), (HookOpen("items"),)
+    change = runs.decide(run, event, recorded=Recorded(shown=shown, opens=opens, closes=closes), now_ms=NOW_MS)
+    assert change.run is not None
+    assert (change.shown, change.opens, change.closes) == (shown, opens, closes)
+    assert (change.run.attributes, change.run.markers) == (shown.attributes, shown.markers)
+    kept = runs.decide(run, event, now_ms=NOW_MS)
+    assert kept.run is not None
+    assert kept.shown is None
+    assert (kept.run.attributes, kept.run.markers) == (run.attributes, run.markers)
+
+
 def test_the_output_and_the_error_are_kept_in_the_row():
     done = runs.decide(running(), Returned(a_value([1])), now_ms=NOW_MS).run
     failed = runs.decide(running(), Raised(a_failure(step="charge#1")), now_ms=NOW_MS).run
@@ -129,9 +172,156 @@ def test_a_repeated_decision_has_the_same_id_and_another_decision_another():
     assert runs.decide(replace(run, id="run-2"), Progressed(), recorded=recorded, now_ms=NOW_MS).id not in ids
 
 
-# -- retry
+# -- continue as new
 
-STARTED = Started(NOW_MS, a_value())
+
+def test_a_run_that_continues_as_new_stays_what_it_is_with_a_new_journal():
+    run = running(length=40, unread=3, markers=b'[["charged",1]]', attributes=b'{"a":1}')
+    recorded = Recorded((performed(),), (Blob("d", b"x"),), ("m-1",))
+    unheard = (received("items"), received("approval"))
+    change = runs.decide(run, BeganAnew(continued(), unheard), recorded=recorded, now_ms=NOW_MS)
+    assert change.anew
+    assert change.entries == (continued(), *unheard)  # signals that nobody has taken go along
+    assert (change.blobs, change.read, change.guard) == (recorded.blobs, ("m-1",), run.fence)
+    after = change.run
+    assert after is not None
+    assert (after.status, after.owner, after.fence, after.key) == (Status.RUNNING, "w-1", run.fence, "order:1")
+    assert after.length == 43  # positions go on, so that they name one entry for ever
+    assert (after.input, after.digest) == (continued().input, run.digest)
+    assert (after.markers, after.attributes) == (b"", run.attributes)
+
+
+def test_beginning_anew_is_a_decision_of_its_own():
+    ids = [runs.decide(running(length=length), BeganAnew(continued()), now_ms=NOW_MS).id for length in range(40, 45)]
+    assert len(set(ids)) == 5
+
+
+# -- signals to the key that nobody took
+
+
+def test_a_run_that_returns_over_signals_to_its_key_leaves_them_to_a_successor():
+    """K8: whoever sends to a key wants the payload to be seen by some run."""
+    run, signals, blobs = running(), (a_signal(), a_signal(dedupe="d-2")), (Blob("d", b"x"),)
+    change = runs.decide(run, Returned(a_value(), STARTED, signals, ("m-9",), blobs), now_ms=LATER_MS)
+    then = change.then
+    assert then is not None
+    assert change.moves == ("m-9",)
+    assert then == starts.successor(change.run or run, STARTED, signals, blobs=blobs, now_ms=LATER_MS)
+
+
+@pytest.mark.parametrize("event", [Returned(a_value()), Returned(a_value(), STARTED)])
+def test_a_run_that_has_heard_everything_has_no_successor(event):
+    change = runs.decide(running(), event, now_ms=NOW_MS)
+    assert (change.then, change.moves) == (None, ())
+
+
+# -- stop
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize(
+    ("run", "unsure"),
+    [(a_run(), False), (running(), True), (a_run(status=Status.WAITING, epoch=1), False)],
+)
+def test_a_run_that_is_stopped_by_another_hand_is_cancelled_at_once(run, unsure, asked):
+    run, journal = with_journal(run, *((cancel_asked("before"),) if asked else ()))
+    recorded = Recorded((received(),), (Blob("d", b"x"),), ("m-1",))
+    change = runs.stop(run, journal, reason="why", late=asked, recorded=recorded, now_ms=LATER_MS)
+    request = () if asked else (CancelAsked(LATER_MS, LATER_MS, "why"),)
+    stopped = Stopped(LATER_MS, by_deadline=asked, unsure=unsure)
+    # It must not end over unread messages; if it is resumed some day, it sees its signals.
+    assert change.entries == (received(), *request, stopped, Cancelled(LATER_MS))
+    assert (change.guard, change.read, change.blobs) == (run.fence, ("m-1",), recorded.blobs)
+    after = change.run
+    assert after is not None
+    assert (after.status, after.owner, after.wake_ms, after.nonce) == (Status.CANCELLED, None, None, "")
+    assert after.epoch == run.epoch + 1  # whoever held it is refused from now on
+    assert (after.finished_ms, after.expires_ms) == (LATER_MS, LATER_MS + run.retention_ms)
+    assert after.length == run.length + len(change.entries)
+
+
+def test_a_stop_is_never_taken_for_what_its_owner_decides_at_the_same_time():
+    """Both may record as many entries; whoever comes second must be refused, or it would believe it has written."""
+    run, journal = with_journal(running(), cancel_asked())
+    stopped = runs.stop(run, journal, reason="", late=True, recorded=NOTHING, now_ms=NOW_MS)
+    own = runs.decide(run, CancelledItself(), recorded=Recorded((performed(),)), now_ms=NOW_MS)
+    assert len(stopped.entries) == len(own.entries)
+    assert stopped.id != own.id
+    assert stopped.run is not None
+    assert stopped.run.change_id == stopped.id
+
+
+@pytest.mark.parametrize("status", sorted(ENDED))
+def test_what_has_ended_is_not_stopped(status):
+    with pytest.raises(AssertionError):
+        runs.stop(a_run(status=status), (STARTED,), reason="", late=False, recorded=NOTHING, now_ms=NOW_MS)
+
+
+def test_a_run_that_was_stopped_before_any_code_ran_can_be_resumed():
+    change = runs.stop(a_run(), (STARTED,), reason="why", late=False, recorded=NOTHING, now_ms=NOW_MS)
+    assert change.run is not None
+    [resumed] = runs.resume(change.run, (STARTED, *change.entries), now_ms=LATER_MS).entries
+    assert resumed == Resumed(LATER_MS, (1, 2, 3))
+
+
+# -- resume
+
+
+def test_a_resumed_run_is_pending_with_a_new_fence_and_without_an_end():
+    run, journal = with_journal(
+        a_run(status=Status.CANCELLED, epoch=4, nonce="n", finished_ms=1, expires_ms=2), cancel_asked(), *CANCELLED
+    )
+    change = runs.resume(run, journal, now_ms=LATER_MS)
+    after = change.run
+    assert after is not None
+    assert change.guard == run.fence
+    assert (after.status, after.epoch, after.nonce, after.owner) == (Status.PENDING, 5, "", None)
+    assert (after.wake_ms, after.finished_ms, after.expires_ms) == (LATER_MS, None, None)
+    assert change.entries == (Resumed(LATER_MS, (1, 2, 3)),)
+
+
+def test_a_run_whose_key_was_taken_over_is_not_resumed():
+    run, journal = with_journal(a_run(status=Status.CANCELLED, holds_key=False), cancel_asked(), *CANCELLED)
+    with pytest.raises(NotAllowedNow, match="no longer holds its key 'order:1'"):
+        runs.resume(run, journal, now_ms=NOW_MS)
+
+
+def test_only_a_cancelled_run_is_resumed():
+    with pytest.raises(NotAllowedNow, match="is failed"):
+        runs.resume(a_run(status=Status.FAILED), (STARTED,), now_ms=NOW_MS)
+
+
+# -- release_key
+
+
+@pytest.mark.parametrize("status", sorted(ENDED))
+def test_the_key_of_an_ended_run_is_released_at_once(status):
+    run = a_run(status=status, finished_ms=NOW_MS, epoch=2)
+    change = runs.release_key(run, reason="by hand", nonce="n-1", now_ms=LATER_MS)
+    assert change.takes_key
+    assert change.guard == run.fence
+    assert change.entries == (KeyReleased(LATER_MS, "by hand"),)
+    assert change.run is not None
+    assert (change.run.status, change.run.holds_key, change.run.epoch) == (status, False, 3)
+    assert change.run.key == "order:1"  # it is still shown
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status not in ENDED])
+def test_a_live_run_is_told_that_its_key_is_gone(status):
+    change = runs.release_key(a_run(status=status), reason="by hand", nonce="n-1", now_ms=NOW_MS)
+    assert change.takes_key
+    assert change.guard == Alive("run-1")
+    assert change.envelopes == (Envelope("run-1", KeyTaken("key_taken/n-1", "by hand")),)
+    assert change.run is None  # its owner goes on, and records it
+
+
+@pytest.mark.parametrize("fields", [{"key": None, "holds_key": False}, {"holds_key": False}])
+def test_a_key_that_a_run_does_not_hold_is_not_released(fields):
+    with pytest.raises(NotAllowedNow, match="holds no key"):
+        runs.release_key(a_run(**fields), reason="", nonce="n-1", now_ms=NOW_MS)
+
+
+# -- retry
 
 
 def failed_with(*entries: Entry, step: str) -> tuple[Entry, ...]:
@@ -202,5 +392,12 @@ CHILD = Spawned(NOW_MS, "pay#1", an_intent("shop.pay", kind="child"), "child-1")
 )
 def test_a_retry_voids_the_records_of_the_failed_step_and_nothing_else(journal, void):
     status = Status.BLOCKED if isinstance(journal[-1], Blocked) else Status.FAILED
-    [retried] = runs.retry(a_run(status=status), journal, now_ms=NOW_MS).entries
+    [retried] = runs.retry(a_run(status=status, length=len(journal)), journal, now_ms=NOW_MS).entries
     assert retried == Retried(NOW_MS, void)
+
+
+def test_a_retry_of_a_later_generation_names_positions_of_the_run():
+    failed = Failed(NOW_MS, a_failure(step="g1/charge#1"))
+    run, journal = with_journal(a_run(status=Status.FAILED), continued(), gave_up("g1/charge#1"), failed, first=40)
+    [retried] = runs.retry(run, journal, now_ms=NOW_MS).entries
+    assert retried == Retried(NOW_MS, (41,))

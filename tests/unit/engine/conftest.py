@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.engine.driving import PLAYS
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_in_memory() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Every run that a test played is let go, as the engine does: its `finally` blocks run in their own context."""
+    yield
+    while PLAYS:
+        PLAYS[-1].evict()

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+from msgspec import Raw
+
+from holdfast.errors import UsageError
+from holdfast.kernel import hooks
+from holdfast.kernel.changes import Alive, Envelope, Signal, TokenHeldBy
+from tests.builders import a_signal
+
+TEXTS = st.text("ab/0123456789", min_size=1, max_size=6)
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_distinct_hooks_and_dedupe_ids_never_give_one_signal(hook, dedupe, other_hook, other_dedupe):
+    same = (hook, dedupe) == (other_hook, other_dedupe)
+    assert (hooks.signal_id(hook, dedupe) == hooks.signal_id(other_hook, other_dedupe)) is same
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_distinct_tokens_never_share_a_scope(namespace, token, other_namespace, other_token):
+    same = (namespace, token) == (other_namespace, other_token)
+    assert (hooks.token_scope(namespace, token) == hooks.token_scope(other_namespace, other_token)) is same
+
+
+WORKFLOWS = st.from_regex(r"[ab]{1,3}\.[ab]{1,3}", fullmatch=True)  # as packs name them: never with a slash
+
+
+@given(TEXTS, WORKFLOWS, TEXTS, TEXTS, WORKFLOWS, TEXTS)
+def test_distinct_keys_never_share_a_scope(namespace, workflow, key, other_namespace, other_workflow, other_key):
+    same = (namespace, workflow, key) == (other_namespace, other_workflow, other_key)
+    one = hooks.key_scope(namespace, workflow, key)
+    assert (one == hooks.key_scope(other_namespace, other_workflow, other_key)) is same
+    assert one != hooks.token_scope(namespace, f"{workflow}/{key}")
+
+
+def test_a_signal_with_a_dedupe_id_is_the_same_whoever_sends_it():
+    assert a_signal(nonce="n-1") == a_signal(nonce="n-2")
+    assert a_signal(dedupe="d-1") != a_signal(dedupe="d-2")
+    assert a_signal("items").id != a_signal("approval").id
+
+
+def test_without_a_dedupe_id_each_is_a_signal_of_its_own():
+    assert a_signal(dedupe=None, nonce="n-1").id != a_signal(dedupe=None, nonce="n-2").id
+
+
+def test_a_signal_carries_its_payload_as_it_is():
+    signal = hooks.signal("items", b'{"a": 1}', dedupe=None, nonce="n")
+    assert (signal.hook, signal.payload, signal.by_key) == ("items", Raw(b'{"a": 1}'), False)
+    assert hooks.signal("items", b"1", dedupe=None, nonce="n", by_key=True).by_key
+
+
+@pytest.mark.parametrize(("hook", "dedupe"), [("", None), ("x" * 256, None), ("items", ""), ("items", "x" * 256)])
+def test_names_and_ids_are_as_long_as_keys(hook, dedupe):
+    with pytest.raises(UsageError):
+        hooks.signal(hook, b"1", dedupe=dedupe, nonce="n")
+
+
+def test_a_signal_to_a_run_is_delivered_while_it_lives():
+    signal = a_signal()
+    change = hooks.to_run("run-1", signal)
+    assert change.guard == Alive("run-1")
+    assert change.envelopes == (Envelope("run-1", signal),)
+    assert change.run is None  # nothing about the run itself is written
+
+
+def test_a_signal_to_a_key_is_delivered_while_the_run_owns_it():
+    """K8: a run that has just been superseded lives on to clean up; the signal is not meant for it."""
+    signal = a_signal()
+    change = hooks.to_owner("run-1", signal, scope="key/1")
+    assert change.guard == Alive("run-1", holds_key=True)
+    assert change.envelopes == (Envelope("run-1", signal, "key/1"),)
+
+
+def test_a_repeated_signal_is_the_same_change_and_another_one_is_not():
+    ids = {
+        hooks.to_run(run_id, signal).id
+        for run_id in ("run-1", "run-2")
+        for signal in (a_signal(), a_signal(dedupe="d-2"), a_signal("approval"))
+    }
+    assert len(ids) == 6
+    assert hooks.to_run("run-1", a_signal(nonce="n-9")).id in ids
+
+
+def test_a_signal_to_a_token_is_delivered_while_the_run_holds_it():
+    signal = a_signal()
+    change = hooks.to_token("run-1", "default", "token-1", signal)
+    assert change.guard == TokenHeldBy("run-1", "default", "token-1")
+    assert change.envelopes == (Envelope("run-1", signal, hooks.token_scope("default", "token-1")),)
+    assert isinstance(change.envelopes[0].message, Signal)

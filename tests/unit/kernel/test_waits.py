@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import typing
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+from msgspec.structs import replace
+
+from holdfast.errors import NotAllowedNow
+from holdfast.kernel import runs, waits
+from holdfast.kernel.cancels import Way, way
+from holdfast.kernel.changes import ENDED, Run, Status
+from holdfast.kernel.journal import Failure
+from holdfast.kernel.waits import Kind, Wait, next_actions, waits_of
+from tests.builders import CANCELLED, NOW_MS, STARTED, a_run, cancel_asked, running
+
+LATER_MS = NOW_MS + 60_000
+SERVED = {"shop.checkout"}
+TIMER = Wait("timer", "sleep#1", LATER_MS, "sleep#1")
+HOOK = Wait("hook", "approval")
+CHILD = Wait("child", "child-1", step="pay#1")
+RETRY = Wait("retry", "shop.charge", LATER_MS, "charge#1")
+
+
+def waiting(*on: Wait, **fields: Any) -> Run:
+    return replace(a_run(status=Status.WAITING, wake_ms=None, waits=waits.encode(on)), **fields)
+
+
+def blocked(code: str = "replay_diverged", message: str = "both sides") -> Run:
+    return a_run(status=Status.BLOCKED, wake_ms=None, error=msgspec.json.encode(Failure(code, message)))
+
+
+@pytest.mark.parametrize(
+    ("run", "served", "waits_on"),
+    [
+        (a_run(), SERVED, (Wait("worker", "default"),)),
+        (a_run(queue="gpu"), set(), (Wait("no_worker", "gpu"),)),
+        (a_run(queue="gpu"), {"shop.other"}, (Wait("no_worker", "gpu"),)),
+        (a_run(wake_ms=LATER_MS), SERVED, (Wait("delay", until_ms=LATER_MS),)),
+        (a_run(wake_ms=LATER_MS), set(), (Wait("delay", until_ms=LATER_MS),)),
+        (a_run(wake_ms=None), SERVED, (Wait("worker", "default"),)),
+        (running(), SERVED, (Wait("running", "w-1"),)),
+        (waiting(TIMER, HOOK, CHILD, RETRY), SERVED, (TIMER, HOOK, CHILD, RETRY)),
+        (waiting(TIMER, wake_ms=LATER_MS), SERVED, (TIMER,)),
+        (waiting(TIMER, wake_ms=NOW_MS), SERVED, (Wait("worker", "default"),)),  # its time has come
+        (waiting(HOOK, wake_ms=NOW_MS - 1), set(), (Wait("no_worker", "default"),)),  # and nobody comes
+        (blocked(), SERVED, (Wait("blocked", "replay_diverged: both sides"),)),
+        (a_run(status=Status.BLOCKED, error=None), SERVED, (Wait("blocked", ""),)),
+        *((a_run(status=status), SERVED, ()) for status in ENDED),
+    ],
+)
+def test_what_a_run_waits_for(run, served, waits_on):
+    """G9"""
+    assert waits_of(run, served=served, now_ms=NOW_MS) == waits_on
+
+
+ROWS = st.builds(
+    lambda status, key, holds_key, wake_ms, started: {
+        Status.RUNNING: running,
+        Status.WAITING: lambda **fields: waiting(HOOK, **fields),
+    }.get(status, a_run)(
+        key=key,
+        status=status,
+        holds_key=key is not None and holds_key,
+        wake_ms=wake_ms,
+        started_ms=NOW_MS if started else None,
+        length=4 if status is Status.CANCELLED else 1,
+    ),
+    st.sampled_from(Status),
+    st.sampled_from([None, "order:1"]),
+    st.booleans(),
+    st.sampled_from([None, NOW_MS, LATER_MS]),
+    st.booleans(),
+)
+
+
+@given(ROWS, st.booleans())
+def test_every_run_says_why_it_waits_and_what_may_be_done(run, served):
+    """G9: nothing is ever stuck without a legal next action."""
+    waits_on = waits_of(run, served=SERVED if served else (), now_ms=NOW_MS)
+    assert bool(waits_on) is (run.status not in ENDED)
+    assert all(str(wait) for wait in waits_on)
+    assert next_actions(run)
+
+
+@given(ROWS)
+def test_no_verb_is_offered_that_would_be_refused(run):
+    journal = (STARTED, cancel_asked(), *CANCELLED) if run.status is Status.CANCELLED else (STARTED,)
+    for verb in next_actions(run):
+        match verb:
+            case "retry":
+                assert runs.retry(run, journal, now_ms=NOW_MS)
+            case "resume":
+                assert runs.resume(run, journal, now_ms=NOW_MS)
+            case "release_key":
+                assert runs.release_key(run, reason="", nonce="n", now_ms=NOW_MS)
+            case "cancel":
+                assert way(run) is not Way.ENDED
+            case "signal":
+                assert run.status not in ENDED
+            case "fork":
+                assert run.status in ENDED
+            case _:
+                raise AssertionError(verb)
+
+
+@given(ROWS)
+def test_no_verb_is_kept_from_a_run_that_allows_it(run):
+    journal = (STARTED, cancel_asked(), *CANCELLED) if run.status is Status.CANCELLED else (STARTED,)
+    offered = next_actions(run)
+    for verb, decide in (
+        ("retry", lambda: runs.retry(run, journal, now_ms=NOW_MS)),
+        ("resume", lambda: runs.resume(run, journal, now_ms=NOW_MS)),
+        ("release_key", lambda: runs.release_key(run, reason="", nonce="n", now_ms=NOW_MS)),
+    ):
+        if verb not in offered:
+            with pytest.raises(NotAllowedNow):
+                decide()
+    assert ("cancel" in offered) is (way(run) is not Way.ENDED)
+
+
+AT = "2023-11-14T22:14:20.000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("wait", "text"),
+    [
+        (TIMER, f"timer sleep#1 until {AT}"),
+        (HOOK, "a signal to hook 'approval'"),
+        (CHILD, "child run child-1 (pay#1)"),
+        (RETRY, f"the retry of charge#1 at {AT}"),
+        (Wait("delay", until_ms=LATER_MS), f"its delayed start at {AT}"),
+        (Wait("worker", "gpu"), "a free worker of queue 'gpu'"),
+        (Wait("no_worker", "gpu"), "a worker: none serves queue 'gpu'"),
+        (Wait("running", "w-1"), "replica w-1, which executes it"),
+        (Wait("blocked", "unknown_outcome: why"), "a person: unknown_outcome: why"),
+    ],
+)
+def test_a_wait_is_the_end_of_a_sentence(wait, text):
+    assert str(wait) == text
+
+
+def test_each_kind_of_wait_is_worded():
+    assert all(str(Wait(kind, "x", NOW_MS, "x")) for kind in typing.get_args(Kind))
+
+
+def test_when_a_wait_is_over_is_an_aware_instant():
+    assert TIMER.until == datetime.fromtimestamp(LATER_MS / 1000, UTC)
+    assert HOOK.until is None
