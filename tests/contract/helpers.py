@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import apsw
+import msgspec
 
 from holdfast.engine.values import digest_of
-from holdfast.kernel import runs, starts
+from holdfast.kernel import attributes, hooks, runs, searches, starts
 from holdfast.kernel.changes import (
     Answer,
     Beat,
     Blob,
     Change,
     Committed,
+    HookOpen,
+    KeyHeldBy,
     Known,
+    Message,
+    Outcome,
     Refused,
     Run,
+    Signal,
+    TokenFree,
     Watcher,
 )
-from holdfast.kernel.journal import Entry
-from holdfast.ports.store import Claim, History, Store
-from tests.builders import a_failure, a_hand, a_value, wanted
+from holdfast.kernel.journal import Continued, Entry
+from holdfast.kernel.searches import Search
+from holdfast.ports.store import Claim, History, KnownHook, Store
+from holdfast.stores.sqlite.files import Database
+from tests.builders import DAY_MS, a_failure, a_hand, a_value, wanted
 
 WORKFLOW = "shop.checkout"
 LARGE = b'"a large value"'
@@ -28,6 +40,13 @@ OTHER_LARGE = b'"another large value"'
 A_BLOB = Blob(LARGE_DIGEST, LARGE)
 ANOTHER_BLOB = Blob(digest_of(OTHER_LARGE), OTHER_LARGE)
 A_BEAT = Beat("charge#1", b'{"done":7}')
+WATCHER = Watcher("parent", "child#1")
+HOOK = "approval"
+
+
+def database(path: Path) -> Database:
+    """A connection of the test's own, beside those of the store."""
+    return cast("Database", cast("object", apsw.Connection(str(path))))
 
 
 async def offer(store: Store, change: Change) -> Answer:
@@ -83,8 +102,10 @@ def progress(
     return runs.decide(run, runs.Progressed(), recorded=runs.Recorded(entries, blobs, read), now_ms=store.now_ms())
 
 
-def let_go(store: Store, run: Run, *, wake_ms: int | None = None, read: tuple[str, ...] = ()) -> Change:
-    return runs.decide(run, runs.LetGo(wake_ms), recorded=runs.Recorded(read=read), now_ms=store.now_ms())
+def let_go(
+    store: Store, run: Run, *, wake_ms: int | None = None, waits: bytes = b"[]", read: tuple[str, ...] = ()
+) -> Change:
+    return runs.decide(run, runs.LetGo(wake_ms, waits), recorded=runs.Recorded(read=read), now_ms=store.now_ms())
 
 
 def completion(store: Store, run: Run, output: object = "done", *, recorded: runs.Recorded = runs.NOTHING) -> Change:
@@ -99,6 +120,21 @@ def blockage(store: Store, run: Run) -> Change:
     return runs.decide(run, runs.Stuck("unknown_outcome", "nobody knows"), now_ms=store.now_ms())
 
 
+def takeover(store: Store, holder: Run, run_id: str = "run-2", **fields: Any) -> Change:
+    """The admission of a successor that takes the key over from `holder`, as long as that is as it was."""
+    return admission(store, run_id, guard=KeyHeldBy(holder.id, holder.fence), **fields)
+
+
+async def retry(store: Store, run: Run) -> Change:
+    return runs.retry(run, (await history(store, run.id)).journal, now_ms=store.now_ms())
+
+
+async def stop(store: Store, run: Run, *, read: tuple[str, ...] = ()) -> Change:
+    """The change by which somebody ends a run that is not its own."""
+    journal = (await history(store, run.id)).journal
+    return runs.stop(run, journal, reason="", late=False, recorded=runs.Recorded(read=read), now_ms=store.now_ms())
+
+
 def beat(run: Run, beat: Beat = A_BEAT, *, count: int = 1) -> Change:
     return Change(f"{run.id}/{run.epoch}.beat{count}", run.fence, beats=(beat,))
 
@@ -107,19 +143,128 @@ def watch(run_id: str, watcher: Watcher) -> Change:
     return Change(f"{watcher.run_id}/{watcher.step}", Known(run_id), watcher=watcher)
 
 
+async def ended(store: Store, run_id: str = "run-1", **fields: Any) -> Run:
+    """A run that has completed."""
+    return await committed(store, completion(store, await held(store, run_id, **fields)))
+
+
+def anew(store: Store, run: Run, input: object = "new", *, recorded: runs.Recorded = runs.NOTHING) -> Change:
+    """The run continues as new."""
+    assert run.input is not None
+    first = Continued(store.now_ms(), a_value(input), 1, run.input)
+    return runs.decide(run, runs.BeganAnew(first), recorded=recorded, now_ms=store.now_ms())
+
+
+async def failed(store: Store, run_id: str = "run-1", **fields: Any) -> Run:
+    return await committed(store, failure(store, await held(store, run_id, **fields)))
+
+
+async def family(store: Store, **fields: Any) -> tuple[Run, Run]:
+    """A parent, and `run-1`, its child; both are held."""
+    return await held(store, "parent", key=None), await held(store, watcher=WATCHER, **fields)
+
+
+async def told(store: Store) -> tuple[Run, Message]:
+    """A parent that is held, and the message in its inbox: its child has ended."""
+    parent, child = await family(store)
+    await committed(store, completion(store, child))
+    [message] = await unread(store, "parent")
+    return parent, message
+
+
+async def unread(store: Store, run_id: str = "run-1") -> tuple[Message, ...]:
+    return (await history(store, run_id)).messages
+
+
+async def outcomes(store: Store, run_id: str = "parent") -> list[Outcome]:
+    """The unread messages, all of which say how some run ended."""
+    messages = await unread(store, run_id)
+    assert all(isinstance(message, Outcome) for message in messages), messages
+    return [message for message in messages if isinstance(message, Outcome)]
+
+
 async def history(store: Store, run_id: str = "run-1") -> History:
     [found] = await store.histories([run_id])
     return found
 
 
-async def everything(store: Store, *run_ids: str) -> list[tuple[History, bytes | None, bytes | None]]:
+class Everything(NamedTuple):
+    """All that the port shows of a run."""
+
+    history: History
+    blobs: tuple[bytes | None, ...]
+    hook: HookOpen | None
+    token: KnownHook | None
+    found: list[str]  # by its attributes
+    key: Run | None
+
+
+async def everything(store: Store, *run_ids: str) -> list[Everything]:
     """All that the port shows of these runs. Two of these are equal if nothing was written between them."""
     found = sorted(await store.histories(run_ids or ("run-1",)), key=lambda history: history.run.id)
-    return [
-        (
-            history,
-            await store.blob(history.run.id, A_BLOB.digest),
-            await store.blob(history.run.id, ANOTHER_BLOB.digest),
-        )
-        for history in found
-    ]
+    return [await _everything(store, history) for history in found]
+
+
+async def _everything(store: Store, history: History) -> Everything:
+    run = history.run
+    conditions = searches.conditions_of(attributes.decode(run.attributes))
+    search = Search(namespace=run.namespace, limit=100, conditions=conditions)
+    return Everything(
+        history,
+        (await store.blob(run.id, A_BLOB.digest), await store.blob(run.id, ANOTHER_BLOB.digest)),
+        await store.hook(run.id, HOOK),
+        await store.hook_of_token(run.namespace, token_of(run.id)),
+        [found.id for found in await store.search(search)] if conditions else [],
+        None if run.key is None else await store.run_of_key(run.namespace, run.workflow, run.key),
+    )
+
+
+def a_signal(number: object = 1, *, hook: str = HOOK) -> Signal:
+    """A payload for a hook; equal numbers make it the same signal."""
+    return hooks.signal(hook, msgspec.json.encode(number), dedupe=f"{number}", nonce="")
+
+
+async def signalled(store: Store, run_id: str = "run-1", number: object = 1, *, scope: str = "") -> Run:
+    """The run that has received the signal; with a scope it was sent to the key."""
+    return await committed(store, sending(run_id, number, scope=scope))
+
+
+def sending(run_id: str = "run-1", number: object = 1, *, scope: str = "") -> Change:
+    message = a_signal(number)
+    return hooks.to_owner(run_id, message, scope=scope) if scope else hooks.to_run(run_id, message)
+
+
+def token_of(run_id: str) -> str:
+    return f"token-of-{run_id}"
+
+
+def opening(run: Run, hook: HookOpen) -> Change:
+    """The change that opens a hook with a token, if no other live run has that token."""
+    assert hook.token is not None
+    guard = TokenFree(run.fence, run.namespace, hook.token)
+    return Change(f"{run.id}/{run.epoch}/open/{hook.name}/{hook.token}", guard, opens=(hook,))
+
+
+async def rich(store: Store, run_id: str = "run-1", *, retention_ms: int = 30 * DAY_MS) -> Run:
+    """A run that is held and has something in every table, and the message of a child in its inbox.
+
+    Its watcher is the run `parent`, if there is one.
+    """
+    run = await held(
+        store,
+        run_id,
+        key=run_id,
+        watcher=Watcher("parent", f"{run_id}#1"),
+        blobs=(A_BLOB,),
+        retention_ms=retention_ms,
+        attributes=attributes.encode({"customer": run_id, "total": 12}),
+    )
+    await offer(store, beat(run))
+    await committed(store, opening(run, HookOpen(HOOK, token_of(run_id), b'{"type":"string"}')))
+    await ended(store, f"{run_id}-child", key=None, watcher=Watcher(run_id, "child#1"), retention_ms=retention_ms)
+    assert [message.id for message in await unread(store, run_id)] == [message_of_child(run_id)]
+    return run
+
+
+def message_of_child(run_id: str) -> str:
+    return f"{run_id}-child/1/child#1"

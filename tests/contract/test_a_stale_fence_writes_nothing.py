@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Change, Fenced, Refused, Run, Watcher
-from holdfast.ports.store import History, Store
+from holdfast.kernel import attributes, runs
+from holdfast.kernel.changes import Change, Fenced, HookOpen, Refused, Run, Shown, TokenFree
+from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
     A_BEAT,
-    A_BLOB,
     ANOTHER_BLOB,
+    HOOK,
+    Everything,
+    anew,
     beat,
     blockage,
     claim,
@@ -23,76 +25,77 @@ from tests.contract.helpers import (
     everything,
     failure,
     held,
-    history,
     let_go,
+    message_of_child,
     offer,
+    opening,
     progress,
+    retry,
+    rich,
+    token_of,
 )
 
-MESSAGE = "child/1/child#1"
-
-
-async def _family(store: Store) -> Run:
-    """A run that has a journal, a blob, a beat, an unread message and a watcher."""
-    await held(store, "grandparent", key=None, owner="w-0")
-    run = await held(store, watcher=Watcher("grandparent", "run#1"), blobs=(A_BLOB,))
-    await offer(store, beat(run))
-    child = await held(store, "child", key=None, owner="w-0", watcher=Watcher("run-1", "child#1"))
-    await committed(store, completion(store, child))
-    [message] = (await history(store)).messages
-    assert message.id == MESSAGE
-    return run
+MESSAGE = message_of_child("run-1")
 
 
 def _changes(store: Store, run: Run) -> list[Change]:
     """Every kind of write that an owner makes."""
     entry = performed()
     recorded = runs.Recorded((entry,), (ANOTHER_BLOB,), (MESSAGE,))
+    shown = Shown(attributes.encode({"customer": "another"}), b"[]")
+    hooks = runs.Recorded((entry,), opens=(HookOpen("other"),), closes=(HookOpen(HOOK, token_of("run-1")),))
     kinds = [
         progress(store, run, entry, blobs=(ANOTHER_BLOB,), read=(MESSAGE,)),
         let_go(store, run, wake_ms=1, read=(MESSAGE,)),
         completion(store, run, recorded=recorded),
         failure(store, run),
         blockage(store, run),
+        runs.decide(run, runs.Progressed(), recorded=replace(recorded, shown=shown), now_ms=store.now_ms()),
+        runs.decide(run, runs.Progressed(), recorded=hooks, now_ms=store.now_ms()),
+        anew(store, run, recorded=recorded),
         beat(run, replace(A_BEAT, details=b"99"), count=2),
     ]
     beaten = replace(kinds[0], beats=(replace(A_BEAT, details=b"98"),))
-    return [*kinds, beaten]
+    return [*kinds, beaten, opening(run, HookOpen("other", "another token"))]
 
 
-def _row(found: list[tuple[History, bytes | None, bytes | None]], run_id: str) -> Run:
-    [run] = [history.run for history, _, _ in found if history.run.id == run_id]
+def _row(found: list[Everything], run_id: str) -> Run:
+    [run] = [each.history.run for each in found if each.history.run.id == run_id]
     return run
 
 
-@pytest.mark.parametrize("nth", range(7))
+@pytest.mark.parametrize("nth", range(11))
 @pytest.mark.parametrize("wrong", ["older epoch", "newer epoch", "other nonce"])
 async def test_a_write_at_another_fence_leaves_no_trace(store: Store, nth: int, wrong: str) -> None:
-    run = await _family(store)
+    await held(store, "parent", key=None, owner="w-0")
+    run = await rich(store)
     fence = {
         "older epoch": Fenced(run.id, run.epoch - 1, run.nonce),
         "newer epoch": Fenced(run.id, run.epoch + 1, run.nonce),
         "other nonce": Fenced(run.id, run.epoch, "another"),
     }[wrong]
-    before = await everything(store, "run-1", "grandparent")
-    answer = await offer(store, replace(_changes(store, run)[nth], guard=fence))
+    before = await everything(store, "run-1", "parent")
+    change = _changes(store, run)[nth]
+    guard = replace(change.guard, fence=fence) if isinstance(change.guard, TokenFree) else fence
+    answer = await offer(store, replace(change, guard=guard))
     assert answer == Refused(_row(before, "run-1")), answer
-    assert await everything(store, "run-1", "grandparent") == before
+    assert await everything(store, "run-1", "parent") == before
 
 
-@pytest.mark.parametrize("nth", range(5))
+@pytest.mark.parametrize("nth", range(8))
 @pytest.mark.parametrize("off_by", [-1, 1])
 async def test_a_write_that_does_not_follow_the_journals_end_leaves_no_trace(
     store: Store, nth: int, off_by: int
 ) -> None:
     """Two writers at one fence: a fork of the process, or a commit whose reply never came."""
-    run = await _family(store)
+    await held(store, "parent", key=None, owner="w-0")
+    run = await rich(store)
     await committed(store, progress(store, run, performed("first#1")))
-    before = await everything(store, "run-1", "grandparent")
+    before = await everything(store, "run-1", "parent")
     elsewhere = replace(run, length=run.length + 1 + off_by)
     answer = await offer(store, replace(_changes(store, elsewhere)[nth], id="of the other writer"))
     assert isinstance(answer, Refused), answer
-    assert await everything(store, "run-1", "grandparent") == before
+    assert await everything(store, "run-1", "parent") == before
 
 
 async def _leave(store: Store, clock: FakeClock, run: Run) -> None:
@@ -110,8 +113,7 @@ async def _reclaim(store: Store, clock: FakeClock, run: Run) -> None:
 
 
 async def _end_and_retry(store: Store, clock: FakeClock, run: Run) -> None:
-    failed = await committed(store, failure(store, run))
-    await committed(store, runs.retry(failed, (await history(store)).journal, now_ms=store.now_ms()))
+    await committed(store, await retry(store, await committed(store, failure(store, run))))
 
 
 @pytest.mark.parametrize("how", [_leave, _rescue, _reclaim, _end_and_retry])
@@ -127,6 +129,7 @@ async def test_whoever_lost_a_run_is_refused_from_then_on(
         completion(store, run),
         let_go(store, run),
         beat(run),
+        opening(run, HookOpen(HOOK, "token")),
     ):
         assert isinstance(await offer(store, change), Refused)
     assert await everything(store) == before
@@ -144,8 +147,7 @@ async def test_the_epoch_only_ever_grows(store: Store, clock: FakeClock) -> None
     await store.join("w-3", 100_000)
     [run] = await claim(store, "w-3")
     epochs.append(run.epoch)
-    failed = await committed(store, failure(store, run))
-    await committed(store, runs.retry(failed, (await history(store)).journal, now_ms=store.now_ms()))
+    await committed(store, await retry(store, await committed(store, failure(store, run))))
     [run] = await claim(store, "w-3")
     epochs.append(run.epoch)
     assert epochs == sorted(set(epochs))

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from holdfast.kernel import attributes, markers
 from holdfast.kernel.changes import Committed, KeyFree, KeyHeldBy, Refused, Status, Watcher
 from holdfast.kernel.journal import Started
 from holdfast.ports.store import Store
@@ -22,10 +23,12 @@ from tests.contract.helpers import (
     claim,
     committed,
     completion,
+    ended,
     held,
     history,
     offer,
     refused,
+    takeover,
 )
 
 
@@ -38,6 +41,15 @@ async def test_an_admission_brings_row_key_journal_and_blobs_together(store: Sto
     assert (await history(store)).journal == change.entries
     assert isinstance(change.entries[0], Started)
     assert await store.blob("run-1", A_BLOB.digest) == A_BLOB.data
+
+
+async def test_whatever_an_admission_says_about_the_run_is_read_back(store: Store) -> None:
+    """A fork is admitted with markers, attributes and a past; nothing of its row may be left out."""
+    change = admission(store, version="2", attributes=attributes.encode({"stage": "paid"}))
+    assert change.run is not None
+    offered = replace(change.run, markers=markers.encode((("paid", 7),)), started_ms=store.now_ms() - 5)
+    await committed(store, replace(change, run=offered))
+    assert await store.run("default", "run-1") == offered
 
 
 async def test_an_admission_for_a_worker_at_hand_is_running_and_not_claimable(store: Store) -> None:
@@ -130,9 +142,8 @@ async def test_the_key_stays_with_its_run_after_it_has_ended(store: Store, clock
 
 
 async def test_a_takeover_moves_the_key_and_leaves_the_former_holder_its_record(store: Store) -> None:
-    done = await committed(store, completion(store, await held(store)))
-    guard = KeyHeldBy(done.id, done.epoch, done.nonce)
-    successor = await committed(store, admission(store, "run-2", guard=guard))
+    done = await ended(store)
+    successor = await committed(store, takeover(store, done))
     assert successor.id == "run-2"
     assert await store.run_of_key("default", WORKFLOW, "order:1") == successor
     former = await store.run("default", "run-1")
@@ -142,24 +153,23 @@ async def test_a_takeover_moves_the_key_and_leaves_the_former_holder_its_record(
     assert await refused(store, admission(store, "run-3")) == successor
 
 
-@pytest.mark.parametrize("wrong", ["epoch", "nonce", "run"])
+@pytest.mark.parametrize("wrong", ["epoch", "nonce", "run", "run, at any fence"])
 async def test_a_takeover_from_somebody_else_is_refused(store: Store, wrong: str) -> None:
-    done = await committed(store, completion(store, await held(store)))
-    guard = KeyHeldBy(done.id, done.epoch, done.nonce)
-    wrong_guard = {
-        "epoch": replace(guard, epoch=guard.epoch - 1),
-        "nonce": replace(guard, nonce="somebody else's"),
-        "run": replace(guard, run_id="run-0"),
+    done = await ended(store)
+    guard = {
+        "epoch": KeyHeldBy(done.id, replace(done.fence, epoch=done.epoch - 1)),
+        "nonce": KeyHeldBy(done.id, replace(done.fence, nonce="somebody else's")),
+        "run": KeyHeldBy("run-0", replace(done.fence, run_id="run-0")),
+        "run, at any fence": KeyHeldBy("run-0"),
     }[wrong]
-    assert await refused(store, admission(store, "run-2", guard=wrong_guard)) == done
+    assert await refused(store, admission(store, "run-2", guard=guard)) == done
     assert await store.run("default", "run-2") is None
     assert await store.run_of_key("default", WORKFLOW, "order:1") == done
 
 
 async def test_of_two_takeovers_one_wins(store: Store) -> None:
-    done = await committed(store, completion(store, await held(store)))
-    guard = KeyHeldBy(done.id, done.epoch, done.nonce)
-    first, second = await store.commit([admission(store, f"run-{n}", guard=guard) for n in (2, 3)])
+    done = await ended(store)
+    first, second = await store.commit([takeover(store, done, f"run-{n}") for n in (2, 3)])
     assert isinstance(first, Committed)
     assert isinstance(second, Refused)
     assert second.current == first.run
@@ -170,13 +180,13 @@ async def test_a_key_can_be_taken_over_again_and_again(store: Store) -> None:
     for number in range(4):
         run = await committed(store, admission(store, f"run-{number}", owner="w-1", guard=guard))
         done = await committed(store, completion(store, run))
-        guard = KeyHeldBy(done.id, done.epoch, done.nonce)
+        guard = KeyHeldBy(done.id, done.fence)
     former = await store.runs([f"run-{number}" for number in range(4)])
     assert sorted(run.id for run in former if run.holds_key) == ["run-3"]
 
 
 async def test_the_input_is_read_back_as_it_was_given(store: Store) -> None:
-    given = {"text": "ü 🎈 \x00", "none": None, "list": [1, 2.5, True], "deep": {"er": [[[]]]}}
+    given: dict[str, object] = {"text": "ü 🎈 \x00", "none": None, "list": [1, 2.5, True], "deep": {"er": [[[]]]}}
     await admitted(store, input=given)
     found = await store.run("default", "run-1")
     assert found is not None

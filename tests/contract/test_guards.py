@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import runs
 from holdfast.kernel.changes import Beat, Change, Committed, Fenced, KeyHeldBy, Known, Refused, Status, Watcher
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
@@ -16,13 +15,15 @@ from tests.contract.helpers import (
     claim,
     committed,
     completion,
+    ended,
     everything,
-    failure,
+    failed,
     held,
-    history,
     offer,
     progress,
     refused,
+    retry,
+    takeover,
     watch,
 )
 
@@ -33,8 +34,7 @@ async def test_a_free_key_admits_and_a_held_one_refuses_with_its_holder(store: S
 
 
 async def test_the_refusal_shows_the_holder_as_it_is_now(store: Store) -> None:
-    run = await held(store)
-    done = await committed(store, completion(store, run))
+    done = await ended(store)
     current = await refused(store, admission(store, "run-2"))
     assert current == done
     assert current is not None
@@ -44,7 +44,7 @@ async def test_the_refusal_shows_the_holder_as_it_is_now(store: Store) -> None:
 async def test_a_takeover_of_a_key_that_is_held_at_another_fence_is_refused_with_its_holder(store: Store) -> None:
     await admitted(store, "run-1")
     [holder] = await claim(store)
-    assert await refused(store, admission(store, "run-2", guard=KeyHeldBy("run-1", 0, ""))) == holder
+    assert await refused(store, admission(store, "run-2", guard=KeyHeldBy("run-1", Fenced("run-1", 0, "")))) == holder
 
 
 async def test_a_fence_that_has_moved_is_refused_with_the_run_as_it_is_now(store: Store) -> None:
@@ -71,21 +71,19 @@ async def test_watching_an_unknown_run_is_refused_with_nobody(store: Store) -> N
 
 async def test_a_retry_decided_before_the_key_was_taken_over_is_refused(store: Store) -> None:
     """Otherwise two live runs would do the work of one key."""
-    failed = await committed(store, failure(store, await held(store)))
-    retry = runs.retry(failed, (await history(store)).journal, now_ms=store.now_ms())
-    guard = KeyHeldBy(failed.id, failed.epoch, failed.nonce)
-    successor = await committed(store, admission(store, "run-2", guard=guard))
-    former = await refused(store, retry)
+    holder = await failed(store)
+    change = await retry(store, holder)
+    successor = await committed(store, takeover(store, holder))
+    former = await refused(store, change)
     assert former is not None
     assert (former.status, former.holds_key) == (Status.FAILED, False)
     assert [run.id for run in await claim(store)] == [successor.id]
 
 
 async def test_a_takeover_decided_before_the_holder_was_retried_is_refused(store: Store) -> None:
-    failed = await committed(store, failure(store, await held(store)))
-    guard = KeyHeldBy(failed.id, failed.epoch, failed.nonce)
-    retried = await committed(store, runs.retry(failed, (await history(store)).journal, now_ms=store.now_ms()))
-    assert await refused(store, admission(store, "run-2", guard=guard)) == retried
+    holder = await failed(store)
+    retried = await committed(store, await retry(store, holder))
+    assert await refused(store, takeover(store, holder)) == retried
     assert [run.id for run in await claim(store)] == ["run-1"]
 
 
@@ -109,7 +107,7 @@ async def test_a_refusal_changes_nothing_at_all(store: Store, clock: FakeClock) 
     answers = await store.commit(
         [
             admission(store, "run-2"),
-            admission(store, "run-3", guard=KeyHeldBy("run-1", stale.epoch, stale.nonce)),
+            admission(store, "run-3", guard=KeyHeldBy("run-1", stale.fence)),
             progress(store, stale, performed()),
             completion(store, stale),
             beat(stale),

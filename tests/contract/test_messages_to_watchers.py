@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from holdfast.kernel import runs
-from holdfast.kernel.changes import Change, Committed, Message, Run, Status, Watcher, outcome_message
+from holdfast.kernel.changes import Change, Committed, Run, Status, Watcher, outcome_message
 from holdfast.kernel.journal import Value
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
     A_BLOB,
+    WATCHER,
     admitted,
     blockage,
     claim,
     committed,
     completion,
     failure,
+    family,
     held,
-    history,
     let_go,
     offer,
+    outcomes,
     progress,
+    retry,
     watch,
 )
-
-WATCHER = Watcher("parent", "child#1")
-
-
-async def _unread(store: Store, run_id: str = "parent") -> tuple[Message, ...]:
-    return (await history(store, run_id)).messages
 
 
 async def _told(store: Store, change: Change) -> tuple[str, ...]:
@@ -43,12 +42,11 @@ def _cancellation(store: Store, run: Run) -> Change:
 
 
 @pytest.mark.parametrize("end", [completion, failure, _cancellation])
-async def test_the_end_of_a_run_is_told_with_its_outcome(store: Store, end: object) -> None:
-    await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
-    assert await _told(store, end(store, child)) == ("parent",)  # pyright: ignore[reportCallIssue]
+async def test_the_end_of_a_run_is_told_with_its_outcome(store: Store, end: Callable[[Store, Run], Change]) -> None:
+    _, child = await family(store)
+    assert await _told(store, end(store, child)) == ("parent",)
     [ended] = await store.runs(["run-1"])
-    assert await _unread(store) == (outcome_message(ended, WATCHER),)
+    assert await outcomes(store) == [outcome_message(ended, WATCHER)]
     [parent] = await store.runs(["parent"])
     assert parent.unread == 1
 
@@ -60,33 +58,31 @@ async def test_the_owner_of_the_watcher_finds_the_message(store: Store) -> None:
     await offer(store, completion(store, child))
     assert list(await store.messages("w-1")) == ["parent"]
     assert await store.messages("w-2") == {}
-    assert (await store.messages("w-1"))["parent"] == list(await _unread(store))
+    assert (await store.messages("w-1"))["parent"] == await outcomes(store)
 
 
 async def test_progress_letting_go_and_blocking_tell_nobody(store: Store) -> None:
-    await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    _, child = await family(store)
     child = await committed(store, progress(store, child, performed()))
     assert await _told(store, let_go(store, child, wake_ms=store.now_ms())) == ()
     [child] = await claim(store)
     assert await _told(store, blockage(store, child)) == ()
-    assert await _unread(store) == ()
+    assert await outcomes(store) == []
 
 
 async def test_whoever_watches_a_run_that_has_ended_is_told_at_once(store: Store) -> None:
     await held(store, "parent", key=None)
     done = await committed(store, completion(store, await held(store)))
     assert await _told(store, watch("run-1", WATCHER)) == ("parent",)
-    assert await _unread(store) == (outcome_message(done, WATCHER),)
+    assert await outcomes(store) == [outcome_message(done, WATCHER)]
 
 
 async def test_nobody_is_told_twice(store: Store) -> None:
-    await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    _, child = await family(store)
     await offer(store, watch("run-1", WATCHER))  # a second wish for the same thing
     assert await _told(store, completion(store, child)) == ("parent",)
     assert await _told(store, watch("run-1", WATCHER)) == ()
-    assert len(await _unread(store)) == 1
+    assert len(await outcomes(store)) == 1
     assert (await store.runs(["parent"]))[0].unread == 1
 
 
@@ -97,8 +93,8 @@ async def test_each_step_and_each_watcher_gets_its_own_message(store: Store) -> 
     await offer(store, watch("run-1", Watcher("parent", "child#2")))
     await offer(store, watch("run-1", Watcher("parent-2", "child#1")))
     assert sorted(await _told(store, completion(store, child))) == ["parent", "parent", "parent-2"]
-    assert sorted(message.step for message in await _unread(store)) == ["child#1", "child#2"]
-    assert [message.step for message in await _unread(store, "parent-2")] == ["child#1"]
+    assert sorted(message.step for message in await outcomes(store)) == ["child#1", "child#2"]
+    assert [message.step for message in await outcomes(store, "parent-2")] == ["child#1"]
     assert (await store.runs(["parent"]))[0].unread == 2
 
 
@@ -109,17 +105,16 @@ async def test_messages_are_read_in_the_order_of_their_arrival(store: Store, clo
         await offer(store, completion(store, child))
         clock.advance(1)
     order = ["run-3", "run-0", "run-4", "run-1", "run-2"]
-    assert [message.from_run for message in await _unread(store)] == order
-    assert [message.from_run for message in (await store.messages("w-1"))["parent"]] == order
+    assert [message.from_run for message in await outcomes(store)] == order
+    assert (await store.messages("w-1"))["parent"] == await outcomes(store)
 
 
 async def test_an_ended_watcher_is_told_nothing(store: Store) -> None:
-    parent = await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    parent, child = await family(store)
     await committed(store, completion(store, parent))
     assert await _told(store, completion(store, child)) == ()
     assert await _told(store, watch("run-1", WATCHER)) == ()
-    assert await _unread(store) == ()
+    assert await outcomes(store) == []
 
 
 async def test_a_watcher_that_does_not_exist_harms_nobody(store: Store) -> None:
@@ -132,28 +127,26 @@ async def test_a_recorded_message_is_read_and_the_others_stay(store: Store) -> N
     for n in (1, 2):
         child = await held(store, f"run-{n}", key=f"{n}", watcher=Watcher("parent", f"child#{n}"))
         await offer(store, completion(store, child))
-    first, second = await _unread(store)
+    first, second = await outcomes(store)
     await committed(store, progress(store, parent, performed(), read=(first.id,)))
-    assert await _unread(store) == (second,)
+    assert await outcomes(store) == [second]
     assert (await store.runs(["parent"]))[0].unread == 1
     assert await store.messages("w-1") == {"parent": [second]}
 
 
 async def test_a_message_wakes_a_waiting_run_at_once(store: Store, clock: FakeClock) -> None:
-    parent = await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    parent, child = await family(store)
     await committed(store, let_go(store, parent, wake_ms=store.now_ms() + 3_600_000))
     clock.advance(10)
     await offer(store, completion(store, child))
     [woken] = await claim(store, "w-2")
     assert (woken.id, woken.owner) == ("parent", "w-2")
-    assert len(await _unread(store)) == 1
+    assert len(await outcomes(store)) == 1
 
 
 async def test_a_run_let_go_with_an_unread_message_may_be_claimed_at_once(store: Store) -> None:
     """The message came while its owner was deciding to let go: it must not wait for a timer, or for ever."""
-    parent = await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    parent, child = await family(store)
     await offer(store, completion(store, child))
     gone = await committed(store, let_go(store, parent, wake_ms=None))
     assert (gone.status, gone.wake_ms) == (Status.WAITING, store.now_ms())
@@ -161,23 +154,21 @@ async def test_a_run_let_go_with_an_unread_message_may_be_claimed_at_once(store:
 
 
 async def test_a_run_let_go_that_has_read_everything_waits_for_its_timer(store: Store) -> None:
-    parent = await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    parent, child = await family(store)
     await offer(store, completion(store, child))
-    [message] = await _unread(store)
+    [message] = await outcomes(store)
     gone = await committed(store, let_go(store, parent, wake_ms=None, read=(message.id,)))
     assert gone.wake_ms is None
     assert await claim(store, "w-2") == []
 
 
 async def test_a_message_does_not_wake_a_blocked_run_and_is_kept_for_its_retry(store: Store) -> None:
-    parent = await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    parent, child = await family(store)
     blocked = await committed(store, blockage(store, parent))
     await offer(store, completion(store, child))
     assert await claim(store) == []
-    assert len(await _unread(store)) == 1
-    await committed(store, runs.retry(blocked, (await history(store, "parent")).journal, now_ms=store.now_ms()))
+    assert len(await outcomes(store)) == 1
+    await committed(store, await retry(store, blocked))
     assert [run.id for run in await claim(store)] == ["parent"]
 
 
@@ -194,14 +185,13 @@ async def test_a_message_does_not_wake_a_delayed_run_early(store: Store) -> None
 
 async def test_a_child_that_is_retried_and_ends_again_is_told_again(store: Store) -> None:
     """Its second end is news: the message has another id."""
-    await held(store, "parent", key=None)
-    child = await held(store, watcher=WATCHER)
+    _, child = await family(store)
     failed = await committed(store, failure(store, child))
-    [first] = await _unread(store)
-    await committed(store, runs.retry(failed, (await history(store)).journal, now_ms=store.now_ms()))
+    [first] = await outcomes(store)
+    await committed(store, await retry(store, failed))
     [again] = await claim(store, "w-2")
     assert await _told(store, completion(store, again)) == ("parent",)
-    messages = await _unread(store)
+    messages = await outcomes(store)
     assert [message.status for message in messages] == [Status.FAILED, Status.COMPLETED]
     assert messages[0] == first
 

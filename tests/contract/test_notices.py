@@ -9,12 +9,10 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-import apsw
-
 from holdfast.stores.sqlite.store import NOTICE_SECONDS
 from tests.builders import performed
 from tests.contract.conftest import Backend, SqliteBackend
-from tests.contract.helpers import admitted, committed, completion, held, progress
+from tests.contract.helpers import admitted, committed, completion, database, held, progress
 
 ROOT = Path(__file__).parents[2]
 POLLS_MAX = 2  # of 10 ms each: the port promises 20 ms
@@ -110,7 +108,7 @@ async def test_watching_writes_nothing(sqlite: SqliteBackend) -> None:
     await committed(other, completion(other, run))
     watcher.watch(lambda: None)
     await _polled(sqlite, polls=5)
-    probe = apsw.Connection(str(sqlite.path))
+    probe = database(sqlite.path)
     version = probe.execute("PRAGMA data_version").fetchall()
     wal = sqlite.path.with_name(sqlite.path.name + "-wal").stat()
     await _polled(sqlite, polls=200)
@@ -128,7 +126,7 @@ async def test_a_watcher_does_not_keep_others_from_writing(sqlite: SqliteBackend
     for number in range(20):
         await admitted(other, f"run-{number}", key=None)
         await _polled(sqlite, polls=1)
-    probe = apsw.Connection(str(sqlite.path))
+    probe = database(sqlite.path)
     busy, frames, done = probe.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
     assert (busy, frames, done) == (0, 0, 0)
     probe.close()

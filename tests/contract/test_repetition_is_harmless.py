@@ -7,27 +7,40 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Change, Committed, KeyHeldBy, Run, Watcher
+from holdfast.kernel import attributes, runs
+from holdfast.kernel.changes import Change, Committed, HookOpen, Run, Shown
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
     A_BLOB,
     ANOTHER_BLOB,
+    HOOK,
+    WATCHER,
     admission,
     admitted,
+    anew,
     beat,
     blockage,
     claim,
     committed,
     completion,
+    ended,
     everything,
+    failed,
     failure,
+    family,
     held,
     history,
     let_go,
     offer,
+    opening,
     progress,
+    retry,
+    sending,
+    stop,
+    takeover,
+    token_of,
+    told,
     watch,
 )
 
@@ -49,12 +62,11 @@ async def _admit_without_key(store: Store) -> Change:
 
 async def _admit_watched(store: Store) -> Change:
     await held(store, "parent", key=None)
-    return admission(store, watcher=Watcher("parent", "child#1"))
+    return admission(store, watcher=WATCHER)
 
 
 async def _take_the_key_over(store: Store) -> Change:
-    done = await committed(store, completion(store, await held(store)))
-    return admission(store, "run-2", guard=KeyHeldBy(done.id, done.epoch, done.nonce))
+    return takeover(store, await ended(store))
 
 
 async def _progress(store: Store) -> Change:
@@ -62,10 +74,7 @@ async def _progress(store: Store) -> Change:
 
 
 async def _progress_that_reads_a_message(store: Store) -> Change:
-    parent = await held(store, "parent", key=None)
-    child = await held(store, watcher=Watcher("parent", "child#1"))
-    await committed(store, completion(store, child))
-    [message] = (await history(store, "parent")).messages
+    parent, message = await told(store)
     return progress(store, parent, performed(), read=(message.id,))
 
 
@@ -74,21 +83,18 @@ async def _let_go(store: Store) -> Change:
 
 
 async def _let_go_with_an_unread_message(store: Store) -> Change:
-    parent = await held(store, "parent", key=None)
-    child = await held(store, watcher=Watcher("parent", "child#1"))
-    await committed(store, completion(store, child))
+    parent, _ = await told(store)
     return let_go(store, parent, wake_ms=None)
 
 
 async def _complete(store: Store) -> Change:
-    await held(store, "parent", key=None)
-    run = await held(store, watcher=Watcher("parent", "child#1"))
-    return completion(store, run, recorded=runs.Recorded((performed(),), (ANOTHER_BLOB,)))
+    _, child = await family(store)
+    return completion(store, child, recorded=runs.Recorded((performed(),), (ANOTHER_BLOB,)))
 
 
 async def _fail(store: Store) -> Change:
-    await held(store, "parent", key=None)
-    return failure(store, await held(store, watcher=Watcher("parent", "child#1")))
+    _, child = await family(store)
+    return failure(store, child)
 
 
 async def _block(store: Store) -> Change:
@@ -96,8 +102,7 @@ async def _block(store: Store) -> Change:
 
 
 async def _retry(store: Store) -> Change:
-    failed = await committed(store, failure(store, await held(store)))
-    return runs.retry(failed, (await history(store)).journal, now_ms=store.now_ms())
+    return await retry(store, await failed(store))
 
 
 async def _beat(store: Store) -> Change:
@@ -107,13 +112,42 @@ async def _beat(store: Store) -> Change:
 async def _watch(store: Store) -> Change:
     await held(store, "parent", key=None)
     await admitted(store)
-    return watch("run-1", Watcher("parent", "child#1"))
+    return watch("run-1", WATCHER)
 
 
 async def _watch_what_has_ended(store: Store) -> Change:
     await held(store, "parent", key=None)
-    await committed(store, completion(store, await held(store)))
-    return watch("run-1", Watcher("parent", "child#1"))
+    await ended(store)
+    return watch("run-1", WATCHER)
+
+
+async def _signal(store: Store) -> Change:
+    await held(store)
+    return sending()
+
+
+async def _signal_a_waiting_run(store: Store) -> Change:
+    await committed(store, let_go(store, await held(store)))
+    return sending()
+
+
+async def _open_a_token(store: Store) -> Change:
+    return opening(await held(store), HookOpen(HOOK, token_of("run-1")))
+
+
+async def _continue_as_new(store: Store) -> Change:
+    return anew(store, await held(store), recorded=runs.Recorded(blobs=(A_BLOB,)))
+
+
+async def _show(store: Store) -> Change:
+    shown = Shown(attributes.encode({"customer": "c-1"}), b"[]")
+    recorded = runs.Recorded((performed(),), shown=shown)
+    return runs.decide(await held(store), runs.Progressed(), recorded=recorded, now_ms=store.now_ms())
+
+
+async def _stop(store: Store) -> Change:
+    _, child = await family(store)
+    return await stop(store, child)
 
 
 KINDS: list[Prepare] = [
@@ -133,6 +167,12 @@ KINDS: list[Prepare] = [
     _beat,
     _watch,
     _watch_what_has_ended,
+    _signal,
+    _signal_a_waiting_run,
+    _open_a_token,
+    _continue_as_new,
+    _show,
+    _stop,
 ]
 
 
@@ -198,12 +238,9 @@ async def test_a_repeated_admission_of_a_run_that_has_ended_tells_its_end(store:
 
 
 async def test_a_repeated_takeover_takes_nothing_from_the_next_holder(store: Store) -> None:
-    done = await committed(store, completion(store, await held(store)))
-    second = admission(store, "run-2", owner="w-1", guard=KeyHeldBy(done.id, done.epoch, done.nonce))
+    second = takeover(store, await ended(store), owner="w-1")
     done_too = await committed(store, completion(store, await committed(store, second)))
-    third = await committed(
-        store, admission(store, "run-3", guard=KeyHeldBy(done_too.id, done_too.epoch, done_too.nonce))
-    )
+    third = await committed(store, takeover(store, done_too, "run-3"))
     again = await offer(store, second)
     assert isinstance(again, Committed)
     assert await store.run_of_key("default", "shop.checkout", "order:1") == third

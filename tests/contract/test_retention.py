@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import apsw
-
 from holdfast.kernel import runs
-from holdfast.kernel.changes import KeyHeldBy, Run, Watcher
+from holdfast.kernel.changes import Run, Watcher
+from holdfast.kernel.searches import Search, conditions_of
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend, SqliteBackend
 from tests.contract.helpers import (
     A_BLOB,
     ANOTHER_BLOB,
+    HOOK,
+    WATCHER,
     WORKFLOW,
     admission,
     admitted,
@@ -19,14 +20,20 @@ from tests.contract.helpers import (
     blockage,
     committed,
     completion,
+    database,
+    ended,
     everything,
-    failure,
+    failed,
+    family,
     held,
     history,
     let_go,
-    offer,
-    progress,
+    message_of_child,
     refused,
+    retry,
+    rich,
+    takeover,
+    token_of,
     watch,
 )
 
@@ -36,13 +43,9 @@ LONG_MS = 1_000_000
 
 async def _finished(store: Store, run_id: str, *, retention_ms: int = SHORT_MS) -> Run:
     """A run that has left something in every table."""
-    watcher = Watcher("parent", f"{run_id}#1")
-    run = await held(store, run_id, key=run_id, retention_ms=retention_ms, blobs=(A_BLOB,), watcher=watcher)
-    await offer(store, beat(run))
-    run = await committed(store, progress(store, run, performed(), blobs=(ANOTHER_BLOB,)))
-    child = await held(store, f"{run_id}-child", key=None, retention_ms=retention_ms, watcher=Watcher(run_id, "c#1"))
-    await committed(store, completion(store, child))
-    return await committed(store, completion(store, run))
+    run = await rich(store, run_id, retention_ms=retention_ms)
+    recorded = runs.Recorded((performed(),), (ANOTHER_BLOB,), (message_of_child(run_id),))
+    return await committed(store, completion(store, run, recorded=recorded))
 
 
 async def _gone(store: Store, run_id: str) -> bool:
@@ -53,6 +56,10 @@ async def _gone(store: Store, run_id: str) -> bool:
         and await store.run_of_key("default", WORKFLOW, run_id) is None
         and await store.blob(run_id, A_BLOB.digest) is None
         and await store.blob(run_id, ANOTHER_BLOB.digest) is None
+        and await store.hook(run_id, HOOK) is None
+        and await store.hook_of_token("default", token_of(run_id)) is None
+        and await store.search(Search(namespace="default", limit=10, conditions=conditions_of({"customer": run_id})))
+        == []
     )
 
 
@@ -83,8 +90,7 @@ async def test_runs_that_have_not_ended_are_never_pruned(store: Store, clock: Fa
     await held(store, "running", key="running", retention_ms=0)
     await committed(store, let_go(store, await held(store, "waiting", key="waiting", retention_ms=0)))
     await committed(store, blockage(store, await held(store, "blocked", key="blocked", retention_ms=0)))
-    failed = await committed(store, failure(store, await held(store, "retried", key="retried", retention_ms=0)))
-    await committed(store, runs.retry(failed, (await history(store, "retried")).journal, now_ms=store.now_ms()))
+    await committed(store, await retry(store, await failed(store, "retried", key="retried", retention_ms=0)))
     clock.advance(10**12)
     assert await store.prune(100) == 0
     assert len(await store.runs(["pending", "running", "waiting", "blocked", "retried"])) == 5
@@ -121,8 +127,7 @@ async def test_a_live_keys_payload_is_never_pruned(store: Store, clock: FakeCloc
 
 async def test_a_message_outlives_the_run_that_it_tells_of(store: Store, clock: FakeClock) -> None:
     """The parent may be slow: what it was told stays, however short its child's retention was."""
-    await held(store, "parent", key=None)
-    child = await held(store, "run-1", retention_ms=0, watcher=Watcher("parent", "child#1"))
+    _, child = await family(store, retention_ms=0)
     await committed(store, completion(store, child))
     before = await history(store, "parent")
     clock.advance(1)
@@ -140,11 +145,9 @@ async def test_the_key_is_free_after_pruning(store: Store, clock: FakeClock) -> 
 
 
 async def test_pruning_a_former_holder_takes_nothing_from_the_key(store: Store, clock: FakeClock) -> None:
-    done = await committed(store, completion(store, await held(store, "run-1", retention_ms=SHORT_MS)))
+    done = await ended(store, retention_ms=SHORT_MS)
     clock.advance(SHORT_MS)
-    successor = await committed(
-        store, admission(store, "run-2", guard=KeyHeldBy(done.id, done.epoch, done.nonce), retention_ms=LONG_MS)
-    )
+    successor = await committed(store, takeover(store, done, retention_ms=LONG_MS))
     assert await store.prune(10) == 1
     assert await store.run_of_key("default", WORKFLOW, "order:1") == successor
     assert await refused(store, admission(store, "run-3")) == successor
@@ -152,7 +155,7 @@ async def test_pruning_a_former_holder_takes_nothing_from_the_key(store: Store, 
 
 async def test_pruning_comes_in_bites_the_longest_over_first(store: Store, clock: FakeClock) -> None:
     for n in range(7):
-        await committed(store, completion(store, await held(store, f"run-{n}", key=None, retention_ms=SHORT_MS)))
+        await ended(store, f"run-{n}", key=None, retention_ms=SHORT_MS)
         clock.advance(1)
     clock.advance(SHORT_MS)
     assert await store.prune(3) == 3
@@ -162,7 +165,7 @@ async def test_pruning_comes_in_bites_the_longest_over_first(store: Store, clock
 
 async def test_a_late_word_to_a_pruned_run_leaves_no_trace(store: Store, clock: FakeClock) -> None:
     parent = await held(store, "parent", key=None, retention_ms=0)
-    child = await held(store, "run-1", watcher=Watcher("parent", "child#1"))
+    child = await held(store, "run-1", watcher=WATCHER)
     await committed(store, completion(store, parent))
     clock.advance(1)
     await store.prune(10)
@@ -174,8 +177,10 @@ async def test_a_late_word_to_a_pruned_run_leaves_no_trace(store: Store, clock: 
 
 
 def _rows(backend: Backend) -> dict[str, int]:
-    db = apsw.Connection(str(backend.path))
-    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    db = database(backend.path)
+    tables = [
+        name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
+    ]
     counts = {name: db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in tables}
     db.close()
     return counts
@@ -190,9 +195,11 @@ async def test_row_counts_of_every_table_return_to_the_baseline(sqlite: SqliteBa
     for n in range(10):
         await _finished(store, f"run-{n}", retention_ms=SHORT_MS * (n % 3))
     full = _rows(sqlite)
-    assert all(full[table] > baseline[table] for table in ("runs", "journal", "blobs", "messages", "watchers", "beats"))
-    [parent] = await store.runs(["parent"])
-    await committed(store, completion(store, parent))
+    of_runs = set(full) - {"clock", "leases"}
+    assert {table for table in of_runs if full[table] > baseline[table]} == of_runs
+    parent = await history(store, "parent")
+    read = tuple(message.id for message in parent.messages)
+    await committed(store, completion(store, parent.run, recorded=runs.Recorded(read=read)))
     sqlite.clock.advance(SHORT_MS * 3)
     while await store.prune(4):
         pass

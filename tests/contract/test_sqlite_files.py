@@ -11,14 +11,13 @@ import threading
 from importlib import resources
 from pathlib import Path
 
-import apsw
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidConfig, StoreUnavailable
 from holdfast.stores.sqlite import SqliteStore, files
 from tests.builders import FakeClock
 from tests.contract.conftest import SqliteBackend
-from tests.contract.helpers import admitted, claim, committed, completion, held, history
+from tests.contract.helpers import admitted, claim, committed, completion, database, held, history
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +45,7 @@ def _newest() -> int:
 async def test_a_new_file_gets_the_newest_schema_and_our_mark(tmp_path: Path) -> None:
     store = await _opened(tmp_path / "new.db")
     await store.close()
-    db = apsw.Connection(str(tmp_path / "new.db"))
+    db = database(tmp_path / "new.db")
     assert db.pragma("user_version") == _newest()
     assert db.pragma("application_id") == files.APPLICATION_ID
     assert db.pragma("journal_mode") == "wal"
@@ -81,7 +80,7 @@ async def test_migrations_are_numbered_without_gaps() -> None:
 async def test_a_migration_that_was_cut_off_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     """A crash in the middle of the first migration: the next one begins anew."""
     path = tmp_path / "cut.db"
-    db = apsw.Connection(str(path))
+    db = database(path)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("BEGIN IMMEDIATE")
     db.execute("CREATE TABLE runs (half INTEGER)")
@@ -97,12 +96,12 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     store = await _opened(path)
     await admitted(store)
     await store.close()
-    db = apsw.Connection(str(path))
+    db = database(path)
     db.execute(f"PRAGMA user_version = {_newest() + 1}")
     db.close()
     error = await _refused(path)
     assert str(_newest() + 1) in error.message
-    db = apsw.Connection(str(path))
+    db = database(path)
     assert db.execute("SELECT id FROM runs").fetchall() == [("run-1",)]
     assert db.pragma("user_version") == _newest() + 1
     db.close()
@@ -111,7 +110,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mark", [0, 0x12345678])
 async def test_the_database_of_another_application_is_refused_and_left_alone(tmp_path: Path, mark: int) -> None:
     path = tmp_path / "foreign.db"
-    db = apsw.Connection(str(path))
+    db = database(path)
     db.execute("CREATE TABLE customers (name TEXT)")
     db.execute("INSERT INTO customers VALUES ('Ada')")
     db.execute(f"PRAGMA application_id = {mark}")
@@ -222,7 +221,7 @@ async def test_a_reader_cannot_write(sqlite: SqliteBackend) -> None:
 
 async def test_a_locked_database_is_waited_for(sqlite: SqliteBackend) -> None:
     store = await sqlite.another()
-    other = apsw.Connection(str(sqlite.path))
+    other = database(sqlite.path)
     other.execute("BEGIN IMMEDIATE")
     waiting = asyncio.create_task(admitted(store))
     assert await store.runs(["run-1"]) == []  # reads go on meanwhile
@@ -237,7 +236,7 @@ async def test_a_database_locked_for_too_long_is_a_passing_trouble(
 ) -> None:
     monkeypatch.setattr(files, "BUSY_MS", 50)
     store = await sqlite.another()
-    other = apsw.Connection(str(sqlite.path))
+    other = database(sqlite.path)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="locked"):
         await admitted(store)
