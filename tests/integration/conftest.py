@@ -14,6 +14,7 @@ import pytest
 from holdfast import Holdfast, Pack
 from holdfast.adapters.machine import SystemClock
 from holdfast.engine.events import Event
+from holdfast.engine.worker import Worker
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
@@ -28,6 +29,20 @@ _RECORDERS: WeakKeyDictionary[Holdfast, Seen] = WeakKeyDictionary()
 def heard(hf: Holdfast) -> Seen:
     """All that this Holdfast has told since it was made."""
     return _RECORDERS[hf]
+
+
+def worker_of(hf: Holdfast) -> Worker:
+    """The part of this Holdfast that executes runs."""
+    worker = hf._replica._worker
+    assert worker is not None
+    return worker
+
+
+def owner_of(hf: Holdfast) -> str:
+    """The name under which this Holdfast holds runs."""
+    keeper = hf._replica._keeper
+    assert keeper is not None
+    return keeper.owner
 
 
 class Home:
@@ -75,7 +90,9 @@ class SqliteHome(Home):
     def rows(self) -> dict[str, int]:
         db = apsw.Connection(str(self.path))
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        counts = {name: db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in tables}
+        counts: dict[str, Any] = {
+            str(name): db.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in tables
+        }
         db.close()
         return counts
 
@@ -127,6 +144,29 @@ class Seen:
                 self._more.clear()
                 await self._more.wait()
         return found[count - 1]
+
+
+class Holding:
+    """A workflow whose effect waits until the gate is opened: `work(n)` answers n then."""
+
+    def __init__(self) -> None:
+        self.pack = Pack("p")
+        self.gate = asyncio.Event()
+
+        @self.pack.effect
+        async def hold(n: int = 0) -> int:
+            await self.gate.wait()
+            return n
+
+        @self.pack.workflow
+        async def work(n: int = 0) -> int:
+            return await hold(n)
+
+        @self.pack.workflow
+        async def parent(n: int = 0) -> int:
+            return await work(n)
+
+        self.hold, self.work, self.parent = hold, work, parent
 
 
 async def eventually(condition: Callable[[], Any]) -> Any:

@@ -11,12 +11,16 @@ import pytest
 
 from holdfast import Pack, Retry, effect_key, now, random as durable_random, sleep, timeout, uuid4
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.engine.events import EffectPerformed, RunEnded
-from holdfast.engine.machine import CodeReturned, Machine
+from holdfast.engine.events import EffectPerformed, RunEnded, RunLetGo
+from holdfast.engine.machine import Machine
+from holdfast.engine.replaying import replay
+from holdfast.engine.steps import CodeReturned
 from holdfast.kernel.changes import Run
-from holdfast.kernel.journal import Elapsed, Entry, Performed, Started
+from holdfast.kernel.journal import Elapsed, Entry, Performed
+from holdfast.kernel.replay import noted
 from holdfast.workflow import Current
-from tests.integration.conftest import Home, Seen, eventually, heard
+from tests.builders import FakeClock
+from tests.integration.conftest import Home, Seen, eventually, heard, worker_of
 
 
 class Lab:
@@ -77,12 +81,9 @@ class Lab:
 
 def _replayed(lab: Lab, run: Run, journal: tuple[Entry, ...]) -> Any:
     """What the code returns when all of its journal is delivered to it again."""
-    started = journal[0]
-    assert isinstance(started, Started)
-    machine = Machine(lab.maze, Current(run.id, run.key, run.workflow), codec=JsonCodec(), blobs={})
-    machine.start(bytes(started.input.json), at_ms=run.started_ms or 0)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    for position, entry in enumerate(journal[1:], 1):
-        machine.apply(entry, position)
+    current = Current(run.id, run.key, run.workflow)
+    machine = Machine(lab.maze, current, codec=JsonCodec(), blobs={}, noted=noted(journal))
+    replay(machine, run, journal)
     assert isinstance(machine.outcome, CodeReturned)
     return machine.outcome.value
 
@@ -143,25 +144,25 @@ async def test_restarts_in_the_middle_change_nothing(home: Home, seed: int) -> N
 
 
 async def test_a_sleep_outlives_the_process_and_is_not_begun_anew(home: Home) -> None:
+    """The time that passes while nobody runs it counts."""
+    clock = home.clock = FakeClock()
     pack = Pack("p")
 
     @pack.workflow
     async def nap() -> str:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(3600)
         return "rested"
 
     async with home.holdfast(pack) as hf:
         run = (await hf.start(nap())).run
-        started_ms = (await hf._replica._ports.store.runs([run.id]))[0].started_ms
+        let_go = await heard(hf).until(RunLetGo, run_id=run.id)
+    clock.advance(3_600_000)
     async with home.holdfast(pack) as hf:
-        assert await (await hf.get(run.id)).result(timeout=30) == "rested"
-        [elapsed] = [entry for entry in await run_journal(hf, run.id) if isinstance(entry, Elapsed)]
-    assert elapsed.due_ms == started_ms + 300
+        run = await hf.get(run.id)
+        assert await run.result(timeout=30) == "rested"
+        [elapsed] = [entry for entry in await run.journal() if isinstance(entry, Elapsed)]
+    assert elapsed.due_ms == let_go.wake_ms == round(run.created_at.timestamp() * 1000) + 3_600_000
     assert elapsed.at_ms >= elapsed.due_ms
-
-
-async def run_journal(hf: Any, run_id: str) -> tuple[Entry, ...]:
-    return await (await hf.get(run_id)).journal()
 
 
 async def test_who_won_a_race_against_the_clock_is_decided_once(home: Home) -> None:
@@ -191,7 +192,7 @@ async def test_who_won_a_race_against_the_clock_is_decided_once(home: Home) -> N
         seen = heard(hf)
         run = (await hf.start(ask())).run
         await eventually(lambda: any(e.step == "apologise#1" for e in seen.events if hasattr(e, "step")))
-        hf._replica._worker.drop_all()  # as if the lease were lost
+        worker_of(hf).drop_all()  # as if the lease were lost
     slow.set()
     async with home.holdfast(pack) as hf:
         assert await (await hf.get(run.id)).result(timeout=30) == "sorry"

@@ -15,7 +15,7 @@ from holdfast.kernel.changes import Change, Committed, Status
 from holdfast.kernel.journal import Value
 from holdfast.kernel.starts import Hand, Wanted
 from holdfast.ports.store import Store
-from tests.integration.conftest import Home, SqliteHome, eventually, heard
+from tests.integration.conftest import Home, SqliteHome, eventually, heard, worker_of
 from tests.integration.wrappers import READS, CountingStore
 
 WAITING = 10_000
@@ -181,15 +181,18 @@ async def test_a_restart_with_10000_waiting_runs_looks_at_none_of_them(home: Hom
 # -- idleness
 
 
-async def test_an_idle_worker_asks_little_and_writes_nothing(home: Home) -> None:
-    """At most one read a second beyond `data_version`; the lease is not due for renewal meanwhile."""
+async def test_an_idle_worker_asks_little_and_writes_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond `data_version` it asks only by its slow polls, one question each; the lease is not due for renewal."""
+    polls = 8
+    for part in ("waker", "outcomes"):
+        monkeypatch.setattr(f"holdfast.engine.{part}.SAFETY_POLL_SECONDS", 0.1)
     pack = Pack("p")
 
     @pack.workflow
     async def long(n: int) -> None:
         await sleep("1d")
 
-    seconds, waiting = 2, 20
+    waiting = 20
     hf, store = _counted(home, pack)
     async with hf:
         seen = heard(hf)
@@ -197,13 +200,19 @@ async def test_an_idle_worker_asks_little_and_writes_nothing(home: Home) -> None
             await hf.start(long(n))
         await seen.until(RunLetGo, count=waiting)
         await _settled(store)
-        await asyncio.sleep(0.1)  # what was just committed may still be looked at once
+        await _polled(store, 1)  # what was just committed may still be looked at once
         before = store.calls.copy()
-        await asyncio.sleep(seconds)
+        await _polled(store, polls)
         spent = store.calls - before
     reads = sum(spent[name] for name in READS | {"prune", "rescue", "claim"})
-    assert reads <= seconds + 1, spent
+    assert reads <= polls + 2, spent
     assert spent["commit"] + spent["renew"] + spent["join"] + spent["leave"] == 0, spent
+
+
+async def _polled(store: CountingStore, times: int) -> None:
+    """Wait until the safety poll for due runs has come so many times more."""
+    already = store.calls["next_wake_ms"]
+    await eventually(lambda: store.calls["next_wake_ms"] >= already + times)
 
 
 async def test_an_idle_workers_file_does_not_change_but_for_its_lease(sqlite_home: SqliteHome) -> None:
@@ -234,5 +243,4 @@ async def test_a_waiting_run_costs_no_memory_and_no_slot(home: Home) -> None:
         for n in range(20):
             await hf.start(long(n))
         await seen.until(RunLetGo, count=20)
-        await eventually(lambda: not hf._replica._worker._executions)
-        assert hf._replica._worker.has_room
+        await eventually(lambda: not worker_of(hf)._executions and worker_of(hf).has_room)

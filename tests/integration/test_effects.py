@@ -283,50 +283,45 @@ async def test_an_error_of_the_workflow_is_never_retried(home: Home, error: Exce
     assert calls == 1
 
 
-@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-async def test_an_effects_exception_reaches_the_workflow_as_its_own_class(home: Home, *, sync: bool) -> None:
+async def _as_the_workflow_sees_it(home: Home, error: Exception, *, sync: bool = False) -> Exception:
+    """What a workflow catches when its effect raises `error`."""
     pack = Pack("shop")
+    caught: list[Exception] = []
 
     def fail() -> None:
-        raise Pricing("book", 500)
+        raise error
 
     async def fail_async() -> None:
-        raise Pricing("book", 500)
+        raise error
 
     effect: Any = pack.effect(retry=Retry(attempts=1))(fail if sync else fail_async)
 
     @pack.workflow
-    async def work() -> str:
+    async def work() -> None:
         try:
             await effect()
-        except Pricing as error:
-            return f"{error.item} {error.cents}"
-        return "unreachable"
+        except Exception as raised:
+            caught.append(raised)
 
     async with home.holdfast(pack) as hf:
-        assert await (await hf.start(work())).run.result(timeout=30) == "book 500"
+        await (await hf.start(work())).run.result(timeout=30)
+    return caught[0]
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+async def test_an_effects_exception_reaches_the_workflow_as_its_own_class(home: Home, *, sync: bool) -> None:
+    error = await _as_the_workflow_sees_it(home, Pricing("book", 500), sync=sync)
+    assert isinstance(error, Pricing)
+    assert (error.item, error.cents) == ("book", 500)
 
 
 async def test_an_exception_of_a_class_that_cannot_be_found_is_named(home: Home) -> None:
-    pack = Pack("shop")
-
     class Local(Exception):
         pass
 
-    @pack.effect(retry=Retry(attempts=1))
-    async def fail() -> None:
-        raise Local("hidden")
-
-    @pack.workflow
-    async def work() -> str:
-        try:
-            await fail()
-        except EffectFailed as error:
-            return f"{error.error_type.rpartition('.')[2]}: {error.error_message}"
-        return "unreachable"
-
-    async with home.holdfast(pack) as hf:
-        assert await (await hf.start(work())).run.result(timeout=30) == "Local: hidden"
+    error = await _as_the_workflow_sees_it(home, Local("hidden"))
+    assert isinstance(error, EffectFailed)
+    assert (error.error_type.rpartition(".")[2], error.error_message) == ("Local", "hidden")
 
 
 async def test_an_exception_whose_text_cannot_be_stored_harms_nobody_else(home: Home) -> None:

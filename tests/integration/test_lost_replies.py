@@ -14,7 +14,7 @@ from holdfast.engine.events import RunEnded, RunOvertaken, StoreTroubled
 from holdfast.kernel.changes import Change, Run
 from holdfast.kernel.journal import Performed
 from holdfast.ports.store import Claim, Store
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import WRITES, LossyStore, StoreWrapper
 
 
@@ -158,7 +158,7 @@ async def test_any_call_may_be_lost_before_or_after_it_is_carried_out(home: Home
 
 async def _held_by(home: Home, hf: Any) -> bool:
     inner: Store = hf._replica._ports.store.inner
-    return await inner.held(hf._replica._keeper.owner) == []
+    return await inner.held(owner_of(hf)) == []
 
 
 async def test_whoever_asks_again_after_the_run_changed_hands_does_not_become_its_new_owner(home: Home) -> None:

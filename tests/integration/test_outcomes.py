@@ -22,7 +22,7 @@ from holdfast import (
 )
 from holdfast.engine.events import EffectBegan, RunEnded
 from holdfast.kernel.journal import Cancelled, Completed, Failed
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import Holding, Home, eventually, heard
 
 
 class Rejected(Exception):
@@ -90,20 +90,9 @@ async def test_timeout_cancellation_and_rejection_are_three_outcomes_with_three_
 
 async def test_a_caller_that_runs_out_of_time_is_told_apart_from_a_run_that_did(home: Home) -> None:
     """C8: the run goes on; asking again later is all there is to do."""
-    pack = Pack("p")
-    gate = asyncio.Event()
-
-    @pack.effect
-    async def hold() -> str:
-        await gate.wait()
-        return "done"
-
-    @pack.workflow
-    async def work() -> str:
-        return await hold()
-
-    async with home.holdfast(pack) as hf:
-        run = (await hf.start(work())).run
+    holding = Holding()
+    async with home.holdfast(holding.pack) as hf:
+        run = (await hf.start(holding.work(7))).run
         with pytest.raises(TimedOut) as caught:
             await run.result(timeout="30ms")
         assert isinstance(caught.value, TimeoutError)
@@ -111,33 +100,22 @@ async def test_a_caller_that_runs_out_of_time_is_told_apart_from_a_run_that_did(
         assert not isinstance(caught.value, RunError)
         assert run.id in caught.value.message
         assert (await run.refresh()).status == "running"
-        gate.set()
-        assert await run.result(timeout=30) == "done"
+        holding.gate.set()
+        assert await run.result(timeout=30) == 7
 
 
 async def test_whoever_stops_waiting_harms_neither_the_run_nor_other_waiters(home: Home) -> None:
-    pack = Pack("p")
-    gate = asyncio.Event()
-
-    @pack.effect
-    async def hold() -> str:
-        await gate.wait()
-        return "done"
-
-    @pack.workflow
-    async def work() -> str:
-        return await hold()
-
-    async with home.holdfast(pack) as hf:
-        run = (await hf.start(work())).run
+    holding = Holding()
+    async with home.holdfast(holding.pack) as hf:
+        run = (await hf.start(holding.work(7))).run
         waiting = [asyncio.create_task(run.result(timeout=30)) for _ in range(10)]
         await heard(hf).until(EffectBegan)
         for task in waiting[:5]:
             task.cancel()
-        gate.set()
+        holding.gate.set()
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(result) for result in results[:5]] == [asyncio.CancelledError] * 5
-        assert results[5:] == ["done"] * 5
+        assert results[5:] == [7] * 5
 
 
 async def test_the_snapshot_shows_the_run_as_it_was(home: Home) -> None:

@@ -23,7 +23,7 @@ from holdfast import (
 from holdfast.adapters.machine import SystemClock
 from holdfast.engine.events import EffectBegan, EffectGaveUp, EffectWillRetry, LeaseWasLost, RunLetGo, RunsRescued
 from holdfast.kernel.journal import Attempted, Elapsed, GaveUp
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import Home, eventually, heard, worker_of
 from tests.integration.wrappers import SeverableStore
 
 HOUR_MS = 3_600_000
@@ -212,7 +212,7 @@ async def test_a_long_wait_is_a_durable_timer_and_no_sleeping_task(home: Home) -
         run = await run.refresh()
         [attempted] = [entry for entry in await run.journal() if isinstance(entry, Attempted)]
         assert (run.status, gone.wake_ms) == ("waiting", attempted.retry_at_ms)
-        await eventually(lambda: not hf._replica._worker.holds(run.id))
+        await eventually(lambda: not worker_of(hf).holds(run.id))
 
 
 class SteppedClock(SystemClock):

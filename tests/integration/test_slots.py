@@ -10,11 +10,12 @@ import pytest
 
 from holdfast import Pack, Retry, RunFailed, TimedOut, sleep
 from holdfast.engine.events import EffectBegan, RunEnded, RunsClaimed
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import Holding, Home, eventually, heard, worker_of
 from tests.integration.wrappers import GatedStore
 
 
-async def test_of_the_runs_that_are_ready_the_higher_priority_goes_first(home: Home) -> None:
+def _recording() -> tuple[Pack, Any, list[int]]:
+    """A workflow that notes its number, and the numbers in the order in which they were noted."""
     pack = Pack("p")
     order: list[int] = []
 
@@ -26,6 +27,11 @@ async def test_of_the_runs_that_are_ready_the_higher_priority_goes_first(home: H
     async def work(n: int) -> None:
         await act(n)
 
+    return pack, work, order
+
+
+async def test_of_the_runs_that_are_ready_the_higher_priority_goes_first(home: Home) -> None:
+    pack, work, order = _recording()
     async with home.holdfast(pack, worker=False) as client:
         runs = [(await client.start(work(n), priority=n)).run for n in (0, 5, -3, 9, 2)]
         async with home.holdfast(pack, concurrency=1):
@@ -71,17 +77,7 @@ async def test_a_delay_outlives_the_process(home: Home) -> None:
 
 
 async def test_many_timers_wake_in_the_order_of_their_time(home: Home) -> None:
-    pack = Pack("p")
-    order: list[int] = []
-
-    @pack.effect
-    async def act(n: int) -> None:
-        order.append(n)
-
-    @pack.workflow
-    async def work(n: int) -> None:
-        await act(n)
-
+    pack, work, order = _recording()
     async with home.holdfast(pack) as hf:
         runs = [(await hf.start(work(n), delay=n / 10)).run for n in (5, 2, 4, 1, 3)]
         for run in runs:
@@ -346,18 +342,8 @@ async def test_a_timer_set_while_every_slot_was_taken_is_not_forgotten(home: Hom
 
 
 async def test_a_start_in_one_process_wakes_a_worker_in_another_that_had_no_room_then(home: Home) -> None:
-    pack = Pack("p")
-    gate = asyncio.Event()
-
-    @pack.effect
-    async def hold(n: int) -> int:
-        await gate.wait()
-        return n
-
-    @pack.workflow
-    async def work(n: int) -> int:
-        return await hold(n)
-
+    holding = Holding()
+    pack, work = holding.pack, holding.work
     async with home.holdfast(pack, worker=False) as client, home.holdfast(pack, concurrency=2) as hf:
         runs = [(await client.start(work(n))).run for n in range(3)]
         await heard(hf).until(EffectBegan, count=2)
@@ -365,7 +351,7 @@ async def test_a_start_in_one_process_wakes_a_worker_in_another_that_had_no_room
         delayed = (await client.start(work(6), delay="200ms")).run
         for _ in range(20):
             await asyncio.sleep(0.001)
-        gate.set()
+        holding.gate.set()
         assert [await run.result(timeout=30) for run in [*runs, delayed]] == list(range(7))
 
 
@@ -399,7 +385,7 @@ async def test_every_slot_is_given_back_whatever_becomes_of_a_run(home: Home) ->
     async with home.holdfast(pack, concurrency=3) as hf:
         for how in ["ok", "fail", "cancel", "stuck", "long"] * 6:
             await hf.start(work(how))
-        worker = hf._replica._worker
+        worker = worker_of(hf)
         await eventually(lambda: not worker._executions and worker._slots_taken == 0)
         statuses = [event.status for event in heard(hf).all(RunEnded, workflow="p.work")]
         assert sorted(set(statuses)) == ["cancelled", "completed", "failed"]
@@ -435,6 +421,6 @@ async def test_a_caller_that_goes_away_in_the_middle_of_a_start_leaves_no_slot_t
         assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True] * 4 + [False] * 2
         for n in range(6):  # whoever asks again is told, whether or not the first one got through
             assert await (await hf.start(work(n))).run.result(timeout=30) == n
-        worker = hf._replica._worker
+        worker = worker_of(hf)
         await eventually(lambda: worker._slots_taken == 0)
     assert sorted(ledger) == list(range(6))

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Pack, Retry, StoreUnavailable, UsageError, effect_key, sleep
 from holdfast.engine.events import EffectBegan, LeaseWasLost, ReplicaStopped, RunOvertaken, RunsRescued, StoreTroubled
 from holdfast.kernel.changes import Status
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import GatedStore, SeverableStore, StoreWrapper
 
 LEASE = "600ms"  # of whoever falls silent
@@ -87,7 +87,7 @@ async def test_a_stop_leaves_no_run_owned(home: Home) -> None:
     plant = Plant()
     plant.gate.set()
     async with home.holdfast(plant.pack) as hf:
-        owner = hf._replica._keeper.owner
+        owner = owner_of(hf)
         runs = [(await hf.start(plant.work(n))).run for n in range(20)]
     store = home.store()
     await store.open()
@@ -252,7 +252,7 @@ async def test_a_late_commit_is_refused_and_its_writer_stops(home: Home) -> None
         await seen.until(EffectBegan, step="act#2")
         store = home.store()
         await store.open()
-        await store.leave(first._replica._keeper.owner)  # somebody declared it dead
+        await store.leave(owner_of(first))  # somebody declared it dead
         plant.gate.set()
         await seen.until(RunOvertaken, run_id=run.id)
         assert seen.all(EffectBegan, step="act#3") == []

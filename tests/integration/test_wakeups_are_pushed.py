@@ -14,7 +14,7 @@ from holdfast.engine.events import EffectBegan, RunOvertaken
 from holdfast.kernel import runs
 from holdfast.kernel.journal import Spawned, Value
 from holdfast.ports.store import Claim
-from tests.integration.conftest import Home, SqliteHome, eventually, heard
+from tests.integration.conftest import Holding, Home, SqliteHome, eventually, heard, owner_of, worker_of
 from tests.integration.wrappers import GatedStore, StoreWrapper
 
 
@@ -49,7 +49,7 @@ async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwh
         async with home.holdfast(pack) as second:
             somebody = home.store()
             await somebody.open()
-            await somebody.leave(first._replica._keeper.owner)  # declares it dead
+            await somebody.leave(owner_of(first))  # declares it dead
             await somebody.close()
             assert await (await second.get(run.id)).result(timeout=30) == "done"
         gate.set()
@@ -101,38 +101,23 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(
         run = (await first.start(parent())).run
         await heard(first).until(EffectBegan, count=2)
         await eventually(lambda: _has(run, Spawned))
-        first._replica._worker.drop_all()  # as if its lease were lost
+        worker_of(first).drop_all()  # as if its lease were lost
         store = first._replica._ports.store
-        await store.leave(first._replica._keeper.owner)
+        await store.leave(owner_of(first))
         [row] = await store.runs([run.id])
         assert row.owner is None
         # The child stays with nobody for now: only the parent's workflow is served.
         only_parent = Pack("p")
         only_parent.workflows["p.parent"] = parent
         only_parent.effects.update(pack.effects)
-        first._replica._worker._stopping = True
+        worker_of(first)._stopping = True
         async with home.holdfast(only_parent, through=Late) as second:
             assert await (await second.get(run.id)).result(timeout=30) == "the child came first"
 
 
 async def test_a_run_that_is_let_go_and_woken_in_one_breath_is_taken_up_again(home: Home) -> None:
     """It is claimed while the memory of its former life is still being cleared away."""
-    pack = Pack("p")
-    gate = asyncio.Event()
-
-    @pack.effect
-    async def hold() -> str:
-        await gate.wait()
-        return "done"
-
-    @pack.workflow
-    async def child() -> str:
-        return await hold()
-
-    @pack.workflow
-    async def parent() -> str:
-        return await child()
-
+    holding = Holding()
     made: list[GatedStore] = []
 
     def through(store: Any) -> GatedStore:
@@ -142,13 +127,13 @@ async def test_a_run_that_is_let_go_and_woken_in_one_breath_is_taken_up_again(ho
         made.append(GatedStore(store, lets_go))
         return made[0]
 
-    async with home.holdfast(pack, through=through) as hf:
-        run = (await hf.start(parent())).run
+    async with home.holdfast(holding.pack, through=through) as hf:
+        run = (await hf.start(holding.parent(7))).run
         await asyncio.wait_for(made[0].reached.wait(), 30)
-        gate.set()
+        holding.gate.set()
         await eventually(lambda: hf._replica._committer._waiting)  # the child's end travels right behind
         made[0].gate.set()
-        assert await run.result(timeout=30) == "done"
+        assert await run.result(timeout=30) == 7
 
 
 async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_missed(home: Home) -> None:
