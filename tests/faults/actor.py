@@ -20,6 +20,7 @@ from msgspec import Struct
 from holdfast import Holdfast, HoldfastError, Pack
 from tests.faults import disks, ledger, statements
 from tests.faults.crashing import CrashingStore, Point
+from tests.faults.deeds import Deed, do
 
 
 class Start(Struct, frozen=True):
@@ -31,7 +32,10 @@ class Start(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """What a process is to do: open the file, start these runs, wait for their results, stay until SIGTERM."""
+    """What a process is to do: open the file, start these runs, wait for their results, stay until SIGTERM.
+
+    When the runs are started (and their results are there, if they are waited for) it does its deeds.
+    """
 
     path: str
     ledger: str | None = None  # if it is not beside the file
@@ -40,6 +44,8 @@ class Part(Struct, frozen=True, kw_only=True):
     lease: str = "30s"
     concurrency: int = 200
     starts: list[Start] = []
+    deeds: list[Deed] = []
+    at_once: int = 1  # how many deeds it does at the same time
     results: bool = True
     stay: bool = False
     point: Point | None = None
@@ -79,11 +85,11 @@ async def act(part: Part) -> None:
         say("ready")
         if part.start_gate is not None:
             await _exists(Path(part.start_gate))
-        starting = asyncio.create_task(_start_all(hf, pack, part))
+        starting = asyncio.create_task(_do_all(hf, pack, part))
         await (starting if serving is None else serving)
         starting.cancel()  # as an application does that is told to stop while it starts things
     del disk  # it lived as long as the store
-    say("done", counts=store.counts, read=store.read, statements=statements.count())
+    say("done", counts=store.counts, read=store.read, handed=store.handed, statements=statements.count())
 
 
 def _disk(name: str | None, directory: Path) -> disks.FailingDisk | disks.LosingDisk | None:
@@ -94,6 +100,19 @@ def _disk(name: str | None, directory: Path) -> disks.FailingDisk | disks.Losing
             return disks.LosingDisk(directory / "survives")
         case _:
             return None
+
+
+async def _do_all(hf: Holdfast, pack: Pack, part: Part) -> None:
+    await _start_all(hf, pack, part)
+    left = iter(part.deeds)
+
+    async def hand() -> None:
+        for deed in left:
+            await do(deed, hf, pack, say)
+
+    await asyncio.gather(*(hand() for _ in range(part.at_once)))
+    if part.deeds:
+        say("all done")
 
 
 async def _start_all(hf: Holdfast, pack: Pack, part: Part) -> None:

@@ -36,6 +36,10 @@ VERBS = (
     "run_of_key",
     "held",
     "blob",
+    "search",
+    "hook",
+    "hook_of_token",
+    "served",
     "renew",
     "rescue",
     "prune",
@@ -44,12 +48,15 @@ VERBS = (
 )
 
 
+When = Literal["before", "after"]
+
+
 class Point(Struct, frozen=True):
     """Just before or just after the n-th call of a verb."""
 
     verb: str
     n: int
-    when: Literal["before", "after"]
+    when: When
     signal: int = signal.SIGKILL
 
     def __str__(self) -> str:
@@ -62,6 +69,7 @@ class CrashingStore:
     def __init__(self, path: Path, *, point: Point | None, ledger: Ledger) -> None:
         self.counts: Counter[str] = Counter()
         self.read: list[str] = []  # the runs whose journals were read
+        self.handed = 0  # how many messages were handed out
         self._store = SqliteStore(path, clock=SystemClock())
         self._point = point
         self._stops = point is not None and point.signal == signal.SIGSTOP
@@ -93,6 +101,8 @@ class CrashingStore:
         answer = await method(*args)
         if verb == "commit":
             self._note(args[0], answer)
+        if verb == "messages":
+            self.handed += sum(map(len, answer.values()))
         self._reach(verb, n, "after")
         return answer
 

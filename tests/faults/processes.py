@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -69,7 +69,8 @@ class Process:
     def signal(self, number: int) -> None:
         """Send a signal, if the process still lives."""
         if self.code is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended this very moment, and its parent knows it
+                os.kill(self.pid, number)
 
     async def ended(self, *, within: float = DEADLINE) -> int:
         """The exit code, once there is one."""
@@ -265,11 +266,11 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
     return inherited | {"HOLDFAST_LOG": "json", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"} | more
 
 
-async def in_turns(jobs: list[Callable[[], Awaitable[None]]], *, at_once: int) -> None:
+async def in_turns(jobs: Sequence[Callable[[], Awaitable[object]]], *, at_once: int) -> None:
     """Do all jobs, a few at once; raises the first failure."""
     room = asyncio.Semaphore(at_once)
 
-    async def one(job: Callable[[], Awaitable[None]]) -> None:
+    async def one(job: Callable[[], Awaitable[object]]) -> None:
         async with room:
             await job()
 

@@ -35,6 +35,42 @@ async def test_of_64_processes_that_start_one_key_one_creates_the_run(case: Case
     assert len(case.ledger.calls()) == 1
 
 
+async def test_starts_that_race_the_end_of_the_owner_are_answered_in_one_of_two_orders(case: Case) -> None:
+    """K5. Four processes start the same short runs while two others execute them: never a miss, one run per key."""
+    workers = [await case.fork(pack=RUN, stay=True) for _ in range(2)]
+    starts = [Start("tap", [f"{n}"]) for n in range(60)]
+    clients = [
+        await case.fork(pack=RUN, worker=False, starts=starts, start_gate=str(case.flag("go"))) for _ in range(4)
+    ]
+    await asyncio.gather(*(client.says("waits") for client in clients))
+    case.raise_flag("go")
+    assert [await client.ended() for client in clients] == [0] * 4
+    await asyncio.gather(*(worker.leaves() for worker in workers))
+    answers = [line for client in clients for line in client.said("started")]
+    assert len(answers) == 240
+    assert sum(answer["created"] for answer in answers) == 60
+    assert len({answer["run"] for answer in answers}) == 60
+    for client in clients:
+        assert {line["arguments"][0]: line["value"] for line in client.said("result")} == {
+            f"{n}": f"{n}" for n in range(60)
+        }
+        assert not client.said("failed"), client
+    assert len(case.ledger.calls()) == 60
+
+
+async def test_a_key_is_the_same_in_processes_that_differ_in_everything_else(case: Case) -> None:
+    """K18. Another hash seed, time zone and locale: the same arguments are the same key, and the same input."""
+    odd = ["a:b {c} %2F é \N{SNOWMAN}"]
+    part = case.part(pack=RUN, worker=False, starts=[Start("tap", odd)], results=False)
+    places = [
+        {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
+        {"PYTHONHASHSEED": "2", "TZ": "America/Los_Angeles", "LC_ALL": "C.UTF-8"},
+    ]
+    answers = [await case.processes.run(part, env=env).says("started") for env in places]
+    assert [answer["created"] for answer in answers] == [True, False]
+    assert len({answer["run"] for answer in answers}) == 1
+
+
 async def test_32_processes_open_a_fresh_file_at_once(case: Case) -> None:
     """Half of them work, half of them only ask; nobody is refused, and one schema comes of it."""
     gate = str(case.flag("go"))

@@ -1,0 +1,123 @@
+"""What a process of a test may be told to do besides starting runs: supersede, signal, resume a hook, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast import Holdfast, HoldfastError, Overtaken, Pack, Receipt, Run
+
+Say = Callable[..., None]
+
+
+class _Deed(Struct, frozen=True, tag=str.lower):
+    pass
+
+
+class Supersede(_Deed, frozen=True):
+    """Start a run in place of `replaces`, or of whoever owns the key when the process looks."""
+
+    workflow: str
+    arguments: list[Any]
+    replaces: str | None = None
+    request_id: str | None = None
+
+
+class Give(_Deed, frozen=True):
+    """Signal or start."""
+
+    workflow: str
+    arguments: list[Any]
+    hook: str
+    payload: Any
+    dedupe: str | None = None
+
+
+class Send(_Deed, frozen=True):
+    """A signal to a run."""
+
+    run_id: str
+    hook: str
+    payload: Any
+    dedupe: str | None = None
+
+
+class Resume(_Deed, frozen=True):
+    """A payload for whoever holds the token."""
+
+    token: str
+    payload: Any
+    dedupe: str | None = None
+
+
+class Cancel(_Deed, frozen=True):
+    """Cancel a run, and say what the receipt says."""
+
+    run_id: str
+    deadline: str = "30s"
+    reason: str | None = None
+
+
+class Outlast(_Deed, frozen=True):
+    """Wait until the run that owns the key now has ended."""
+
+    workflow: str
+    key: str
+
+
+Deed = Supersede | Give | Send | Resume | Cancel | Outlast
+
+
+async def do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
+    """Do it, and say what came of it: `did`, or `failed`."""
+    try:
+        await _do(deed, hf, pack, say)
+    except Overtaken as error:
+        say("overtaken", run=getattr(error.run, "id", None))
+    except HoldfastError as error:
+        say("failed", error=type(error).__name__, text=str(error))
+
+
+async def _do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
+    match deed:
+        case Supersede(workflow, arguments, replaces, request_id):
+            call = pack.workflows[f"{pack.name}.{workflow}"](*arguments)
+            owner = await (hf.get(replaces) if replaces else _owner(hf, pack, call))
+            run, created = await hf.start(call, replace=owner, request_id=request_id)
+            say("did", run=run.id, created=created, replaced=owner.id)
+        case Give(workflow, arguments, hook, payload, dedupe):
+            call = pack.workflows[f"{pack.name}.{workflow}"](*arguments)
+            signal = (hook, payload) if dedupe is None else (hook, payload, dedupe)
+            run, created = await hf.start(call, signal=signal)
+            say("did", run=run.id, created=created, payload=payload)
+        case Send(run_id, hook, payload, dedupe):
+            await (await hf.get(run_id)).signal(hook, payload, dedupe=dedupe)
+            say("did", run=run_id, payload=payload)
+        case Resume(token, payload, dedupe):
+            run = await hf.resume_hook(token, payload, dedupe=dedupe)
+            say("did", run=run.id, payload=payload)
+        case Outlast(workflow, key):
+            run: Run[Any] = await hf.find(f"{pack.name}.{workflow}", key)
+            await run.result()
+            say("outlasted", run=run.id)
+        case Cancel(run_id, deadline, reason):
+            receipt = await (await hf.get(run_id)).cancel(reason, deadline=deadline)
+            say("did", **told(receipt))
+
+
+async def _owner(hf: Holdfast, pack: Pack, call: Any) -> Run[Any]:
+    key = call.target.key.fill(call.arguments)
+    assert pack.workflows[call.target.name] is call.target
+    return await hf.find(call.target, key)
+
+
+def told(receipt: Receipt) -> dict[str, Any]:
+    """A receipt as JSON."""
+    return {
+        "run": receipt.run_id,
+        "outcome": receipt.outcome,
+        "effects": [[str(left), left.name, left.state] for left in receipt.effects],
+        "stopped": receipt.stopped,
+    }

@@ -1,0 +1,219 @@
+"""The workflows that live long and are talked to: hooks, keys that change hands, cancellations, markers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+from holdfast import (
+    Pack,
+    Retry,
+    continue_as_new,
+    effect_key,
+    hook,
+    mark,
+    sleep,
+    timeout,
+)
+from tests.faults import ledger
+from tests.faults.scenario import note
+from tests.faults.trials import flag, raised
+
+fire = Pack("fire")
+RUN = "tests.faults.firing:fire"
+
+
+def die_once(name: str) -> None:
+    """The process ends here without a word, the first time that anybody comes here after the flag was raised."""
+    if flag(f"die-{name}").exists():
+        flag(f"die-{name}").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+# -- keys that change hands
+
+
+@fire.effect(key="unserve:{name}:{number}")
+async def unserve(name: str, number: int) -> None:
+    note(f"unserve {number}", name)
+
+
+@fire.effect(key="serve:{name}:{number}", undo=unserve)
+async def serve(name: str, number: int) -> int:
+    note(f"serve {number}", name)
+    return number
+
+
+@fire.workflow(key="post:{name}")
+async def post(name: str, number: int) -> Any:
+    """Holds its post until it is relieved: by a signal, or by a successor."""
+    await serve(name, number)
+    return await hook("relief")
+
+
+@fire.workflow(key="till:{name}")
+async def till(name: str) -> list[Any]:
+    """Takes whatever is given, and closes when nobody has given anything for a moment."""
+    del name
+    coins = hook("coins")
+    taken: list[Any] = []
+    while True:
+        try:
+            async with timeout("1ms"):
+                taken.append(await coins)
+        except TimeoutError:
+            return taken
+
+
+@fire.workflow(key="purse:{name}")
+async def purse(name: str) -> list[Any]:
+    """Takes ten and is full; whatever else it was given is for the next one."""
+    del name
+    coins = hook("coins")
+    return [await coins for _ in range(10)]
+
+
+# -- hooks
+
+
+@fire.effect
+async def wait_for(name: str) -> None:
+    note("wait_for", name)
+    await raised(f"go-{name}")
+
+
+@fire.workflow(key="diary:{name}")
+async def diary(name: str, count: int, late: bool = False) -> list[Any]:
+    """Takes `count` payloads, in order; with `late` it comes to its hook only after a while."""
+    if late:
+        await wait_for(name)
+    notes = hook("notes")
+    return [await notes for _ in range(count)]
+
+
+@fire.workflow
+async def desk(token: str, name: str) -> list[Any]:
+    """Sits at the desk, or says who does."""
+    visitor = hook("visitor", token=token)
+    owner = await visitor.conflict()
+    if owner is not None:
+        return ["taken", owner.id]
+    return [name, await visitor]
+
+
+@fire.workflow(key="relay:{name}")
+async def relay(name: str, rounds: int) -> list[Any]:
+    """Opens the same token again and again."""
+    got: list[Any] = []
+    for _ in range(rounds):
+        async with hook("baton", token=f"baton-{name}") as baton:
+            got.append(await baton)
+    return got
+
+
+# -- cancellation: five steps, each of another kind
+
+
+@fire.effect(key="undo-{what}:{name}", retry=Retry(attempts=1))
+async def take_back(name: str, what: str) -> None:
+    note(f"undo {what}", name)
+    die_once(f"undo-{name}-{what}")
+    if flag(f"slow-undo-{name}-{what}").exists():
+        await raised(f"go-{name}")
+
+
+@fire.effect(key="undo-{result}:{name}", retry=Retry(attempts=1))
+def take_back_result(name: str, result: str) -> None:
+    """A sync one that needs to know what it takes back."""
+    note(f"undo {result}", name)
+    die_once(f"undo-{name}-{result}")
+
+
+@fire.effect(key="{what}:{name}", undo=take_back)
+async def do(name: str, what: str, hold: bool) -> str:
+    note(what, name)
+    die_once(f"{name}-{what}")
+    if hold:
+        await raised(f"go-{name}")
+    return what
+
+
+@fire.effect(key="{what}:{name}", undo=take_back_result)
+def do_in_a_thread(name: str, what: str) -> str:
+    note(what, name)
+    return what
+
+
+@fire.workflow(key="leg:{name}")
+async def leg(name: str) -> str:
+    """The child: its effect is its own, and so is its undoing."""
+    return await do(name, "three", True)
+
+
+@fire.workflow(key="trip:{name}")
+async def trip(name: str, before: int = 0, within: int = 0) -> list[str]:
+    """Five steps. It may be held before one of them, or within one: within the third, that is a child's."""
+
+    async def pause(number: int) -> None:
+        if before == number:
+            await hook("pause")
+
+    await pause(1)
+    done = [await do(name, "one", within == 1)]
+    await pause(2)
+    done.append(await do_in_a_thread(name, "two"))
+    await pause(3)
+    done.append(await (leg(name) if within == 3 else do(name, "three", False)))
+    await pause(4)
+    await sleep("86400s" if within == 4 else "1ms")
+    done += await asyncio.gather(do(name, "four", False), do(name, "five", within == 5))
+    await pause(6)
+    return done
+
+
+STEPS = ("one", "two", "three", "four", "five")
+
+
+# -- markers
+
+
+@fire.effect
+async def stamp(name: str, marker: str) -> str:
+    note(f"stamp {marker}", name)
+    await raised(f"go-{marker}")
+    return f"{marker} stamped"
+
+
+MARKERS = ("packed", "shipped", "arrived")
+
+
+@fire.workflow(key="parcel:{name}", markers=("ordered", *MARKERS))
+async def parcel(name: str) -> list[str]:
+    stamps: list[str] = []
+    for marker in MARKERS:
+        await mark(marker)
+        stamps.append(await stamp(name, marker))
+    return stamps
+
+
+# -- beginning anew
+
+
+@fire.effect
+async def enter(name: str, number: int, payload: str) -> str:
+    ledger.here().write(entered=effect_key(), order=name, number=number, payload=payload[:20])
+    return payload[:20]
+
+
+@fire.workflow(key="book:{name}")
+async def book(name: str, until: int, page: int, written: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """One long run per key: it fills a page, then it turns the leaf."""
+    lines = hook("lines")
+    for _ in range(page):
+        line: str = await lines
+        written = (*written, await enter(name, len(written), line))
+        if len(written) == until:
+            return written
+    return continue_as_new(book(name, until, page, written))

@@ -1,0 +1,163 @@
+"""Signal-or-start from many processes while owners come and go: each payload lands once (K8)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.faults.actor import Start
+from tests.faults.cases import Case
+from tests.faults.conftest import NewCase
+from tests.faults.crashing import Point, When
+from tests.faults.deeds import Deed, Give, Outlast
+from tests.faults.firing import RUN
+from tests.faults.processes import KILLED, Process, in_turns, until
+
+pytestmark = pytest.mark.faults
+
+LEASE = "1s"
+GIVERS = 4
+EACH = 250
+EACH_TWICE = 120
+PAUSE_EVERY = 20
+
+
+def taken(case: Case) -> list[list[Any]]:
+    """What the runs have taken, one after the other."""
+    outputs = case.ask("SELECT output FROM runs ORDER BY rowid")
+    return [msgspec.json.decode(output)["json"] for (output,) in outputs]
+
+
+async def all_ended(case: Case, *about: Process) -> None:
+    live = "SELECT count(*) FROM runs WHERE status <> 'completed'"
+    await until(lambda: case.ask(live) == [(0,)], "every run to end", *about)
+
+
+async def givers(case: Case, workflow: str, *, each: int, twice: bool) -> list[Process]:
+    """Each gives its own share, a few at a time; with `twice`, each payload is given by two of them."""
+    chance = random.Random(8)
+    shares = [[f"{giver}-{n}" for n in range(each)] for giver in range(GIVERS)]
+    if twice:
+        shares = [[*shares[giver // 2]] for giver in range(GIVERS)]
+        for share in shares:
+            chance.shuffle(share)
+    return [
+        await case.fork(
+            pack=RUN,
+            worker=False,
+            deeds=deeds(workflow, share, twice=twice),
+            at_once=1 + number % 3,
+            start_gate=str(case.flag("go")),
+        )
+        for number, share in enumerate(shares)
+    ]
+
+
+def deeds(workflow: str, share: list[str], *, twice: bool) -> list[Deed]:
+    """Now and then they wait until the owner has finished: one that closes when nothing comes never would."""
+    given: list[Deed] = []
+    for number, coin in enumerate(share, 1):
+        given.append(Give(workflow, ["a"], "coins", coin, coin if twice else None))
+        if workflow == "till" and number % PAUSE_EVERY == 0:
+            given.append(Outlast("till", "till:a"))
+    return given
+
+
+async def gave_everything(case: Case, all_of_them: list[Process]) -> list[dict[str, Any]]:
+    for giver in all_of_them:
+        await giver.says("waits")
+    case.raise_flag("go")
+    for giver in all_of_them:
+        assert await giver.ended() == 0, giver
+        assert not giver.said("failed"), giver
+    return [line for giver in all_of_them for line in giver.said("did")]
+
+
+def check(case: Case, wanted: int) -> None:
+    """Each payload is in exactly one result, and there was no run without any."""
+    results = taken(case)
+    counts = Counter(coin for result in results for coin in result)
+    assert len(counts) == wanted, f"{wanted - len(counts)} of {wanted} were lost"
+    assert set(counts.values()) == {1}, [coin for coin, times in counts.items() if times > 1]
+    assert all(results), "a run was started for nothing"
+    assert len(results) > 1, "no owner finished while payloads were coming"
+    assert case.ask("SELECT count(*) FROM runs WHERE holds_key = 1") == [(1,)]
+    assert case.ask("SELECT count(*) FROM runs WHERE unread <> 0") == [(0,)]
+
+
+@pytest.mark.parametrize("workflow", ["till", "purse"])
+async def test_a_thousand_payloads_land_once_each_while_owners_finish(case: Case, workflow: str) -> None:
+    """An owner finishes when nothing comes for a moment; or when it is full, whatever else has come."""
+    workers = [await case.fork(pack=RUN, stay=True) for _ in range(2)]
+    answers = await gave_everything(case, await givers(case, workflow, each=EACH, twice=False))
+    assert len(answers) == GIVERS * EACH
+    await all_ended(case, *workers)
+    await asyncio.gather(*(worker.leaves() for worker in workers))
+    check(case, GIVERS * EACH)
+    if workflow == "till":  # it leaves nothing to a successor, so whoever was told is who has it
+        by_run = dict(zip((run for (run,) in case.ask("SELECT id FROM runs ORDER BY rowid")), taken(case), strict=True))
+        assert all(answer["payload"] in by_run[answer["run"]] for answer in answers)
+        assert sum(answer["created"] for answer in answers) == len(by_run)
+    else:
+        assert {len(result) for result in taken(case)} == {10}
+
+
+@pytest.mark.parametrize("workflow", ["till", "purse"])
+async def test_they_land_once_with_workers_killed_and_everything_given_twice(case: Case, workflow: str) -> None:
+    """Two processes give the same payloads with the same dedupe ids; a worker dies three times."""
+    workers = [await case.fork(pack=RUN, stay=True, lease=LEASE) for _ in range(2)]
+    for worker in workers:
+        await worker.says("ready")
+    giving = asyncio.create_task(gave_everything(case, await givers(case, workflow, each=EACH_TWICE, twice=True)))
+    for blow in range(1, 4):
+        due = blow * GIVERS * EACH_TWICE // 10
+        await until(lambda due=due: case.ask("SELECT count(*) FROM inbox")[0][0] >= due, f"blow {blow}", *workers)
+        workers[0].signal(signal.SIGKILL)
+        workers = [*workers[1:], await case.fork(pack=RUN, stay=True, lease=LEASE)]
+    assert len(await giving) == GIVERS * EACH_TWICE
+    await all_ended(case, *workers)
+    await asyncio.gather(*(worker.leaves() for worker in workers))
+    check(case, GIVERS * EACH_TWICE // 2)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_giver_killed_around_any_call_that_gives_again_has_given_once(new_case: NewCase, when: When) -> None:
+    """To nobody (it starts the run), to a live owner, and to one that has ended."""
+    points = [Point(verb, n, when) for verb, n in (("run_of_key", 1), ("commit", 1), ("commit", 2), ("close", 1))]
+
+    async def one(point: Point) -> None:
+        case = new_case(str(point).replace(" ", "-"))
+        worker = await case.fork(pack=RUN, stay=True, starts=[Start("diary", ["a", 3])], results=False)
+        await worker.says("started")
+        for number in range(3):
+            deed = Give("diary", ["a", 3], "notes", number, f"note-{number}")
+            doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], point=point)
+            assert await doomed.ended() in {KILLED, 0}
+            again = await case.fork(pack=RUN, worker=False, deeds=[deed, deed])
+            assert await again.ended() == 0, again
+            assert len(again.said("did")) == 2, again
+        await until(lambda: case.statuses() == {"diary:a": "completed"}, "the end", worker)
+        # It has ended, and its key is still its own: what comes again is known, what is new opens another.
+        late = await case.fork(
+            pack=RUN,
+            worker=False,
+            deeds=[Give("diary", ["a", 3], "notes", n, f"note-{n}") for n in range(4)],
+        )
+        assert await late.ended() == 0, late
+        assert [line["created"] for line in late.said("did")] == [False, False, False, True]
+        async with case.client(RUN) as hf:
+            first = await hf.get(late.said("did")[0]["run"])
+            assert await first.result("45s") == [0, 1, 2]
+            second = await hf.get(late.said("did")[3]["run"])
+            for number in (4, 5):
+                await second.signal("notes", number)
+            assert await second.result("45s") == [3, 4, 5]
+        await worker.leaves()
+
+    await in_turns([lambda point=point: one(point) for point in points], at_once=4)
