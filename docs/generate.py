@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from logging import getLevelName
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, get_args
 
 import msgspec
@@ -23,7 +24,7 @@ import holdfast
 from holdfast import errors
 from holdfast.adapters import payloads
 from holdfast.engine import events, execution, pruner, replica, values, waker
-from holdfast.kernel import journal, keys, leases
+from holdfast.kernel import attributes, cancels, journal, keys, leases, searches
 from holdfast.telemetry import logs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +44,23 @@ class Group:
 
 
 GROUPS = (
-    Group("For callers", "Start work and ask about it.", "Holdfast", "Started", "Run"),
+    Group("For callers", "Start work, talk to it, ask about it.", "Holdfast", "Started", "Run"),
+    Group(
+        "What callers get",
+        "Answers to the verbs above.",
+        "Runs",
+        "Page",
+        "Range",
+        "Marker",
+        "Wait",
+        "Story",
+        "RunEvent",
+        "Receipt",
+        "Left",
+        "ChildLeft",
+        "Replayed",
+        "Description",
+    ),
     Group(
         "For authors",
         "Declare what there is to do.",
@@ -63,6 +80,13 @@ GROUPS = (
         "timeout",
         "spawn",
         "ChildRun",
+        "hook",
+        "Hook",
+        "set_attributes",
+        "mark",
+        "shield",
+        "continue_as_new",
+        "patched",
         "now",
         "uuid4",
         "random",
@@ -74,10 +98,14 @@ GROUPS = (
         "effect_key",
         "attempt",
         "heartbeat",
+        "cancel_requested",
     ),
 )
 # You get these from somewhere; you do not build them.
-NOT_BUILT = {"Run", "Call", "ChildRun", "Effect", "Workflow", "Started"}
+NOT_BUILT = {
+    *("Run", "Call", "ChildRun", "Effect", "Workflow", "Started", "Hook", "Runs", "Page", "Marker", "Wait", "Story"),
+    *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description"),
+}
 NOT_SHOWN = {"__init__", "__repr__", "__eq__", "__hash__", "__aenter__", "__aexit__", "__await__", "__call__"}
 
 
@@ -91,7 +119,8 @@ def api() -> str:
         "without notice.",
         "",
         "A `Duration` is a number of seconds, a `timedelta`, or text such as `'1500ms'`, `'30s'`, `'5m'`, `'2h'` or",
-        "`'3d'`.",
+        "`'3d'`. A `Scalar` is text, a whole number, a float, a truth value or a datetime with a time zone. An",
+        "`Outcome` is one of " + ", ".join(f"`{outcome}`" for outcome in cancels.OUTCOMES) + ".",
     ]
     for group in GROUPS:
         lines += ["", f"## {group.title}", "", group.words]
@@ -115,7 +144,7 @@ def _class(name: str, cls: type) -> Iterator[str]:
         yield from ("", *_code(_constructor(name, cls)))
     yield ""
     yield from _prose(cls)
-    if (fields := getattr(cls, "_fields", None)) is not None:  # a NamedTuple
+    if fields := _fields(name, cls):
         yield ""
         yield from (f"- `{field}: {_annotation(cls.__annotations__[field])}`" for field in fields)
     for member, value in _members(cls):
@@ -130,13 +159,23 @@ def _class(name: str, cls: type) -> Iterator[str]:
             yield from _prose_after(value)
 
 
+def _fields(name: str, cls: type) -> tuple[str, ...]:
+    """The fields of a value that one gets: of a NamedTuple, a Struct, or a class that declares them."""
+    if (fields := getattr(cls, "_fields", None)) is not None:
+        return fields
+    if name in NOT_BUILT:
+        return getattr(cls, "__struct_fields__", ()) or tuple(field for field in inspect.get_annotations(cls))
+    return ()
+
+
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
     """What the class and its own bases define for the public, in the order of the source."""
     for owner in cls.__mro__:
-        if owner.__module__.startswith("holdfast.") and not issubclass(owner, msgspec.Struct | tuple):
+        if owner.__module__.startswith("holdfast."):
+            is_value = issubclass(owner, msgspec.Struct | tuple)  # its functions are the engine's
             for name, value in vars(owner).items():
                 shown = not name.startswith("_") and name not in NOT_SHOWN
-                if shown and (inspect.isfunction(value) or isinstance(value, property)):
+                if shown and (isinstance(value, property) or (inspect.isfunction(value) and not is_value)):
                     yield name, value
 
 
@@ -279,7 +318,9 @@ def event_page() -> str:
 def journal_page() -> str:
     """The kinds of entry, and their fields."""
     words, _, rules = (inspect.getdoc(journal) or "").partition("\n\nEntries are ")[2].partition("\n\nEvery entry")
-    first, _, table = words.partition("\n\n")
+    first, _, tables = words.partition("\n\n")
+    table, _, besides = tables.partition("\n\nNotes deliver")
+    besides, _, notes = besides.partition("\n\n")
     lines = [
         "# The journal",
         "",
@@ -289,7 +330,13 @@ def journal_page() -> str:
         "Entries are " + first,
         "",
         "```text",
-        *inspect.cleandoc(table).splitlines(),
+        *dedent(table).splitlines(),
+        "```",
+        "",
+        "Notes deliver" + besides,
+        "",
+        "```text",
+        *dedent(notes).splitlines(),
         "```",
         "",
         "Every entry" + rules,
@@ -320,6 +367,11 @@ def settings() -> str:
             "Write log lines to stderr in this form. Unset: they go to the logger `holdfast`, for you to configure.",
         ),
         "HOLDFAST_LOG_LEVEL": ("a level of `logging`", "`INFO`", "The lowest level written. Read with `HOLDFAST_LOG`."),
+        "HOLDFAST_STRICT": (
+            "`1` or `0`",
+            "unset",
+            "A cancellation that ends in a way its workflow does not declare raises; `Holdfast(strict=...)` rules.",
+        ),
         "HOLDFAST_PAYLOAD_MAX": (
             "bytes",
             f"`{payloads.PAYLOAD_MAX}` ({payloads.PAYLOAD_MAX // 2**20} MiB)",
@@ -335,7 +387,7 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        "What a Holdfast is given is given in code: see [`Holdfast(...)`](api.md#holdfast). Three things come from the",
+        "What a Holdfast is given is given in code: see [`Holdfast(...)`](api.md#holdfast). Four things come from the",
         "environment. They are read once, when a `Holdfast` is built; a value that cannot work raises `InvalidConfig`.",
         "",
         "| variable | values | default | what it does |",
@@ -348,7 +400,10 @@ def settings() -> str:
         "",
         "| what | number |",
         "|---|---|",
-        f"| the longest key | {keys.KEY_LENGTH_MAX} characters |",
+        f"| the longest key, token, hook name or dedupe id | {keys.KEY_LENGTH_MAX} characters |",
+        f"| attributes of a run | {attributes.COUNT_MAX} |",
+        f"| the longest text of an attribute | {attributes.TEXT_LENGTH_MAX} characters |",
+        f"| the longest page of a search | {searches.PAGE_MAX} runs |",
         f"| the shortest lease | {leases.TTL_MS_MIN} ms |",
         f"| a value longer than this is kept beside the journal | {values.INLINE_MAX // 1024} KiB |",
         f"| a run that only waits is let go from memory after | {execution.IDLE_MS} ms |",
