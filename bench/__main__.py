@@ -18,7 +18,7 @@ from bench.workloads import WORKLOADS
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 RESULTS_QUICK = HERE / ".cache" / "results-quick"
-MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty")]
+MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty", "W6-long", "W7-small")]
 WIDTH_OF_A_FILE = 130
 PEERS = {"restate": ["holdfast_split", "restate", "restate_tuned"]}
 
@@ -71,7 +71,7 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _default_contenders() -> list[str]:
     peers = [name for peer in os.environ.get("PEERS", "").split(",") for name in PEERS.get(peer, [])]
-    return ["holdfast", "floor", "dbos", *peers]
+    return ["holdfast", "floor", "dbos", "dbos_tuned", *peers]
 
 
 def _measure(console: Console, jobs: Sequence[Job], *, quick: bool) -> list[Sample]:
@@ -79,9 +79,15 @@ def _measure(console: Console, jobs: Sequence[Job], *, quick: bool) -> list[Samp
     samples: list[Sample] = []
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(jobs))
-        taken = take(jobs, quick=quick)
+        said = ""
+
+        def tell(text: str) -> None:
+            progress.update(task, description=f"{said}, {text}")
+
+        taken = take(jobs, quick=quick, tell=tell)
         for job in jobs:
-            progress.update(task, description=f"{job.workload} {wording.NAMES[job.contender]}")
+            said = f"{job.workload} {wording.NAMES[job.contender]}"
+            progress.update(task, description=said)
             sample = next(taken)
             samples.append(sample)
             progress.console.print(_line(sample))

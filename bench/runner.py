@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
@@ -21,9 +21,14 @@ ROOT = Path(__file__).parents[1]
 # On the project's disk, not in the system's temporary directory: that may be memory, where a commit is free.
 SCRATCH = Path(__file__).parent / ".cache" / "scratch"
 TIMEOUT_S = 900
-ONLY_HOLDFAST = {"crowded", "empty", "depth"}
-# What is measured in turns because one is compared with the other.
-TWINS = {"crowded": ("empty", "crowded")}
+ONLY_HOLDFAST = {"crowded", "empty", "depth", "W7"}
+# A contender that differs from another one in some workloads only takes part in those.
+ONLY_IN = {"dbos_tuned": {"W6"}}
+# What is measured in turns because one is compared with the other, or is the other half of it.
+TWINS = {"crowded": ("empty", "crowded"), "W6": ("W6", "W6-long"), "W7": ("W7-small", "W7")}
+# Those that search a file full of runs, and write nothing.
+SEARCHES = {"W7", "W7-small"}
+Tell = Callable[[str], None]
 
 
 class ContenderFailed(Exception):
@@ -56,7 +61,7 @@ def plan(workloads: Sequence[str], contenders: Sequence[str], *, repetitions: in
         for repetition in range(1, repetitions + 1)
         for twin in TWINS.get(workload, (workload,))
         for contender in contenders
-        if contender == "holdfast" or workload not in ONLY_HOLDFAST
+        if (contender == "holdfast" or workload not in ONLY_HOLDFAST) and workload in ONLY_IN.get(contender, {workload})
     ]
 
 
@@ -64,15 +69,33 @@ def size_of(workload: str, *, quick: bool) -> int:
     return WORKLOADS[workload].size_quick if quick else WORKLOADS[workload].size
 
 
-def take(jobs: Sequence[Job], *, quick: bool) -> Iterator[Sample]:
-    """The samples, in the order of the jobs, each as soon as it is there."""
+def take(jobs: Sequence[Job], *, quick: bool, tell: Tell) -> Iterator[Sample]:
+    """The samples, in the order of the jobs, each as soon as it is there. `tell` hears what takes long before them."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=SCRATCH) as crowd:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as crowd, tempfile.TemporaryDirectory(dir=SCRATCH) as archives:
         for job in jobs:
+            if job.workload in SEARCHES:
+                yield _search(job, Path(archives), tell=tell)
+                continue
             with tempfile.TemporaryDirectory(dir=SCRATCH) as fresh:
                 if job.workload == "crowded":
                     _crowd(Path(crowd), Path(fresh), quick=quick)
                 yield _sample(job, Path(fresh))
+
+
+def _search(job: Job, archives: Path, *, tell: Tell) -> Sample:
+    """Search the file of as many runs; it is made once, the first time."""
+    directory = archives / str(job.size)
+    if not directory.exists():
+        directory.mkdir()
+        command = [sys.executable, "-m", "bench.archive", "--runs", str(job.size), "--directory", str(directory)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=PIPE, text=True) as process:
+            for line in process.stdout or ():
+                tell(f"writing the file: {line.strip()}")
+        if process.returncode:
+            shutil.rmtree(directory)
+            return Sample(job, {}, error=f"the file of {job.size:,} runs could not be written")
+    return _sample(job, directory)
 
 
 def _crowd(crowd: Path, fresh: Path, *, quick: bool) -> None:

@@ -8,6 +8,8 @@ milliseconds over the floor of one commit.
 from dataclasses import dataclass
 from enum import Enum
 
+from bench.shapes import SHAPES
+
 
 class Sense(Enum):
     """How two figures are set against each other, and which way is better."""
@@ -50,11 +52,21 @@ def _against(ours: str, theirs: str, **bounds: float) -> list[Comparison]:
         Comparison("W4", ours, theirs, "rate", Sense.RATE, bounds.get("W4")),
         Comparison("W5", ours, theirs, "p50_ms", Sense.LATENCY),
         Comparison("W5", ours, theirs, "p99_ms", Sense.LATENCY),
+        *_signals_against(ours, theirs, bounds.get("W6")),
+    ]
+
+
+def _signals_against(ours: str, theirs: str, bound: float | None = None) -> list[Comparison]:
+    return [
+        Comparison(workload, ours, theirs, figure, Sense.LATENCY, bound if figure == "p50_ms" else None)
+        for workload in ("W6", "W6-long")
+        for figure in ("p50_ms", "p99_ms")
     ]
 
 
 COMPARISONS = [
-    *_against("holdfast", "dbos", W1=50, W2=50, W3=1 / 10, W4=50),
+    *_against("holdfast", "dbos", W1=50, W2=50, W3=1 / 10, W4=50, W6=1 / 10),
+    *_signals_against("holdfast", "dbos_tuned"),
     *_against("holdfast", "floor", W1=1 / 4),
     Comparison("W5", "holdfast", "floor", "p50_ms", Sense.EXCESS, bound=2.0),
     Comparison("W5", "holdfast", "floor", "p99_ms", Sense.EXCESS),
@@ -65,4 +77,8 @@ COMPARISONS = [
     *_against("holdfast_split", "restate_tuned"),
     Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
     Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
+    *(
+        Comparison("W7", "holdfast", "holdfast", f"{shape}_us", Sense.LATENCY, bound=1.5, workload_theirs="W7-small")
+        for shape in SHAPES
+    ),
 ]

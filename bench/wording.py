@@ -7,6 +7,7 @@ NAMES = {
     "holdfast": "Holdfast",
     "holdfast_split": "Holdfast, 2 processes",
     "dbos": "DBOS",
+    "dbos_tuned": "DBOS, tuned",
     "floor": "floor",
     "restate": "Restate",
     "restate_tuned": "Restate, tuned",
@@ -17,6 +18,14 @@ FIGURES = {
     "p99_ms": "p99",
     "early_us": "effect 100",
     "late_us": "last effects",
+    "equal_us": "one customer",
+    "common_us": "one region",
+    "two_equal_us": "region and stage",
+    "range_us": "range of 200",
+    "wide_range_us": "range of 2 %",
+    "statuses_us": "two statuses",
+    "prefix_us": "key prefix of 100",
+    "wide_prefix_us": "key prefix of 1 %",
 }
 SMALL = 0.5
 LARGE = 100

@@ -1,10 +1,14 @@
-"""The workloads, written once: they reach every contender through the same four verbs.
+"""The workloads, written once: they reach every contender through the same five verbs.
 
 W1       keyed starts of a one-effect workflow, 50 at a time, to the last completion       runs/s
 W2       runs of 40 sequential effects each, 50 runs at a time                             effects/s
 W3       one start-to-result after the other                                               p50, p99
 W4       5,000 starts over 100 keys: all but the first of each key are duplicates          starts/s
 W5       a due timer to its result, one every 20 ms                                        p50, p99
+W6       a signal to a run that has just begun to wait, to its result, one every 100 ms    p50, p99
+W6-long  the same with runs that have waited for two seconds, and were let go              p50, p99
+W7       a page of 50 runs in a file of 1,000,000, for several searches                    medians
+W7-small the same in a file of 10,000, measured in turns with it                           medians
 crowded  W1, longer, on a file that already holds 100,000 finished runs                    runs/s
 empty    the same on an empty file, measured in turns with it                              runs/s
 depth    one run of 10,000 sequential effects: the last hundred against those round the 100th
@@ -14,10 +18,14 @@ fill     no measurement: makes the file that `crowded` starts from
 import asyncio
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from bench.shapes import PAGE, SHAPES, Wanted
 
 Figures = dict[str, float]
 Wait = Callable[[], Awaitable[object]]
@@ -30,6 +38,13 @@ TIMER_SPACING_S = 0.02
 # Half a spacing past a multiple of it, so that no run falls due at the instant at which another one starts.
 TIMER_DELAY_S = 0.51
 DEPTH_WINDOW = 100
+# Slow enough for every contender to keep up: W6 asks how long a signal takes, not how long it queues.
+SIGNAL_SPACING_S = 0.1
+# Half a spacing past a multiple of it, so that no run is signalled at the instant at which another one starts.
+WAITED_S = 0.15
+WAITED_LONG_S = 2.05
+PAGES_PER_SHAPE = 50
+PAGES_WARM_UP = 5
 
 # Instants at which effects ran, noted by contenders that run theirs in the measuring process (for `depth`).
 effect_instants: list[float] = []
@@ -50,6 +65,19 @@ class Contender(Protocol):
 
     async def timer(self, order: str, due: float) -> None:
         """Start the workflow that sleeps until `due` (seconds since the epoch) and wait for its result."""
+
+    async def listener(self, order: str) -> Wait:
+        """Start the workflow that waits for a signal; the answer signals it and waits for its result."""
+        ...
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """What a contender has to do besides to take part in W7."""
+
+    async def page(self, wanted: Wanted) -> int:
+        """Read the first page of the runs that are wanted; answers how many are on it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -146,6 +174,40 @@ async def due_timers(contender: Contender, size: int) -> Figures:
     return _latencies(seconds)
 
 
+async def signals(contender: Contender, size: int, *, waited_s: float) -> Figures:
+    """W6 and W6-long: from the sending of the signal to the result in the hands of the sender."""
+    await _warm_up(contender)
+    seconds: list[float] = []
+
+    async def exchange(order: str) -> None:
+        signal = await contender.listener(order)
+        await asyncio.sleep(waited_s)
+        begin = time.perf_counter()
+        await signal()
+        seconds.append(time.perf_counter() - begin)
+
+    async with asyncio.TaskGroup() as group:
+        for i in range(size):
+            group.create_task(exchange(f"s-{i}"))
+            await asyncio.sleep(SIGNAL_SPACING_S)
+    return _latencies(seconds)
+
+
+async def pages(contender: Contender, size: int) -> Figures:
+    """W7: the shapes take turns, so that a slow moment falls on all of them. Every page is full."""
+    assert isinstance(contender, Searchable)
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for turn in range(-PAGES_WARM_UP, PAGES_PER_SHAPE):
+        for shape, wanted in SHAPES.items():
+            begin = time.perf_counter()
+            found = await contender.page(wanted(size, turn))
+            took = time.perf_counter() - begin
+            assert found == PAGE, (shape, turn, found)
+            if turn >= 0:
+                seconds[shape].append(took)
+    return {f"{shape}_us": statistics.median(taken) * 1e6 for shape, taken in seconds.items()}
+
+
 async def depth(contender: Contender, size: int) -> Figures:
     """Medians, since one checkpoint of the write-ahead log among a hundred effects says nothing of depth."""
     await _warm_up(contender)
@@ -169,6 +231,10 @@ WORKLOADS = {
     "W3": Workload("start to result, one after the other", "ms", 500, 50, start_to_result),
     "W4": Workload("5,000 starts over 100 keys", "starts/s", 5_000, 500, duplicate_starts),
     "W5": Workload("due timer to result", "ms", 100, 20, due_timers),
+    "W6": Workload("signal to result, just waiting", "ms", 100, 20, partial(signals, waited_s=WAITED_S)),
+    "W6-long": Workload("signal to result, let go", "ms", 100, 20, partial(signals, waited_s=WAITED_LONG_S)),
+    "W7": Workload("a page among 1,000,000 runs", "µs", 1_000_000, 50_000, pages),
+    "W7-small": Workload("a page among 10,000 runs", "µs", 10_000, 10_000, pages),
     # Longer than W1: what is asked of them is a difference of a tenth.
     "crowded": Workload("W1 among 100,000 finished runs", "runs/s", 10_000, 200, one_effect_runs),
     "empty": Workload("W1 in an empty file", "runs/s", 10_000, 200, one_effect_runs),

@@ -14,6 +14,8 @@ from dbos import DBOS, DBOSConfig, SetWorkflowID
 from bench.entry import contend
 from bench.workloads import Wait
 
+SIGNAL = "go"
+
 
 @DBOS.step()
 async def touch(order: str) -> str:
@@ -36,6 +38,12 @@ async def many(order: str, effects: int) -> str:
 async def timer(order: str, due: float) -> str:
     # Not deterministic, and harmless here, where nothing is ever replayed: DBOS sleeps for durations only.
     await DBOS.sleep_async(due - time.time())
+    return order
+
+
+@DBOS.workflow()
+async def listener(order: str) -> str:
+    await DBOS.recv_async(SIGNAL)
     return order
 
 
@@ -62,14 +70,26 @@ class Dbos:
             handle = await DBOS.start_workflow_async(timer, order, due)
         await handle.get_result()
 
+    async def listener(self, order: str) -> Wait:
+        with SetWorkflowID(f"listener:{order}"):
+            handle = await DBOS.start_workflow_async(listener, order)
+
+        async def signal() -> None:
+            await DBOS.send_async(handle.workflow_id, order, SIGNAL)
+            await handle.get_result()
+
+        return signal
+
 
 @asynccontextmanager
-async def open_dbos(directory: Path) -> AsyncGenerator[Dbos, None]:
+async def open_dbos(directory: Path, *, poll_s: float | None = None) -> AsyncGenerator[Dbos, None]:
     config: DBOSConfig = {
         "name": "bench",
         "system_database_url": f"sqlite:///{directory / 'dbos.sqlite'}",
         "log_level": "CRITICAL",
     }
+    if poll_s is not None:
+        config["notification_listener_polling_interval_sec"] = poll_s
     DBOS(config=config)
     DBOS.launch()
     try:

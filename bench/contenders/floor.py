@@ -8,6 +8,7 @@ commits, and does none of the work:
     a further effect     2 rows in 1 commit    run row again, journal row
     a duplicate start    no row                the claim of the key is tried, in the writer's transaction
     a due timer          2 rows in 1 commit    run row again, journal row
+    a signal             5 rows in 2 commits   message row, run row again | both again, journal row
 """
 
 import asyncio
@@ -31,10 +32,13 @@ create table runs (id text primary key, key text not null unique, state text not
                    value blob not null) without rowid;
 create table journal (run text not null, seq integer not null, entry blob not null,
                       primary key (run, seq)) without rowid;
+create table inbox (arrival integer primary key, run text not null, id text not null, body blob, unique (run, id));
 """
 INSERT_RUN = "insert into runs values (?, ?, 'running', 1, ?) on conflict do nothing"
 UPDATE_RUN = "update runs set state = ?, value = ? where id = ? and fence = 1"
 INSERT_ENTRY = "insert into journal values (?, ?, ?) on conflict do nothing"
+INSERT_MESSAGE = "insert or ignore into inbox (run, id, body) values (?, ?, ?)"
+UPDATE_MESSAGE = "update inbox set body = null where run = ? and id = ?"
 PAYLOAD = b"x" * 100
 SPIN_S = 0.003
 
@@ -121,6 +125,18 @@ class Floor:
         while time.time() < due:
             pass
         await self._writer.commit(_record(order, 1, "completed"))
+
+    async def listener(self, order: str) -> Wait:
+        await self._writer.commit(_admission(order))
+
+        async def signal() -> None:
+            message = f"signal:{order}"
+            await self._writer.commit(
+                [(INSERT_MESSAGE, (order, message, PAYLOAD)), (UPDATE_RUN, ("waiting", PAYLOAD, order))]
+            )
+            await self._writer.commit([*_record(order, 1, "completed"), (UPDATE_MESSAGE, (order, message))])
+
+        return signal
 
 
 @asynccontextmanager

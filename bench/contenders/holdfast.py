@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bench.contenders.holdfast_pack import many, one, pack, timer, url
+from bench.contenders.holdfast_pack import SIGNAL, listener, many, one, pack, timer, url
 from bench.entry import contend
+from bench.shapes import PAGE, Wanted
 from bench.workloads import Wait
 from holdfast import Holdfast
 
@@ -31,6 +32,18 @@ class HoldfastContender:
     async def timer(self, order: str, due: float) -> None:
         run, _ = await self._hf.start(timer(order, due))
         await run.result()
+
+    async def listener(self, order: str) -> Wait:
+        run, _ = await self._hf.start(listener(order))
+
+        async def signal() -> None:
+            await run.signal(SIGNAL, order)
+            await run.result()
+
+        return signal
+
+    async def page(self, wanted: Wanted) -> int:
+        return len((await self._hf.runs(**wanted).page(limit=PAGE)).runs)
 
 
 @asynccontextmanager

@@ -4,13 +4,18 @@ import time
 from pathlib import Path
 
 from bench.workloads import effect_instants
-from holdfast import Pack, now, sleep
+from holdfast import Pack, hook, now, sleep
 
 pack = Pack("bench")
+SIGNAL = "go"
+
+
+def path(directory: Path) -> Path:
+    return directory / "holdfast.db"
 
 
 def url(directory: Path) -> str:
-    return f"sqlite:///{directory / 'holdfast.db'}"
+    return f"sqlite:///{path(directory)}"
 
 
 @pack.effect
@@ -34,4 +39,10 @@ async def many(order: str, effects: int) -> str:
 @pack.workflow(key="timer:{order}")
 async def timer(order: str, due: float) -> str:
     await sleep(due - now().timestamp())
+    return order
+
+
+@pack.workflow(key="listener:{order}")
+async def listener(order: str) -> str:
+    await hook(SIGNAL)
     return order

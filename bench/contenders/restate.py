@@ -31,6 +31,15 @@ class Restate:
     async def timer(self, order: str, due: float) -> None:
         await self._call("POST", "/bench/timer", key=order, body=json.dumps(due))
 
+    async def listener(self, order: str) -> Wait:
+        await self._call("POST", f"/listener/{order}/run/send", body=json.dumps(order))
+
+        async def signal() -> None:
+            await self._call("POST", f"/listener/{order}/signal", body=json.dumps(order))
+            await self._call("GET", f"/restate/workflow/listener/{order}/attach")
+
+        return signal
+
     async def _call(self, method: str, path: str, *, key: str = "", body: str = "") -> bytes:
         async with self._pool.connection() as connection:
             status, answer = await connection.request(method, path, body=body.encode(), key=key)

@@ -1,6 +1,7 @@
 """The workflows of the Restate contender, served by granian as the ASGI application `app`.
 
-A plain service whose callers send an `Idempotency-Key` is Restate's lightest keyed start.
+A plain service whose callers send an `Idempotency-Key` is Restate's lightest keyed start. Waiting for a signal is
+what its workflows have durable promises for.
 """
 
 import time
@@ -9,6 +10,8 @@ from datetime import timedelta
 import restate
 
 bench = restate.Service("bench")
+listener = restate.Workflow("listener")
+SIGNAL = "go"
 
 
 async def touch(order: str) -> str:
@@ -35,4 +38,15 @@ async def timer(ctx: restate.Context, due: float) -> str:
     return "due"
 
 
-app = restate.app([bench])
+@listener.main()
+async def run(ctx: restate.WorkflowContext, order: str) -> str:
+    await ctx.promise(SIGNAL, type_hint=str).value()
+    return order
+
+
+@listener.handler()
+async def signal(ctx: restate.WorkflowSharedContext, payload: str) -> None:
+    await ctx.promise(SIGNAL, type_hint=str).resolve(payload)
+
+
+app = restate.app([bench, listener])
