@@ -32,7 +32,7 @@ check: $(VENV)/.stamp-dev ## Format, lint, types, layers and unit tests, in unde
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/pytest -n auto -q tests/unit
+	@HYPOTHESIS_PROFILE=check $(BIN)/pytest -n auto -q tests/unit
 
 format: $(VENV)/.stamp-dev ## Lay the code out and repair what can be repaired
 	@$(BIN)/ruff check --fix-only .

@@ -1,6 +1,6 @@
 """One Hypothesis profile for all unit tests: enough examples to find what is there, few enough to be quick.
 
-`HYPOTHESIS_PROFILE=deep pytest tests/unit` looks for longer.
+`HYPOTHESIS_PROFILE=deep pytest tests/unit` looks for longer; `make check` looks for a moment only.
 """
 
 from __future__ import annotations
@@ -17,5 +17,6 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("check", settings.get_profile("unit"), max_examples=20)
 settings.register_profile("deep", settings.get_profile("unit"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unit"))

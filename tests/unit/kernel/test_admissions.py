@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Struct
 from msgspec.structs import replace
@@ -201,4 +201,3 @@ class Admissions(RuleBasedStateMachine):
 
 
 TestAdmissions = Admissions.TestCase
-TestAdmissions.settings = settings(max_examples=settings().max_examples // 2)

@@ -163,6 +163,8 @@ def test_a_timeout_is_recognised_as_the_engine_records_it():
         ((timed_out(), gave_up(), ASKED, *CANCELLED), "unknown", {"charge:o-1": "unknown"}),
         ((replace(gave_up(), error=TIMEOUT), ASKED, *CANCELLED), "unknown", {"charge:o-1": "unknown"}),
         ((timed_out(), performed(), ASKED, *CANCELLED), "partial", {"charge:o-1": "performed"}),
+        # A late failure says what came of the last call, and nothing about one that timed out before.
+        ((timed_out(), ASKED, dropped(), late_failure(), *CANCELLED), "unknown", {"charge:o-1": "unknown"}),
         ((timed_out(), ASKED, STOPPED, undone(), END), "compensated", {"charge:o-1": "undone"}),
         ((performed(), ASKED, *CANCELLED), "partial", {"charge:o-1": "performed"}),
         ((ASKED, performed(), *CANCELLED), "partial", {"charge:o-1": "performed"}),  # in a shield
