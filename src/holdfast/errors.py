@@ -6,11 +6,17 @@
     │   ├── UnknownRun            no run has this id or key
     │   ├── UnknownWorkflow       no pack given here defines this workflow
     │   ├── UnknownHook           no live run holds this token
+    │   ├── UnknownTask           there is no such task, or it is over for long
+    │   ├── UnknownApiKey         no API key has this id
+    │   ├── InputRefused          an input does not fit the workflow's parameters
     │   ├── InputMismatch         the key is taken by another input
+    │   ├── InFlight              the key is at work already, and the caller did not want to join
     │   ├── Overtaken             the key has moved on to another run meanwhile
     │   ├── HookTaken             another live run holds the token
     │   ├── PayloadRefused        a payload does not fit the hook's type
     │   ├── NotAllowedNow         the run's status does not permit this
+    │   ├── NotAuthenticated      no API key, or none that is known here
+    │   ├── NotPermitted          the API key does not allow this
     │   ├── PayloadTooLarge       one value is over the limit
     │   └── NotSerializable       a value that cannot be stored
     ├── RunError                  what the workflow or one of its effects did
@@ -24,6 +30,9 @@
     │   └── EngineFault           Holdfast itself failed while it drove the run
     └── TransientError            nothing was decided: try again               (HTTP 503, exit 75)
         ├── StoreUnavailable      locked, full, unreachable
+        ├── GatewayUnavailable    the gateway cannot be reached, or did not answer
+        ├── GatewayFault          the gateway itself failed while it answered
+        ├── TooBusy               too many requests wait here already
         ├── LeaseLost             somebody else took this work over
         └── TimedOut              no answer within the time given
 
@@ -90,6 +99,30 @@ class UnknownWorkflow(UsageError):
         )
 
 
+class InputRefused(UsageError):
+    """An input does not fit the parameters of the workflow. Nothing was started."""
+
+    code = "input_refused"
+    hint = "Correct the input and start again; the workflow's schema says what it takes."
+
+    def __init__(self, workflow: str, why: str) -> None:
+        super().__init__(f"the input of workflow {workflow!r} does not fit: {why}")
+        self.workflow = workflow
+
+
+class InFlight(UsageError):
+    """The key is held by a run that has not ended, and the caller asked not to join it."""
+
+    code = "in_flight"
+    hint = "Try again later, or join it: it answers with its result."
+
+    def __init__(self, workflow: str, key: str, run_id: str) -> None:
+        super().__init__(f"key {key!r} of workflow {workflow!r} is at work in run {run_id}")
+        self.workflow = workflow
+        self.key = key
+        self.run_id = run_id
+
+
 class InputMismatch(UsageError):
     """A live key names one piece of work; this one is taken by another input."""
 
@@ -113,6 +146,24 @@ class UnknownHook(UsageError):
     def __init__(self, token: str) -> None:
         super().__init__(f"no live run has a hook with the token {token!r}")
         self.token = token
+
+
+class UnknownApiKey(UsageError):
+    """No API key of this namespace has this id."""
+
+    code = "unknown_api_key"
+    hint = "`holdfast keys list` shows those there are."
+
+
+class UnknownTask(UsageError):
+    """There is no such task, or it is over for long."""
+
+    code = "unknown_task"
+    hint = "Use the id that a claim has answered; check the namespace of the API key."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no task {name!r}")
+        self.name = name
 
 
 class Overtaken(UsageError):
@@ -155,6 +206,20 @@ class NotAllowedNow(UsageError):
     """The run's status does not permit this."""
 
     code = "not_allowed_now"
+
+
+class NotAuthenticated(UsageError):
+    """The caller has shown no API key, or none that is known here."""
+
+    code = "not_authenticated"
+    hint = "Send `Authorization: Bearer <key>`; `holdfast keys create` makes one."
+
+
+class NotPermitted(UsageError):
+    """The API key is good, but not for this."""
+
+    code = "not_permitted"
+    hint = "Use a key of a higher scope: read, write or admin."
 
 
 class PayloadTooLarge(UsageError):
@@ -265,6 +330,27 @@ class StoreUnavailable(TransientError):
 
     code = "store_unavailable"
     hint = "Nothing was lost; try again when the store can be written."
+
+
+class GatewayUnavailable(TransientError):
+    """The gateway cannot be reached, or the connection broke before its answer came."""
+
+    code = "gateway_unavailable"
+    hint = "Check the address, and whether it is running; the same call may be made again."
+
+
+class GatewayFault(TransientError):
+    """The gateway itself failed while it answered; what became of the request is not known."""
+
+    code = "gateway_fault"
+    hint = "Look before you try again. What happened is in the gateway's log; please report it."
+
+
+class TooBusy(TransientError):
+    """This process has as many waiting requests as it takes."""
+
+    code = "too_busy"
+    hint = "Try again in a moment, or ask another replica."
 
 
 class LeaseLost(TransientError):

@@ -78,9 +78,10 @@ def check_value(name: str, value: object) -> None:
 def merged(before: Mapping[str, Scalar], changes: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
     """`before` with `changes` made; None removes."""
     after = {name: value for name, value in {**before, **changes}.items() if value is not None}
-    if len(after) > COUNT_MAX:
+    count = sum(not name.startswith(RESERVED) for name in after)  # the engine's own take nobody's place
+    if count > COUNT_MAX:
         raise UsageError(
-            f"a run cannot have {len(after)} attributes", hint=f"{COUNT_MAX} is the limit; put the rest into its input."
+            f"a run cannot have {count} attributes", hint=f"{COUNT_MAX} is the limit; put the rest into its input."
         )
     return after
 
@@ -120,12 +121,17 @@ def _stored(value: Scalar) -> object:
 
 
 def _read(value: Any) -> Scalar:
-    return _EPOCH + timedelta(microseconds=value["at"]) if isinstance(value, dict) else value  # pyright: ignore[reportUnknownArgumentType]
+    return instant(value["at"]) if isinstance(value, dict) else value  # pyright: ignore[reportUnknownArgumentType]
 
 
 def micros(instant: datetime) -> int:
     """Microseconds since 1970."""
     return (instant - _EPOCH) // timedelta(microseconds=1)
+
+
+def instant(micros: int) -> datetime:
+    """The instant that lies so many microseconds after 1970."""
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def indexed(value: Scalar) -> tuple[str, Indexed]:

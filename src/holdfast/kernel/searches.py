@@ -180,7 +180,12 @@ def _whole_ms(instant: datetime | None) -> int | None:
 
 def cursor_of(run: Run) -> str:
     """Where to go on after this run."""
-    return f"{run.created_ms}.{run.id}"
+    return cursor(run.created_ms, run.id)
+
+
+def cursor(created_ms: int, run_id: str) -> str:
+    """The cursor that names this place."""
+    return f"{created_ms}.{run_id}"
 
 
 def place_of(cursor: str) -> tuple[int, str]:

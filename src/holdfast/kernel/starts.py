@@ -11,6 +11,7 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     is another than the one to be replaced  Overtook: somebody else was first
     ended, and a signal is to be delivered  try once more, taking the key over from it
     has another input                       Mismatch: nothing is started
+    lives, and is not to be joined          Busy: nothing is started, and no signal delivered
     lives, and a signal is to be delivered  Tell: the signal goes to it
     anything else                           Theirs: created=False, the caller decides in code
 
@@ -65,6 +66,7 @@ class Wanted(Struct, frozen=True, gc=False):
     attributes: bytes = b""
     replaces: str | None = None  # the run whose key it takes over
     signal: Signal | None = None
+    join: bool = True  # whether another's live run will do
 
     @property
     def scope(self) -> str:
@@ -91,6 +93,10 @@ class Mismatch(Struct, frozen=True, gc=False):
     run: Run
 
 
+class Busy(Struct, frozen=True, gc=False):
+    run: Run
+
+
 class Overtook(Struct, frozen=True, gc=False):
     run: Run
 
@@ -103,7 +109,7 @@ class Again(Struct, frozen=True, gc=False):
     guard: KeyFree | KeyHeldBy
 
 
-Resolution = Mine | Theirs | Mismatch | Overtook | Tell | Again
+Resolution = Mine | Theirs | Mismatch | Busy | Overtook | Tell | Again
 
 
 def admission(wanted: Wanted, *, now_ms: int, hand: Hand | None, guard: KeyFree | KeyHeldBy | None = None) -> Change:
@@ -215,6 +221,8 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: int) -> Resolution:
         return take_over
     if holder.digest != wanted.digest:
         return Mismatch(holder)
+    if not wanted.join and holder.status not in ENDED:
+        return Busy(holder)
     if wanted.signal is not None:
         return Tell(hooks.to_owner(holder.id, wanted.signal, scope=wanted.scope))
     return Theirs(holder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 from holdfast.errors import UsageError
 
@@ -17,6 +18,7 @@ Duration = float | int | str | timedelta
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TEXT = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)")
+_REMEMBERED_MAX = 32  # characters
 DURATION_MS_MAX = 1000 * 365 * 86_400_000  # a thousand years: longer is a mistake, and stays within 64 bits
 
 
@@ -29,15 +31,25 @@ def milliseconds(duration: Duration) -> int:
     elif isinstance(duration, int | float):
         amount = duration * 1000
     elif isinstance(duration, str):
-        match = _TEXT.fullmatch(duration.strip())
-        if match is None:
-            raise _not_a_duration(duration)
-        amount = float(match["amount"]) * _UNIT_MS[match["unit"]]
+        amount = _remembered(duration) if len(duration) <= _REMEMBERED_MAX else _amount(duration)
     else:
         raise _not_a_duration(duration)
     if not 0 <= amount <= DURATION_MS_MAX:  # also refuses NaN
         raise UsageError(f"duration {duration!r} is out of range", hint="It must be between 0 and 1000 years.")
     return math.ceil(round(amount, 3))  # what lies beyond a microsecond is noise of floating point
+
+
+@lru_cache(maxsize=256)
+def _remembered(text: str) -> float:
+    """The same few short texts are read again and again."""
+    return _amount(text)
+
+
+def _amount(text: str) -> float:
+    match = _TEXT.fullmatch(text.strip())
+    if match is None:
+        raise _not_a_duration(text)
+    return float(match["amount"]) * _UNIT_MS[match["unit"]]
 
 
 def _not_a_duration(value: object) -> UsageError:

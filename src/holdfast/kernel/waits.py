@@ -65,7 +65,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[Wait, ...]).decode
+decode = msgspec.json.Decoder(tuple[Wait, ...]).decode
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
@@ -81,7 +81,7 @@ def waits_of(run: Run, *, served: Collection[str], now_ms: int) -> tuple[Wait, .
         case Status.WAITING if run.wake_ms is not None and run.wake_ms <= now_ms:
             return (_worker(run, served),)
         case Status.WAITING:
-            return () if run.waits is None else _decode(run.waits)
+            return () if run.waits is None else decode(run.waits)
         case Status.BLOCKED:
             failure = None if run.error is None else _decode_failure(run.error)
             return (Wait("blocked", "" if failure is None else f"{failure.type}: {failure.message}"),)

@@ -1,9 +1,10 @@
-"""The store: the only record. Four families of verb, and no policy.
+"""The store: the only record. Five families of verb, and no policy.
 
     commit              many independent Changes in one round trip, each atomic, each answered
     claim               the one selection a store makes
-    reads               by id, by key, by run, by what a run shows
+    reads               by id, by key, by run, by what a run shows; how much there is to do
     leases              join, renew, leave, rescue what an expired one held
+    documents           small records beside the runs, changed by compare-and-set
 
 Rules for every store
 - What `commit` has answered is durable. A call that raises `StoreUnavailable` may or may not have been applied;
@@ -16,11 +17,12 @@ Rules for every store
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run
+from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run, Status
+from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Search
 
@@ -33,6 +35,13 @@ class Claim(Struct, frozen=True, gc=False):
     nonce: str
     workflows: tuple[str, ...]
     limit: int
+
+
+class Claimed(Struct, frozen=True, gc=False):
+    """What a claim has brought, and since when the first of them could have been claimed; None if none could."""
+
+    runs: list[Run]
+    ready_ms: int | None = None
 
 
 class History(Struct, frozen=True, gc=False):
@@ -52,10 +61,51 @@ class KnownHook(Struct, frozen=True, gc=False):
 
 
 class Serves(Struct, frozen=True, gc=False):
-    """What a worker executes."""
+    """What a worker executes, and where it runs."""
 
     namespace: str
     workflows: tuple[str, ...]
+    host: str = ""
+    pid: int = 0
+    concurrency: int = 0
+
+
+class Member(Struct, frozen=True, gc=False):
+    """A worker whose lease has not expired, and how many runs it holds."""
+
+    owner: str
+    joined_ms: int
+    until_ms: int
+    serves: Serves
+    holds: int
+
+
+class Depth(Struct, frozen=True, gc=False):
+    """How many runs of a workflow could be claimed now, and since when the first of them could be."""
+
+    workflow: str
+    queue: str
+    ready: int
+    oldest_ms: int | None
+
+
+class Backlog(Struct, frozen=True, gc=False):
+    """How much there is to do. No number exceeds COUNT_MAX: counting costs the same however much there is."""
+
+    statuses: dict[Status, int]
+    depths: tuple[Depth, ...]
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """What an inspection of the store has found."""
+
+    level: Literal["ok", "warning", "error"]
+    what: str
+    detail: str
+    hint: str = ""
+
+
+COUNT_MAX = 10_000
 
 
 class Store(Protocol):
@@ -67,7 +117,7 @@ class Store(Protocol):
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]: ...
 
-    async def claim(self, claim: Claim) -> list[Run]:
+    async def claim(self, claim: Claim) -> Claimed:
         """Runs that may be taken now, highest priority first, then by the time they became ready."""
         ...
 
@@ -105,6 +155,18 @@ class Store(Protocol):
         """The workflows that live workers execute."""
         ...
 
+    async def members(self, namespace: str) -> list[Member]:
+        """The live workers of a namespace, in the order in which they joined."""
+        ...
+
+    async def backlog(self, namespace: str) -> Backlog:
+        """How many runs there are by status, and how many could be claimed."""
+        ...
+
+    async def inspect(self) -> tuple[Finding, ...]:
+        """Whether the store can keep its promises: durability settings, room, clock, schema."""
+        ...
+
     async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
         """Open a lease under a name nobody has used before, for a worker that executes what `serves` says."""
         ...
@@ -122,7 +184,28 @@ class Store(Protocol):
         ...
 
     async def prune(self, limit: int) -> int:
-        """Remove up to `limit` runs whose retention is over, with all that belongs to them."""
+        """Remove up to `limit` runs whose retention is over, with all that belongs to them; and expired documents.
+
+        The answer is how many were removed, of both.
+        """
+        ...
+
+    async def write(self, writings: Sequence[Writing]) -> list[bool]:
+        """Store each document if it replaces the stored version, each for itself; whether it is stored now."""
+        ...
+
+    async def document(self, namespace: str, kind: str, id: str) -> Document | None: ...
+
+    async def named(self, places: Sequence[tuple[str, str, str]]) -> list[Document]:
+        """Those under these namespaces, kinds and ids, in one round trip."""
+        ...
+
+    async def documents(self, namespace: str, kind: str, *, after: str = "", limit: int = 100) -> list[Document]:
+        """Those of a kind whose id comes behind `after`, by id."""
+        ...
+
+    async def due(self, namespace: str, kinds: Sequence[str], limit: int) -> list[Document]:
+        """Documents of these kinds that are due, earliest first."""
         ...
 
     def watch(self, on_change: Callable[[], None]) -> None:

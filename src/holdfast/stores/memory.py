@@ -34,10 +34,11 @@ from holdfast.kernel.changes import (
     outcome_message,
     with_key_released,
 )
+from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Search, matches
 from holdfast.ports.clock import Clock
-from holdfast.ports.store import Claim, History, KnownHook, Serves
+from holdfast.ports.store import COUNT_MAX, Backlog, Claim, Claimed, Depth, Finding, History, KnownHook, Member, Serves
 
 
 class MemoryStore:
@@ -59,7 +60,8 @@ class MemoryStore:
         self._hooks: dict[str, dict[tuple[str, str | None], HookOpen]] = {}  # by name and token
         self._tokens: dict[tuple[str, str], str] = {}  # (namespace, token) -> the run that opened it last
         self._leases: dict[str, int] = {}
-        self._serves: dict[str, Serves] = {}
+        self._workers: dict[str, tuple[int, Serves]] = {}  # since when, and what they serve
+        self._documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
         self._listeners: list[Callable[[], None]] = []
 
     async def open(self) -> None:
@@ -302,10 +304,10 @@ class MemoryStore:
 
     # -- claim
 
-    async def claim(self, claim: Claim) -> list[Run]:
+    async def claim(self, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
         ready = [run for run in self._claimable(claim.namespace, claim.workflows) if (run.wake_ms or 0) <= now_ms]
-        ready.sort(key=lambda run: (-run.priority, run.wake_ms, run.id))
+        ready = sorted(ready, key=lambda run: (-run.priority, run.wake_ms, run.id))[: max(0, claim.limit)]
         claimed = [
             replace(
                 run,
@@ -316,9 +318,10 @@ class MemoryStore:
                 wake_ms=None,
                 started_ms=run.started_ms or now_ms,
             )
-            for run in ready[: max(0, claim.limit)]
+            for run in ready
         ]
-        return [self._put(run) for run in claimed]
+        ready_ms = min((run.wake_ms for run in ready if run.wake_ms is not None), default=None)
+        return Claimed([self._put(run) for run in claimed], ready_ms)
 
     async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
         return min((run.wake_ms or 0 for run in self._claimable(namespace, workflows)), default=None)
@@ -379,17 +382,59 @@ class MemoryStore:
         return next((KnownHook(run, hook) for hook in hooks if run and hook.token == token), None)
 
     async def served(self, namespace: str) -> frozenset[str]:
+        live = (self._workers[owner][1] for owner in self._live_workers(namespace))
+        return frozenset(name for serves in live for name in serves.workflows)
+
+    async def members(self, namespace: str) -> list[Member]:
+        return [
+            Member(owner, joined_ms, self._leases[owner], serves, len(await self.held(owner)))
+            for owner in self._live_workers(namespace)
+            for joined_ms, serves in (self._workers[owner],)
+        ]
+
+    def _live_workers(self, namespace: str) -> list[str]:
         now_ms = self.now_ms()
-        live = (serves for owner, serves in self._serves.items() if self._leases.get(owner, 0) > now_ms)
-        return frozenset(name for serves in live if serves.namespace == namespace for name in serves.workflows)
+        live = [
+            (joined_ms, owner)
+            for owner, (joined_ms, serves) in self._workers.items()
+            if serves.namespace == namespace and self._leases[owner] > now_ms
+        ]
+        return [owner for _, owner in sorted(live)]
+
+    async def backlog(self, namespace: str) -> Backlog:
+        statuses = dict.fromkeys(Status, 0)
+        for run in self._runs.values():
+            if run.namespace == namespace:
+                statuses[run.status] = min(COUNT_MAX, statuses[run.status] + 1)
+        waking: dict[str, list[Run]] = {}
+        for run in map(self._runs.__getitem__, self._waking):
+            if run.namespace == namespace:
+                waking.setdefault(run.workflow, []).append(run)
+        return Backlog(statuses, tuple(self._depth(workflow, waking[workflow]) for workflow in sorted(waking)))
+
+    def _depth(self, workflow: str, waking: list[Run]) -> Depth:
+        oldest_ms, queue = min((run.wake_ms or 0, run.queue) for run in waking)
+        now_ms = self.now_ms()
+        ready = sum((run.wake_ms or 0) <= now_ms for run in waking)
+        return Depth(workflow, queue, min(COUNT_MAX, ready), oldest_ms if ready else None)
+
+    async def inspect(self) -> tuple[Finding, ...]:
+        return (
+            Finding(
+                "warning",
+                "durability",
+                "runs are kept in memory, and are gone when this process ends",
+                hint="Use sqlite:///file.db for anything that must last.",
+            ),
+        )
 
     # -- leases
 
     async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
         assert owner not in self._leases, owner
-        self._leases[owner] = self.now_ms() + ttl_ms
-        if serves is not None:
-            self._serves[owner] = serves
+        now_ms = self.now_ms()
+        self._leases[owner] = now_ms + ttl_ms
+        self._workers[owner] = (now_ms, serves or Serves("", ()))
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
         now_ms = self.now_ms()
@@ -402,7 +447,7 @@ class MemoryStore:
         for run_id in await self.held(owner):
             self._free(run_id)
         self._leases.pop(owner, None)
-        self._serves.pop(owner, None)
+        self._workers.pop(owner, None)
         self._notify()
 
     async def rescue(self, limit: int) -> list[str]:
@@ -414,7 +459,7 @@ class MemoryStore:
             rescued += held[: limit - len(rescued)]
             if len(rescued) < limit:
                 self._leases.pop(owner, None)
-                self._serves.pop(owner, None)
+                self._workers.pop(owner, None)
         for run_id in rescued:
             self._free(run_id)
         if rescued:
@@ -443,7 +488,69 @@ class MemoryStore:
             self._scopes = {scope: run_id for scope, run_id in self._scopes.items() if run_id != run.id}
             for table in (self._journals, self._blobs, self._beats, self._inboxes, self._watchers, self._hooks):
                 table.pop(run.id, None)
-        return len(over)
+        return len(over) + self._prune_documents(limit - len(over), now_ms)
+
+    def _prune_documents(self, limit: int, now_ms: int) -> int:
+        # One whose versions have run ahead of the clock stays a moment longer: made anew, it must not repeat them.
+        over = [
+            place
+            for place, document in self._documents.items()
+            if not _is_live(document, now_ms) and document.version < now_ms
+        ]
+        for place in over[:limit]:
+            del self._documents[place]
+        return len(over[:limit])
+
+    # -- documents
+
+    async def write(self, writings: Sequence[Writing]) -> list[bool]:
+        answers = [self._replace(writing) for writing in writings]
+        self._notify()
+        return answers
+
+    def _replace(self, writing: Writing) -> bool:
+        new = writing.document
+        place = (new.namespace, new.kind, new.id)
+        stored = self._documents.get(place)
+        if stored == new:  # offered again after a lost reply
+            return True
+        # One that has expired counts as absent, but its version may not come again.
+        live = stored if stored is not None and _is_live(stored, self.now_ms()) else None
+        if writing.replaces != (None if live is None else live.version):
+            return False
+        if stored is not None and new.version <= stored.version:
+            return False
+        self._documents[place] = new
+        return True
+
+    async def document(self, namespace: str, kind: str, id: str) -> Document | None:
+        found = self._documents.get((namespace, kind, id))
+        return found if found is not None and _is_live(found, self.now_ms()) else None
+
+    async def named(self, places: Sequence[tuple[str, str, str]]) -> list[Document]:
+        return [found for place in places if (found := await self.document(*place)) is not None]
+
+    async def documents(self, namespace: str, kind: str, *, after: str = "", limit: int = 100) -> list[Document]:
+        found = [document for document in self._live_documents(namespace, (kind,)) if document.id > after]
+        return sorted(found, key=lambda document: document.id)[: max(0, limit)]
+
+    async def due(self, namespace: str, kinds: Sequence[str], limit: int) -> list[Document]:
+        now_ms = self.now_ms()
+        found = [
+            document
+            for document in self._live_documents(namespace, kinds)
+            if document.due_ms is not None and document.due_ms <= now_ms
+        ]
+        found.sort(key=lambda document: (document.due_ms, document.kind, document.id))
+        return found[: max(0, limit)]
+
+    def _live_documents(self, namespace: str, kinds: Sequence[str]) -> list[Document]:
+        now_ms = self.now_ms()
+        return [
+            document
+            for document in self._documents.values()
+            if document.namespace == namespace and document.kind in kinds and _is_live(document, now_ms)
+        ]
 
     # -- notices
 
@@ -453,3 +560,7 @@ class MemoryStore:
     def _notify(self) -> None:
         for listener in self._listeners:
             listener()
+
+
+def _is_live(document: Document, now_ms: int) -> bool:
+    return document.expires_ms is None or document.expires_ms > now_ms

@@ -50,9 +50,15 @@ def path_of(url: str) -> Path:
     return Path(name)
 
 
+def version_number(version: tuple[int, int, int]) -> int:
+    """A version of SQLite, as the library itself counts it."""
+    major, minor, patch = version
+    return major * 1_000_000 + minor * 1_000 + patch
+
+
 def connect(path: Path, *, reader: bool = False) -> Database:
     """A connection with the settings that durability needs."""
-    if SQLITE_MIN[0] * 1_000_000 + SQLITE_MIN[1] * 1_000 + SQLITE_MIN[2] > apsw.SQLITE_VERSION_NUMBER:
+    if version_number(SQLITE_MIN) > apsw.SQLITE_VERSION_NUMBER:
         raise InvalidConfig(f"SQLite {apsw.sqlite_lib_version()} is too old", hint="Install apsw 3.51.3 or newer.")
     db = cast("Database", cast("object", apsw.Connection(str(path))))
     db.set_busy_timeout(BUSY_MS)
@@ -133,14 +139,22 @@ def _check_owner(db: Database, path: Path) -> None:
         raise InvalidConfig(f"{path} belongs to another application", hint="Give Holdfast a file of its own.")
 
 
+def newest_schema() -> int:
+    """The version that the last migration leads to."""
+    return int(_migrations()[-1][:4])
+
+
+def _migrations() -> list[str]:
+    return sorted(file.name for file in resources.files(_PACKAGE).iterdir() if file.name.endswith(".sql"))
+
+
 def _migrate(db: Database, path: Path) -> None:
-    scripts = sorted(file.name for file in resources.files(_PACKAGE).iterdir() if file.name.endswith(".sql"))
-    newest = int(scripts[-1][:4])
+    newest = newest_schema()
     if _version(db, path, newest) == newest:
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        for script in scripts:
+        for script in _migrations():
             if int(script[:4]) > _version(db, path, newest):
                 db.execute(resources.files(_PACKAGE).joinpath(script).read_text(encoding="utf-8"))
                 db.execute(f"PRAGMA user_version = {int(script[:4])}")

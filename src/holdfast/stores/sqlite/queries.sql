@@ -105,6 +105,25 @@ DELETE FROM hooks WHERE namespace = ? AND token = ? AND token IS NOT NULL
 -- name: served
 SELECT workflows FROM leases WHERE namespace = ? AND until_ms > ?
 
+-- name: members
+SELECT owner, joined_ms, until_ms, namespace, workflows, host, pid, concurrency,
+    (SELECT count(*) FROM runs INDEXED BY runs_held WHERE runs.owner = leases.owner AND runs.owner IS NOT NULL)
+FROM leases WHERE namespace = ? AND until_ms > ? ORDER BY joined_ms, owner
+
+-- name: count_status
+SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_by_status WHERE namespace = ? AND status = ? LIMIT ?)
+
+-- name: next_workflow
+SELECT min(workflow) FROM runs INDEXED BY runs_ready WHERE namespace = ? AND workflow > ? AND wake_ms IS NOT NULL
+
+-- name: count_ready
+SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_ready
+WHERE namespace = ? AND workflow = ? AND priority = ? AND wake_ms <= ? LIMIT ?)
+
+-- name: first_waking
+SELECT wake_ms, queue FROM runs INDEXED BY runs_ready
+WHERE namespace = ? AND workflow = ? AND priority = ? AND wake_ms IS NOT NULL ORDER BY wake_ms LIMIT 1
+
 -- name: tell
 UPDATE runs SET unread = unread + 1, wake_ms = CASE WHEN status = 'waiting' THEN ? ELSE wake_ms END WHERE id = ?
 
@@ -129,7 +148,8 @@ UPDATE runs SET status = 'running', owner = ?, nonce = ?, epoch = epoch + 1, wak
 WHERE id = ?
 
 -- name: join
-INSERT INTO leases (owner, until_ms, namespace, workflows) VALUES (?, ?, ?, ?)
+INSERT INTO leases (owner, until_ms, joined_ms, namespace, workflows, host, pid, concurrency)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: renew
 UPDATE leases SET until_ms = ? WHERE owner = ? AND until_ms > ?
@@ -184,6 +204,7 @@ SELECT data FROM blobs WHERE run_id = ? AND digest = ?
 
 -- name: newest
 SELECT max(coalesce((SELECT created_ms FROM runs ORDER BY rowid DESC LIMIT 1), 0),
+           coalesce((SELECT version FROM documents ORDER BY rowid DESC LIMIT 1), 0),
            coalesce((SELECT max(until_ms) FROM leases), 0))
 
 -- name: clock
@@ -191,3 +212,39 @@ SELECT boot_id, offset_ms FROM clock
 
 -- name: set_clock
 INSERT OR REPLACE INTO clock (one, boot_id, offset_ms) VALUES (1, ?, ?)
+
+-- name: create_document
+INSERT INTO documents (namespace, kind, id, version, body, due_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+-- one that has expired counts as absent, but its version may not come again
+ON CONFLICT (namespace, kind, id) DO UPDATE SET version = ?4, body = ?5, due_ms = ?6, expires_ms = ?7
+WHERE expires_ms <= ?8 AND version < ?4
+
+-- name: replace_document
+UPDATE documents SET version = ?4, body = ?5, due_ms = ?6, expires_ms = ?7
+WHERE namespace = ?1 AND kind = ?2 AND id = ?3
+    AND version = ?9 AND version < ?4 AND (expires_ms IS NULL OR expires_ms > ?8)
+
+-- name: stored_document
+SELECT namespace, kind, id, version, body, due_ms, expires_ms FROM documents
+WHERE namespace = ? AND kind = ? AND id = ?
+
+-- name: document
+SELECT namespace, kind, id, version, body, due_ms, expires_ms FROM documents
+WHERE namespace = ? AND kind = ? AND id = ? AND (expires_ms IS NULL OR expires_ms > ?)
+
+-- name: documents
+SELECT namespace, kind, id, version, body, due_ms, expires_ms FROM documents
+WHERE namespace = ? AND kind = ? AND id > ? AND (expires_ms IS NULL OR expires_ms > ?) ORDER BY id LIMIT ?
+
+-- name: due_documents
+SELECT namespace, kind, id, version, body, due_ms, expires_ms FROM documents INDEXED BY documents_due
+WHERE namespace = ?1 AND kind = ?2 AND due_ms <= ?3 AND (expires_ms IS NULL OR expires_ms > ?3)
+ORDER BY due_ms, id LIMIT ?4
+
+-- name: over_documents
+-- one whose versions have run ahead of the clock stays a moment longer: made anew, it must not repeat them
+SELECT rowid FROM documents INDEXED BY documents_expired WHERE expires_ms <= ?1 AND version < ?1
+ORDER BY expires_ms LIMIT ?2
+
+-- name: forget_document
+DELETE FROM documents WHERE rowid = ?

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.kernel import attributes
 from holdfast.kernel.changes import Message, Run, Status
 from holdfast.kernel.journal import Continued, Entry, Started, Value
+from holdfast.ports.store import Member, Serves
 
 # The table's columns bear the names of the fields. The input is the journal's first entry, and stays there.
 _FIELDS = Run.__struct_fields__[:-1]
@@ -25,6 +26,7 @@ _decode_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_first = msgspec.json.Decoder(Started | Continued).decode
 encode_message = msgspec.json.Encoder().encode
 _decode_message = msgspec.json.Decoder(Message).decode
+decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def run_of(row: Sequence[Any]) -> Run:
@@ -57,6 +59,12 @@ def message_of(body: bytes) -> Message | None:
         return _decode_message(body)
     except msgspec.MsgspecError:
         return None
+
+
+def member_of(row: Sequence[Any]) -> Member:
+    owner, joined_ms, until_ms, namespace, workflows, host, pid, concurrency, holds = row
+    serves = Serves(namespace, decode_names(workflows), host, pid, concurrency)
+    return Member(owner, joined_ms, until_ms, serves, holds)
 
 
 def attribute_rows(run: Run) -> list[tuple[Any, ...]]:

@@ -18,22 +18,21 @@ from typing import TypeVar
 import apsw
 import msgspec
 
+from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run
+from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.searches import Search
 from holdfast.ports.clock import Clock
-from holdfast.ports.store import Claim, History, KnownHook, Serves
-from holdfast.stores.sqlite import files, searches
+from holdfast.ports.store import Backlog, Claim, Claimed, Finding, History, KnownHook, Member, Serves
+from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
-from holdfast.stores.sqlite.rows import journal_of, message_of, messages_of, run_of
+from holdfast.stores.sqlite.rows import decode_names, journal_of, member_of, message_of, messages_of, run_of
 from holdfast.stores.sqlite.threads import DatabaseThread
 from holdfast.stores.sqlite.writes import Writes, run_by_id, run_of_key
 
 T = TypeVar("T")
 NOTICE_SECONDS = 0.01
-
-
-PRIORITY_TOP = 1 << 62
 
 
 class SqliteStore:
@@ -78,45 +77,38 @@ class SqliteStore:
 
     # -- claim
 
-    async def claim(self, claim: Claim) -> list[Run]:
+    async def claim(self, claim: Claim) -> Claimed:
         # Look before asking for the write lock: an idle worker must not hold up the others.
         wake_ms = await self.next_wake_ms(claim.namespace, claim.workflows)
         if wake_ms is None or wake_ms > self.now_ms() or claim.limit < 1:
-            return []
+            return Claimed([])
         return await self._write(lambda db: self._claim(db, claim))
 
-    def _claim(self, db: Database, claim: Claim) -> list[Run]:
+    def _claim(self, db: Database, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
         ready: list[tuple[int, int, str]] = []
         for workflow in claim.workflows:
             left = claim.limit
-            for priority in self._priorities(db, claim.namespace, workflow):
+            for priority in backlogs.priorities(db, claim.namespace, workflow):
                 rows = db.execute(SQL["ready"], (claim.namespace, workflow, priority, now_ms, left)).fetchall()
                 ready += [(-priority, wake_ms, run_id) for run_id, wake_ms in rows]
                 left -= len(rows)
                 if left <= 0:
                     break
-        run_ids = [run_id for _, _, run_id in sorted(ready)[: claim.limit]]
+        taken = sorted(ready)[: claim.limit]
+        run_ids = [run_id for _, _, run_id in taken]
         for run_id in run_ids:
             db.execute(SQL["claim"], (claim.owner, claim.nonce, now_ms, run_id))
         runs = {run.id: run for run in self._runs(db, run_ids)}
-        return [runs[run_id] for run_id in run_ids]
-
-    def _priorities(self, db: Database, namespace: str, workflow: str) -> list[int]:
-        """The distinct priorities that have work, highest first: one index seek each, however much work there is."""
-        priorities: list[int] = []
-        while rows := db.execute(
-            SQL["next_priority"], (namespace, workflow, priorities[-1] if priorities else PRIORITY_TOP)
-        ).fetchall():
-            priorities.append(rows[0][0])
-        return priorities
+        ready_ms = min((wake_ms for _, wake_ms, _ in taken), default=None)
+        return Claimed([runs[run_id] for run_id in run_ids], ready_ms)
 
     async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
         def read(db: Database) -> int | None:
             wakes = [
                 db.execute(SQL["first_wake"], (namespace, workflow, priority)).fetchall()[0][0]
                 for workflow in workflows
-                for priority in self._priorities(db, namespace, workflow)
+                for priority in backlogs.priorities(db, namespace, workflow)
             ]
             return min(wakes, default=None)
 
@@ -189,14 +181,37 @@ class SqliteStore:
 
     async def served(self, namespace: str) -> frozenset[str]:
         rows = await self._read(lambda db: db.execute(SQL["served"], (namespace, self.now_ms())).fetchall())
-        return frozenset(name for (names,) in rows for name in msgspec.json.decode(names, type=list[str]))
+        return frozenset(name for (names,) in rows for name in decode_names(names))
+
+    async def members(self, namespace: str) -> list[Member]:
+        rows = await self._read(lambda db: db.execute(SQL["members"], (namespace, self.now_ms())).fetchall())
+        return [member_of(row) for row in rows]
+
+    async def backlog(self, namespace: str) -> Backlog:
+        return await self._read(lambda db: backlogs.backlog(db, namespace, now_ms=self.now_ms()))
+
+    async def inspect(self) -> tuple[Finding, ...]:
+        settings = await self._writer.do(inspections.settings)
+        clocks = {"wall_ms": self._clock.wall_ms(), "now_ms": self.now_ms()}
+        try:
+            return await asyncio.to_thread(inspections.inspect, self._path, settings, **clocks)
+        except apsw.Error as error:
+            raise files.translated(error, self._path) from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path} cannot be looked at: {error}") from error
 
     # -- leases
 
     async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
-        workflows = "[]" if serves is None else msgspec.json.encode(serves.workflows).decode()
-        namespace = "" if serves is None else serves.namespace
-        await self._write(lambda db: db.execute(SQL["join"], (owner, self.now_ms() + ttl_ms, namespace, workflows)))
+        told = serves or Serves("", ())
+        workflows = msgspec.json.encode(told.workflows).decode()
+        place = (told.namespace, workflows, told.host, told.pid, told.concurrency)
+
+        def write(db: Database) -> None:
+            now_ms = self.now_ms()
+            db.execute(SQL["join"], (owner, now_ms + ttl_ms, now_ms, *place))
+
+        await self._write(write)
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
         def write(db: Database) -> bool:
@@ -246,7 +261,9 @@ class SqliteStore:
     # -- retention
 
     async def prune(self, limit: int) -> int:
-        if not await self._read(lambda db: db.execute(SQL["over"], (self.now_ms(), 1)).fetchall()):
+        # Look before asking for the write lock.
+        looks = (SQL["over"], SQL["over_documents"])
+        if not await self._read(lambda db: any(db.execute(sql, (self.now_ms(), 1)).fetchall() for sql in looks)):
             return 0
 
         def write(db: Database) -> int:
@@ -255,9 +272,34 @@ class SqliteStore:
                 db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
                 for table in ("journal", "blobs", "inbox", "watchers", "beats", "attributes", "hooks"):
                     db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608 - our own names
-            return len(over)
+            return len(over) + documents.prune(db, limit - len(over), now_ms=self.now_ms())
 
         return await self._write(write)
+
+    # -- documents
+
+    async def write(self, writings: Sequence[Writing]) -> list[bool]:
+        return await self._write(
+            lambda db: [documents.write(db, writing, now_ms=self.now_ms()) for writing in writings]
+        )
+
+    async def document(self, namespace: str, kind: str, id: str) -> Document | None:
+        return await self._read(lambda db: documents.one(db, namespace, kind, id, now_ms=self.now_ms()))
+
+    async def named(self, places: Sequence[tuple[str, str, str]]) -> list[Document]:
+        def read(db: Database) -> list[Document]:
+            now_ms = self.now_ms()
+            return [found for place in places if (found := documents.one(db, *place, now_ms=now_ms)) is not None]
+
+        return await self._read(read)
+
+    async def documents(self, namespace: str, kind: str, *, after: str = "", limit: int = 100) -> list[Document]:
+        return await self._read(
+            lambda db: documents.page(db, namespace, kind, after=after, limit=limit, now_ms=self.now_ms())
+        )
+
+    async def due(self, namespace: str, kinds: Sequence[str], limit: int) -> list[Document]:
+        return await self._read(lambda db: documents.due(db, namespace, kinds, limit, now_ms=self.now_ms()))
 
     # -- notices
 

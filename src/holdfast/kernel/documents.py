@@ -1,0 +1,41 @@
+"""Documents: small named records beside the runs (API keys, replies, tasks), changed by compare-and-set.
+
+Rules
+- A document is one value under (namespace, kind, id). Whoever changes it names the version that it replaces; if that
+  is not the stored one, nothing is written, and the writer looks again.
+- A version is never used twice: the first one is the instant of its creation, each further one is larger. So a writer
+  who slept while the document was removed and made anew is refused, too.
+- From `expires_ms` on a document counts as absent. The pruner removes it later.
+- There is no removal: a version that has expired takes the place of a document that is to go.
+- `due_ms` puts it into the queue of its kind: from then on `Store.due` answers it, earliest first.
+- A writing that is offered again after a lost reply answers as the first time. A store cannot tell that from a rival
+  who offers the very same bytes: who has to know that it was he puts a nonce into the body.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Document(Struct, frozen=True, gc=False):
+    """A record as it is stored."""
+
+    namespace: str
+    kind: str
+    id: str
+    version: int
+    body: bytes
+    due_ms: int | None = None
+    expires_ms: int | None = None
+
+
+class Writing(Struct, frozen=True, gc=False):
+    """A wish to store `document` in place of the version `replaces`; None: there must be none."""
+
+    document: Document
+    replaces: int | None = None
+
+
+def next_version(replaces: int | None, *, now_ms: int) -> int:
+    """The version of a document that takes the place of `replaces`."""
+    return now_ms if replaces is None else max(now_ms, replaces + 1)
