@@ -1,7 +1,7 @@
 """For callers: start work by key, talk to it, find it, wait for its result, cancel it.
 
-A `Run` is an immutable snapshot: `refresh()` answers a newer one. Everything that changes a run goes through the
-engine's service; nothing here decides.
+A `Run` is an immutable snapshot: `refresh()` answers a newer one. Everything that changes a run goes through
+`Serving`, which is the engine's service, or a gateway that has one; nothing here decides.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from msgspec.structs import replace
 
 from holdfast.engine.lookouts import Replayed, RunEvent
-from holdfast.engine.service import Service, StartOptions
+from holdfast.engine.operations import Cancellation
+from holdfast.engine.outcomes import SETTLED
+from holdfast.engine.registry import Description
+from holdfast.engine.service import StartOptions
+from holdfast.engine.serving import Operating, Serving
 from holdfast.errors import InputMismatch, Overtaken, UsageError
 from holdfast.kernel import attributes as attributes_, changes, markers as markers_, searches, waits
 from holdfast.kernel.attributes import Scalar
-from holdfast.kernel.cancels import Outcome, Receipt
+from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import PAGE_MAX, Range, Search
 from holdfast.kernel.stories import Story
 from holdfast.kernel.units import Duration
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Workflow
+from holdfast.ports.store import Backlog, Member
 
 R = TypeVar("R")
 PAGE = 50
@@ -37,12 +42,12 @@ class Marker(NamedTuple):
     at: datetime
 
 
-class Run(Generic[R]):
-    """One execution of a workflow, as it was when this snapshot was taken."""
+class Snapshot:
+    """What can be seen of a run: as it was when this was taken."""
 
     __slots__ = ("_row", "_served", "_service")
 
-    def __init__(self, row: changes.Run, service: Service, served: frozenset[str] | None = None) -> None:
+    def __init__(self, row: changes.Run, service: Serving, served: frozenset[str] | None = None) -> None:
         self._row = row
         self._service = service
         self._served = served
@@ -69,6 +74,11 @@ class Run(Generic[R]):
     def status(self) -> str:
         """One of pending, running, waiting, blocked, completed, failed, cancelled."""
         return self._row.status.value
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has ended, or is blocked until a person does something."""
+        return self._row.status in SETTLED
 
     @property
     def fence(self) -> int:
@@ -122,6 +132,28 @@ class Run(Generic[R]):
         """Until when the key and the result of a finished run are kept."""
         return None if self._row.expires_ms is None else _instant(self._row.expires_ms)
 
+    @property
+    def input(self) -> dict[str, Any]:
+        """The arguments that the run was started with, by name. For large ones use `load_input()`."""
+        return self._service.input_of(self._row)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshot) and self._row == other._row
+
+    def __hash__(self) -> int:
+        return hash(self._row.id)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.id!r}, workflow={self.workflow!r}, key={self.key!r}, status={self.status!r})"
+        )
+
+
+class Run(Snapshot, Generic[R]):
+    """One execution of a workflow, as it was when this snapshot was taken."""
+
+    __slots__ = ()
+
     async def result(self, timeout: Duration | None = None) -> R:
         """The value that the workflow returned. Waits for it.
 
@@ -130,14 +162,21 @@ class Run(Generic[R]):
         """
         return cast("R", await self._service.result(self._row, self._service.returns_of(self._row.workflow), timeout))
 
-    @property
-    def input(self) -> dict[str, Any]:
-        """The arguments that the run was started with, by name. For large ones use `load_input()`."""
-        return self._service.input_of(self._row)
+    async def settled(self, timeout: Duration | None = None) -> Run[R]:
+        """A newer snapshot, as soon as the run has ended or is blocked; or `TimedOut`."""
+        return await self._snapshot(await self._service.settled(self._row, timeout))
+
+    async def result_json(self) -> bytes:
+        """What a settled run returned, as JSON. Raises as `result()` does."""
+        return await self._service.result_json(self._row)
 
     async def load_input(self) -> dict[str, Any]:
         """The arguments that the run was started with, by name, however large."""
         return await self._service.load_input(self._row)
+
+    async def input_json(self) -> bytes:
+        """The arguments that the run was started with, by name, as JSON."""
+        return await self._service.input_json(self._row)
 
     async def refresh(self) -> Run[R]:
         """A newer snapshot. Raises `UnknownRun` if the run has been removed."""
@@ -145,7 +184,11 @@ class Run(Generic[R]):
 
     async def journal(self) -> tuple[Entry, ...]:
         """What the run has done so far, in order; since it began anew, if it has continued as new."""
-        return await self._service.journal(self._row.id)
+        return tuple(event.entry for event in await self.recorded())
+
+    async def recorded(self) -> tuple[RunEvent, ...]:
+        """The journal, each entry with its cursor."""
+        return await self._service.lookouts.recorded(self._row.id)
 
     def events(self, after: int | None = None) -> AsyncIterator[RunEvent]:
         """What happens to it, entry by entry, until it has ended; `after` is the cursor of the last event seen."""
@@ -168,6 +211,11 @@ class Run(Generic[R]):
         When `deadline` has passed it is stopped without further cleanup, and the receipt says so.
         """
         return await self._service.operations.cancel(self._row.id, _words(reason), deadline)
+
+    async def ask_cancel(self, reason: str | None = None, *, deadline: Duration = "30s") -> Cancelling:
+        """Ask for the cancellation, durably, without waiting for it: `await cancelling.receipt()` does."""
+        operations = self._service.operations
+        return Cancelling(await operations.ask_cancel(self._row.id, _words(reason), deadline), operations)
 
     async def receipt(self) -> Receipt:
         """What the cancellation of an ended run has left behind."""
@@ -198,14 +246,17 @@ class Run(Generic[R]):
     async def _snapshot(self, row: changes.Run) -> Run[R]:
         return Run(row, self._service, await self._service.lookouts.served([row]))
 
-    def __repr__(self) -> str:
-        return f"Run({self.id!r}, workflow={self.workflow!r}, key={self.key!r}, status={self.status!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Run) and self._row == cast("Run[Any]", other)._row
+class Cancelling:
+    """A cancellation that will be done, whether or not anybody waits for it."""
 
-    def __hash__(self) -> int:
-        return hash(self._row.id)
+    def __init__(self, asked: Cancellation, operations: Operating) -> None:
+        self._asked = asked
+        self._operations = operations
+
+    async def receipt(self) -> Receipt:
+        """What it left behind, once the run has ended."""
+        return await self._operations.cancelled(self._asked)
 
 
 class Started(NamedTuple, Generic[R]):
@@ -225,7 +276,7 @@ class Page(NamedTuple):
 class Runs:
     """The runs that a search means: iterate over them, or ask for a page."""
 
-    def __init__(self, search: Search, service: Service, limit: int | None) -> None:
+    def __init__(self, search: Search, service: Serving, limit: int | None) -> None:
         self._search = search
         self._service = service
         self._limit = limit
@@ -251,22 +302,10 @@ class Runs:
         return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
 
 
-class Description(NamedTuple):
-    """What a workflow declares about itself."""
-
-    name: str
-    key: str | None
-    version: str | None
-    queue: str
-    retention_ms: int
-    markers: Mapping[str, tuple[str, ...]]
-    outcomes: tuple[Outcome, ...] | None
-
-
 class Caller:
     """The verbs. `Holdfast` is this, with a store behind it."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Serving) -> None:
         self._service = service
 
     async def start(
@@ -281,18 +320,23 @@ class Caller:
         request_id: str | None = None,
         delay: Duration | None = None,
         priority: int = 0,
+        traceparent: str | None = None,
+        join: bool = True,
     ) -> Started[R]:
         """Admit `call`, once per key.
 
-        If a live run holds the key, nothing is started: the answer is that run, with `created=False`. The same key
-        with another input raises `InputMismatch`. A start whose reply was lost may be repeated with the same
-        `request_id`, and answers `created=True` again. `retention` says how long the key and the result of the
-        finished run are kept; `delay` when it may begin; of the runs that are ready, a higher `priority` goes first.
-        `attributes` are what the run can be found by.
+        If a live run holds the key, nothing is started: the answer is that run, with `created=False`; with
+        `join=False` it is `InFlight`. The same key with another input raises `InputMismatch`. A start whose reply was
+        lost may be repeated with the same `request_id`, and answers `created=True` again. `retention` says how long
+        the key and the result of the finished run are kept; `delay` when it may begin; of the runs that are ready, a
+        higher `priority` goes first. `attributes` are what the run can be found by.
 
         `replace=run` supersedes the owner of the key: in one commit that run loses the key and is asked to cancel, and
         this one is admitted. If another one has the key by now: `Overtaken`. `signal=(hook, payload, dedupe)` delivers
         to the live owner of the key, or admits the run with the payload in its inbox; either in one commit.
+
+        `traceparent` names the span of a distributed trace that causes the start (W3C Trace Context). Without it the
+        current OpenTelemetry span does, where this Holdfast has `traces`.
         """
         options = StartOptions(
             key=key,
@@ -303,6 +347,8 @@ class Caller:
             attributes=attributes,
             replace=None if replace is None else _row_of(replace),
             signal=signal,
+            traceparent=traceparent,
+            join=join,
         )
         try:
             row, created = await self._service.start(call, options)
@@ -311,6 +357,17 @@ class Caller:
                 error.run = Run[Any](error.run, self._service)
             raise
         return Started(await self._snapshot(row), created)
+
+    def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
+        """A call by name, for `start`: arguments by name, or the JSON object that holds them.
+
+        Raises `InputRefused`, with the path, if they do not fit the workflow's parameters.
+        """
+        return self._service.call(workflow, arguments)
+
+    @property
+    def namespace(self) -> str:
+        return self._service.namespace
 
     async def get(self, run_id: str) -> Run[Any]:
         """The run of this id, or `UnknownRun`."""
@@ -342,7 +399,7 @@ class Caller:
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit} is not possible", hint="Leave it out for all of them.")
         search = Search(
-            namespace=self._service.access.namespace,
+            namespace=self._service.namespace,
             limit=PAGE,
             workflow=None if workflow is None else self._name_of(workflow),
             statuses=searches.statuses_of(status),
@@ -384,20 +441,21 @@ class Caller:
         statuses = searches.statuses_of(status) or frozenset(changes.Status)
         return await self._service.lookouts.replay_check(name, statuses, limit)
 
-    def workflows(self) -> tuple[Description, ...]:
-        """What the workflows of this Holdfast declare about themselves."""
-        return tuple(
-            Description(
-                each.name,
-                None if each.key is None else each.key.text,
-                each.version,
-                each.queue,
-                each.retention_ms,
-                each.markers,
-                each.outcomes,
-            )
-            for each in self._service.registry.workflows()
-        )
+    async def workflows(self) -> tuple[Description, ...]:
+        """What the workflows declare about themselves."""
+        return await self._service.descriptions()
+
+    async def workflow(self, name: str) -> Description:
+        """What the workflow of this name declares about itself, or `UnknownWorkflow`."""
+        return await self._service.description(name)
+
+    async def workers(self) -> list[Member]:
+        """The live workers, in the order in which they joined."""
+        return await self._service.lookouts.members()
+
+    async def backlog(self) -> Backlog:
+        """How many runs there are by status, and how many wait for a worker. Counts stop at 10,000."""
+        return await self._service.lookouts.backlog()
 
     def _name_of(self, workflow: Workflow[..., Any] | str) -> str:
         return workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)

@@ -41,11 +41,14 @@ _ONLY_EFFECTS_RETRY = (
 class Call(Generic[R]):
     """A workflow or an effect with its arguments, not yet executed."""
 
-    __slots__ = ("arguments", "target")
+    __slots__ = ("arguments", "fits", "target")
 
-    def __init__(self, target: Effect[..., R] | Workflow[..., R], arguments: dict[str, Any]) -> None:
+    def __init__(
+        self, target: Effect[..., R] | Workflow[..., R], arguments: dict[str, Any], *, fits: bool = False
+    ) -> None:
         self.target = target
         self.arguments = arguments
+        self.fits = fits  # the arguments were decoded by the annotations of the target, so they need no check
 
     def __await__(self) -> Generator[Any, None, R]:
         scope = running_scope()
@@ -76,7 +79,14 @@ class Effect(Generic[P, R]):
     """A function that touches the world: the only place where a retry may live."""
 
     def __init__(
-        self, fn: Callable[P, Any], *, pack: str, key: str | None, policy: EffectPolicy, undo: Effect[..., Any] | None
+        self,
+        fn: Callable[P, Any],
+        *,
+        pack: str,
+        key: str | None,
+        policy: EffectPolicy,
+        undo: Effect[..., Any] | None,
+        remote: bool = False,
     ) -> None:
         self.fn = fn
         self.name = f"{pack}.{_name_of(fn)}"
@@ -90,6 +100,7 @@ class Effect(Generic[P, R]):
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
         self.is_async = inspect.iscoroutinefunction(fn)
+        self.remote = remote
         self.__doc__ = fn.__doc__
         if undo is not None:
             self._check_undo(undo)
@@ -221,6 +232,7 @@ class Pack:
         safety: Safety = "keyed",
         undo: Effect[..., Any] | None = None,
         reconcile: Reconcile | None = None,
+        remote: bool = False,
     ) -> _EffectDecorator: ...
     def effect(
         self,
@@ -233,6 +245,7 @@ class Pack:
         safety: Safety = "keyed",
         undo: Effect[..., Any] | None = None,
         reconcile: Reconcile | None = None,
+        remote: bool = False,
         **refused: object,
     ) -> Any:
         """A function that touches the world, async or sync (then it runs in a thread).
@@ -240,7 +253,8 @@ class Pack:
         `safety` says what a repetition means: "keyed", the world recognises `effect_key()`; "natural", a repetition
         does no harm; "once", it must never be called again unless `reconcile(key)` says that it did not happen.
         `undo` is the effect that takes it back if the run is cancelled: its parameters are named like this one's, or
-        `result`.
+        `result`. With `remote=True` the function only says what goes in and what comes out, and is never called:
+        workers in any language claim its attempts over HTTP.
         """
         _refuse("effect", refused)
         _check_options("effect", fn, key)
@@ -254,6 +268,8 @@ class Pack:
             raise UsageError(f"safety={safety!r} is not known", hint="Use 'keyed', 'natural' or 'once'.")
         if reconcile is not None and safety != "once":
             raise UsageError("reconcile= is only asked for an effect with safety='once'", hint="Add safety='once'.")
+        if not isinstance(remote, bool):
+            raise UsageError(f"remote={remote!r:.60} is neither True nor False", hint="Write remote=True.")
         policy = EffectPolicy(
             retry=retry or (ONCE if safety == "once" else DEFAULT),
             timeout_ms=None if timeout is None else milliseconds(timeout),
@@ -265,7 +281,7 @@ class Pack:
             if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
                 raise UsageError(f"effect {_name_of(fn)!r} is a generator", hint="Return a list instead of yielding.")
             self._claim_name(_name_of(fn))
-            effect: Effect[P, Any] = Effect(fn, pack=self.name, key=key, policy=policy, undo=undo)
+            effect: Effect[P, Any] = Effect(fn, pack=self.name, key=key, policy=policy, undo=undo, remote=remote)
             self.effects[effect.name] = effect
             return effect
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.engine.committer import Committer
 from holdfast.engine.events import Emit
 from holdfast.engine.registry import Registry
+from holdfast.engine.tracing import Tracing
 from holdfast.engine.values import inline
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.kernel.changes import Answer, Change, Run
@@ -27,8 +30,10 @@ class Access:
         ids: Ids,
         emit: Emit,
         namespace: str,
+        is_open: Callable[[], bool],
+        tracing: Tracing | None = None,
     ) -> None:
-        self.is_open = False
+        self._is_open = is_open
         self.store = store
         self.committer = committer
         self.registry = registry
@@ -36,9 +41,10 @@ class Access:
         self.ids = ids
         self.emit = emit
         self.namespace = namespace
+        self.tracing = tracing
 
     def require_open(self) -> None:
-        if not self.is_open:
+        if not self._is_open():
             raise UsageError("this Holdfast is not open", hint="Use it inside `async with Holdfast(...) as hf:`.")
 
     async def commit(self, change: Change) -> Answer:

@@ -6,10 +6,10 @@ from typing import Protocol, assert_never
 
 from holdfast.engine.committer import Committer, Learn
 from holdfast.engine.events import Emit, RunAdmitted, RunJoined
-from holdfast.errors import InputMismatch, Overtaken
+from holdfast.errors import InFlight, InputMismatch, Overtaken
 from holdfast.kernel import starts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Run
-from holdfast.kernel.starts import Again, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
+from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from holdfast.ports.store import Store
 
 
@@ -34,18 +34,16 @@ class Admission:
         self._taker = taker
 
     async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
-        """The run that holds the key now, and whether it is the wanted one. Raises `InputMismatch`, `Overtaken`."""
+        """The run that holds the key now, and whether it is the wanted one.
+
+        Raises `InputMismatch`, `InFlight`, `Overtaken`.
+        """
         guard = starts.first_guard(wanted)
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
                 assert answer.run is not None
-                if answer.run.id != wanted.run_id:  # its signal has been received before, by this run
-                    return answer.run, answer.run.request_id == wanted.request_id
-                if answer.run.digest != wanted.digest:  # a known request id without a key, and another input
-                    raise InputMismatch(wanted.workflow, wanted.request_id, answer.run.id, answer.run)
-                self._emit(RunAdmitted(answer.run.id, wanted.workflow, wanted.key))
-                return answer.run, True
+                return self._admitted(wanted, answer.run)
             match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms()):
                 case Mine(run):
                     return run, True
@@ -54,6 +52,8 @@ class Admission:
                     return run, False
                 case Mismatch(run):
                     raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
+                case Busy(run):
+                    raise InFlight(wanted.workflow, wanted.key or "", run.id)
                 case Overtook(run):
                     raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
                 case Tell(change):
@@ -67,6 +67,14 @@ class Admission:
                     guard = again
                 case other:  # pragma: no cover
                     assert_never(other)
+
+    def _admitted(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
+        if run.id != wanted.run_id:  # its signal has been received before, by this run
+            return run, run.request_id == wanted.request_id
+        if run.digest != wanted.digest:  # a known request id without a key, and another input
+            raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
+        self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
+        return run, True
 
     async def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Answer:
         hand = self._taker.hand(wanted.workflow) if self._taker and not wanted.delay_ms else None

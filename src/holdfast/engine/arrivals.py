@@ -9,6 +9,7 @@ from holdfast.engine.steps import Command
 from holdfast.errors import UnknownOutcome
 from holdfast.kernel import runs
 from holdfast.kernel.changes import Blob, HookOpen, Message, Run, Shown
+from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Entry
 
 
@@ -17,6 +18,7 @@ class Attempt(Struct, frozen=True):
 
     step: str
     outcome: AttemptOutcome
+    took_ms: float
 
 
 class Reconciled(Struct, frozen=True):
@@ -75,12 +77,13 @@ Arrival = Errand | Again | Message
 class Record:
     """What one activation has to record."""
 
-    __slots__ = ("blobs", "closes", "entries", "opens", "read", "shown")
+    __slots__ = ("blobs", "closes", "entries", "heard", "opens", "read", "shown")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.blobs: list[Blob] = []
         self.read: list[str] = []
+        self.heard: tuple[Document, ...] = ()  # tasks whose outcomes are in it
         self.shown: Shown | None = None
         self.opens: tuple[HookOpen, ...] = ()
         self.closes: tuple[HookOpen, ...] = ()

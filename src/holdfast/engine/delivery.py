@@ -69,7 +69,7 @@ class Delivery:
             blobs=self.blobs,
             noted=NOTHING_NOTED if fresh else noted(journal, first=run.length - len(journal)),
         )
-        self.errands = Errands(desk, run, history.beats, arrive)
+        self.errands = Errands(desk, history, arrive)
         self.recorder = Recorder(desk, run.id, self.errands, self.blobs)
         self.arrivals: deque[Arrival] = deque(history.messages)
         self._admitted = {entry.step for entry in journal if isinstance(entry, Late) and entry.run_id}
@@ -143,6 +143,7 @@ class Delivery:
                 record.read.append(arrival.id)
             case _:
                 self.errands.in_flight.pop(arrival.step, None)
+                record.heard += self.errands.heard(arrival.step)
         command = self.machine.open.get(arrival.step)
         if command is not None:
             return self.recorder.entry_of(arrival, command, record)
@@ -279,6 +280,7 @@ class Delivery:
         return (
             command.intent.kind == "effect"
             and command.effect().is_async
+            and not command.effect().remote
             and len(self.machine.open) == 1
             and not self.machine.timers
             and not self.machine.inbox.awaited()

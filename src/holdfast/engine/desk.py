@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from holdfast.engine.dispatch import Dispatch
 from holdfast.engine.events import Emit
 from holdfast.engine.performer import Performer
 from holdfast.engine.steps import Command
+from holdfast.engine.tracing import Tracing
 from holdfast.kernel.changes import Answer, Change, Run, Watcher
 from holdfast.pack import Effect, EffectPolicy
+from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import History, Store
@@ -19,10 +22,13 @@ class Desk(Protocol):
     """The worker, as its runs see it."""
 
     store: Store
+    clock: Clock
     codec: Codec
     ids: Ids
     emit: Emit
+    tracing: Tracing | None
     performer: Performer
+    dispatch: Dispatch
     loop: asyncio.AbstractEventLoop
 
     @property

@@ -4,7 +4,10 @@ Rules
 - An errand is begun only after the records it depends on are durable; whoever calls `begin` sees to that.
 - No effect is begun on a lease that may be lost.
 - What is dropped is interrupted, and comes back all the same: what it has done, somebody may have to undo.
-- A `once` effect that a process which has died since may have called is never called again: it is reconciled.
+- A `once` effect that a process which has died since may have called is never called again: it is reconciled; a
+  remote one is joined, if its task is still there.
+- A remote effect takes no room here, and a worker that stops does not wait for it: its task is joined by the next.
+- What the code dropped in an earlier life of the run is taken back in this one: a task may still be out.
 """
 
 from __future__ import annotations
@@ -25,29 +28,44 @@ from holdfast.engine.arrivals import (
     Watching,
 )
 from holdfast.engine.desk import Desk
+from holdfast.engine.dispatch import Wish
 from holdfast.engine.heartbeats import AttemptScope, Heartbeats
+from holdfast.engine.performer import AttemptOutcome, AttemptRaised
 from holdfast.engine.steps import Command
-from holdfast.errors import InputMismatch, LeaseLost, UnknownRun, UnknownWorkflow
-from holdfast.kernel import retries
-from holdfast.kernel.changes import Beat, Change, Committed, Run, TokenFree, Watcher
+from holdfast.engine.tracing import Tried
+from holdfast.errors import InputMismatch, LeaseLost, NotPerformed, UnknownRun, UnknownWorkflow
+from holdfast.kernel import retries, tasks
+from holdfast.kernel.changes import Change, Committed, TokenFree, Watcher
+from holdfast.kernel.documents import Document
+from holdfast.kernel.journal import Late
+from holdfast.kernel.tasks import Place, Task
+from holdfast.kernel.units import milliseconds
+from holdfast.ports.store import History
 
 
 class Errands:
     """The errands of one run."""
 
-    def __init__(self, desk: Desk, run: Run, beats: tuple[Beat, ...], arrive: Callable[[Arrival], None]) -> None:
+    def __init__(self, desk: Desk, history: History, arrive: Callable[[Arrival], None]) -> None:
         self.in_flight: dict[str, asyncio.Task[None]] = {}
         self._desk = desk
-        self._run = run
+        self._run = history.run
+        self._journal = history.journal
         self._arrive = arrive
-        self._heartbeats = Heartbeats(desk, run, beats)
+        self._heartbeats = Heartbeats(desk, history.run, history.beats)
+        self._remote: set[str] = set()
+        self._leaving = False
         self._intended_here: set[str] = set()
         self._attempts: dict[str, AttemptScope] = {}
         self._begun: set[str] = set()
+        self._heard: dict[str, Document] = {}
 
     def begin(self, command: Command) -> None:
         """Do what the code asked for, in a task of its own."""
         match command.intent.kind:
+            case "effect" | "undo" if command.effect().remote:
+                self._remote.add(command.step)
+                work = self.attempt(command)
             case "effect" | "undo":
                 work = self._reconcile(command) if self.is_in_doubt(command) else self.attempt(command)
             case "join":
@@ -68,6 +86,7 @@ class Errands:
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 work.close()  # it may not even have begun
+            if task.cancelled() and self.in_flight.get(command.step) is task:
                 self._arrive(Interrupted(command.step, command.step in self._begun))
 
         task.add_done_callback(ended)
@@ -80,8 +99,18 @@ class Errands:
         """Nobody waits for it any more: interrupt it. An admission is left to end, since it may have happened."""
         self.interrupt(command.step)
         task = self.in_flight.get(command.step)
-        if task is not None and not command.admits_a_run:
+        if task is None and self._may_be_out(command):
+            self._remote.add(command.step)
+            self._do(command, self._take_back(command))
+        elif task is not None and not command.admits_a_run:
             task.cancel()
+
+    def _may_be_out(self, command: Command) -> bool:
+        """Whether an earlier holder of the run may have put up a task, of which nobody knows how it ended."""
+        if self._leaving or not command.touches_the_world or not command.effect().remote:
+            return False
+        known = any(isinstance(entry, Late) and entry.step == command.step for entry in self._journal)
+        return not known and not command.is_under_way(self._desk.store.now_ms)  # its retry may have been begun
 
     def interrupt(self, step: str) -> None:
         """Let the effect know that nobody waits for it."""
@@ -97,6 +126,23 @@ class Errands:
             task.cancel()
         self._attempts.clear()
         self.in_flight.clear()
+
+    def are_all_tasks(self) -> bool:
+        """Whether something is under way, and all of it with remote workers."""
+        return bool(self.in_flight) and self.in_flight.keys() <= self._remote
+
+    def leave_tasks(self) -> None:
+        """Do not wait for remote workers any longer. Their tasks stay: whoever has the run next joins them."""
+        self._leaving = True
+        for step in self._remote & self.in_flight.keys():
+            if (scope := self._attempts.get(step)) is not None:
+                scope.dropped = scope.abandoned = True
+            self.in_flight.pop(step).cancel()
+
+    def heard(self, step: str) -> tuple[Document, ...]:
+        """The task whose outcome has come; once that is recorded it need not be kept for long."""
+        task = self._heard.pop(step, None)
+        return () if task is None else (task,)
 
     def may_call(self, command: Command) -> None:
         """This very process has recorded the intent of a `once` effect, or knows that it never happened."""
@@ -114,22 +160,74 @@ class Errands:
         return command.intended and command.step not in self._intended_here
 
     async def attempt(self, command: Command) -> None:
-        """Perform one attempt of an effect."""
+        """Perform one attempt of an effect, or have a remote worker perform it."""
         effect = command.effect()
-        policy = self._desk.policy_of(effect)
-        await self._desk.performer.turn(self._desk)
+        await (self._until_trusted() if effect.remote else self._desk.performer.turn(self._desk))
         scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats)
         self._begun.add(command.step)
-        self._desk.emit(events.EffectBegan(self._run.id, command.step, scope.attempt))
-        now_ms = self._desk.store.now_ms()
-        limit_ms = retries.limit_ms(policy.retry, policy.timeout_ms, asked_ms=command.asked_ms, now_ms=now_ms)
-        assert command.call is not None
+        self._desk.emit(events.EffectBegan(self._run.id, command.step, scope.attempt, effect.name))
+        work = self._dispatched(command, scope) if effect.remote else self._performed(command, scope)
+        if (tracing := self._desk.tracing) is not None:
+            work = tracing.around(work, Tried(self._run, effect.name, command.step, scope.attempt, scope.key))
+        began_ms = self._desk.clock.steady_ms()
         try:
-            outcome = await self._desk.performer.attempt(effect, command.call.arguments, scope, limit_ms=limit_ms)
+            outcome = await work
         finally:
             self._attempts.pop(command.step, None)
         self._begun.discard(command.step)
-        self._arrive(Attempt(command.step, outcome))
+        if scope.task is not None:
+            self._heard[command.step] = scope.task
+        if scope.dropped and not command.future.done() and _never_began(outcome):
+            self._arrive(Interrupted(command.step, begun=False))  # the code was not told: it asks again when resumed
+        else:
+            self._arrive(Attempt(command.step, outcome, self._desk.clock.steady_ms() - began_ms))
+
+    def _performed(self, command: Command, scope: AttemptScope) -> Coroutine[Any, Any, AttemptOutcome]:
+        effect, now_ms = command.effect(), self._desk.store.now_ms()
+        policy = self._desk.policy_of(effect)
+        limit_ms = retries.limit_ms(policy.retry, policy.timeout_ms, asked_ms=command.asked_ms, now_ms=now_ms)
+        assert command.call is not None
+        return self._desk.performer.attempt(effect, command.call.arguments, scope, limit_ms=limit_ms)
+
+    async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
+        effect, run, desk = command.effect(), self._run, self._desk
+        policy, last = desk.policy_of(effect), scope.last_beat()
+        deadline, first = policy.retry.deadline, run.length - len(self._journal)
+        task = Task(
+            run_id=run.id,
+            key=scope.key,
+            attempt=scope.attempt,
+            input=command.arguments.decode(),
+            once=policy.safety == "once",
+            details=None if last is None else desk.codec.encode(last, what="the last heartbeat").decode(),
+            traceparent=(desk.tracing.traceparent() if desk.tracing else None) or "",
+        )
+        task_id = tasks.id_of(run.id, self._journal, command.step, scope.attempt, first=first)
+        wish = Wish(
+            effect=effect,
+            place=Place(run.namespace, effect.name, task_id),
+            task=task,
+            in_doubt=self.is_in_doubt(command),
+            timeout_ms=policy.timeout_ms,
+            deadline_ms=None if deadline is None else command.asked_ms + milliseconds(deadline),
+        )
+        return await desk.dispatch.attempt(wish, scope)
+
+    async def _take_back(self, command: Command) -> None:
+        """See to it that no worker begins what was dropped, and learn what came of it if one has."""
+        scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats)
+        scope.dropped = True
+        try:
+            outcome = await self._dispatched(command, scope)
+        finally:
+            self._attempts.pop(command.step, None)
+        if scope.task is not None:
+            self._heard[command.step] = scope.task
+        self._arrive(Attempt(command.step, outcome, 0.0))
+
+    async def _until_trusted(self) -> None:
+        while not self._desk.trusted:
+            await self._desk.until_trusted()
 
     async def _reconcile(self, command: Command) -> None:
         effect = command.effect()
@@ -140,6 +238,7 @@ class Errands:
 
     def reconcile(self, command: Command) -> None:
         """Ask the world about an effect whose outcome is not known."""
+        self._remote.discard(command.step)
         self._do(command, self._reconcile(command))
 
     async def _admit(self, command: Command) -> None:
@@ -172,6 +271,10 @@ class Errands:
             self._arrive(Watching(command.step))
         else:
             self._arrive(NotAdmitted(command.step, UnknownRun(f"no run has the id {command.child_id}")))
+
+
+def _never_began(outcome: AttemptOutcome) -> bool:
+    return isinstance(outcome, AttemptRaised) and isinstance(outcome.error, NotPerformed)
 
 
 async def _while_the_lease_lasts(work: Coroutine[Any, Any, None]) -> None:

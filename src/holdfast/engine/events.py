@@ -1,4 +1,4 @@
-"""What the engine says: typed events. Logs, live views and tests all read these."""
+"""What the engine says: typed events. Logs, metrics, traces, live views and tests all read these."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import traceback
 from collections.abc import Callable
 
 from msgspec import Struct
+
+from holdfast.kernel.changes import Run
+from holdfast.kernel.traces import lineage_of
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -37,7 +40,16 @@ class RunJoined(Event, frozen=True):
 
 
 class RunsClaimed(Event, frozen=True):
+    """Runs were taken up. `waited_ms` is how long the first of them had been ready."""
+
     count: int
+    waited_ms: int = 0
+
+
+class AskedInVain(Event, frozen=True):
+    """A part of a worker asked the store whether there is something to do, and there was not."""
+
+    part: str
 
 
 class RunLetGo(Event, frozen=True):
@@ -46,16 +58,44 @@ class RunLetGo(Event, frozen=True):
 
 
 class RunEnded(Event, frozen=True):
+    """`parent`, `root` and `traceparent` say what it came from, if it came from something."""
+
     run_id: str
     workflow: str
     status: str
     error: str = ""
+    namespace: str = ""
+    key: str | None = None
+    created_ms: int = 0
+    elapsed_ms: int = 0
+    parent: str = ""
+    root: str = ""
+    traceparent: str = ""
+
+
+def ended(run: Run, error: str = "") -> RunEnded:
+    """What is to be said of a run that has ended."""
+    lineage = lineage_of(run.attributes)
+    return RunEnded(
+        run.id,
+        run.workflow,
+        run.status,
+        error,
+        run.namespace,
+        run.key,
+        run.created_ms,
+        (run.finished_ms or run.created_ms) - run.created_ms,
+        lineage.parent,
+        lineage.root,
+        lineage.traceparent,
+    )
 
 
 class RunBlocked(Event, frozen=True):
     run_id: str
     code: str
     message: str
+    workflow: str = ""
 
 
 class RunRetried(Event, frozen=True):
@@ -76,6 +116,7 @@ class RunResumed(Event, frozen=True):
 class RunForked(Event, frozen=True):
     run_id: str
     from_run: str
+    workflow: str = ""
 
 
 class RunSignalled(Event, frozen=True):
@@ -111,14 +152,17 @@ class EffectBegan(Event, frozen=True):
     run_id: str
     step: str
     attempt: int
+    effect: str = ""
 
 
 class EffectPerformed(Event, frozen=True):
-    """An effect has returned; its record is about to be committed."""
+    """An effect has returned; its record is about to be committed. `took_ms` is None if it was only reconciled."""
 
     run_id: str
     step: str
     attempt: int
+    effect: str = ""
+    took_ms: float | None = None
 
 
 class EffectWillRetry(Event, frozen=True):
@@ -127,6 +171,8 @@ class EffectWillRetry(Event, frozen=True):
     attempt: int
     delay_ms: int
     error: str
+    effect: str = ""
+    took_ms: float | None = None
 
 
 class EffectGaveUp(Event, frozen=True):
@@ -134,6 +180,8 @@ class EffectGaveUp(Event, frozen=True):
     step: str
     attempt: int
     error: str
+    effect: str = ""
+    took_ms: float | None = None
 
 
 class BatchCommitted(Event, frozen=True):
@@ -157,6 +205,36 @@ class RunsRescued(Event, frozen=True):
 
 class RunsPruned(Event, frozen=True):
     count: int
+
+
+class RequestReplayed(Event, frozen=True):
+    """A repeated request was answered with the first answer."""
+
+    method: str
+    path: str
+    status: int
+
+
+class RequestTakenOver(Event, frozen=True):
+    """A request is executed again: whoever executed it first has not renewed its lease."""
+
+    method: str
+    path: str
+
+
+class RequestOvertaken(Event, frozen=True):
+    """An answer came too late: somebody else has taken the request over. It is neither kept nor sent."""
+
+    method: str
+    path: str
+
+
+class ReplyNotKept(Event, frozen=True):
+    """The answer of a request was sent but not kept; a repetition cannot be answered with it."""
+
+    method: str
+    path: str
+    why: str
 
 
 class DutyFailed(Event, frozen=True):

@@ -132,6 +132,7 @@ class Execution:
     def stop(self) -> None:
         """The worker stops: begin nothing more, and end as soon as no effect is in flight."""
         self._stopping = True
+        self._delivery.errands.leave_tasks()
         self._poke()
 
     def _poke(self) -> None:
@@ -190,7 +191,14 @@ class Execution:
             return
         for command in commands:
             self._delivery.errands.begin(command)
-        await self._signalled(self._due_in_ms())
+        if not self._delivery.errands.are_all_tasks():
+            await self._signalled(self._due_in_ms())
+            return
+        self._desk.quiet()  # others do the work
+        try:
+            await self._signalled(self._due_in_ms())
+        finally:
+            self._desk.busy()
 
     async def _perform_here(self, command: Command) -> None:
         """Perform a lone effect in this very task."""
@@ -429,7 +437,7 @@ class Execution:
             await self._stop_in_doubt(record)
             return
         await self._commit(runs.Stuck(code, message), record)
-        self._desk.emit(events.RunBlocked(self.run.id, code, message))
+        self._desk.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow))
         self._desk.settled(self.run)
 
     async def _set_aside(self, error: Exception) -> None:
@@ -468,6 +476,11 @@ class Execution:
             raise TakenAway
         self.run = self._delivery.run = answer.run
         self._record = Record()
+        for task in record.heard:
+            self._desk.dispatch.let_go(task)
+        if change.then is not None and change.then.run is not None:
+            successor = change.then.run
+            self._desk.emit(events.RunAdmitted(successor.id, successor.workflow, successor.key))
 
 
 def _same_holder(committed: Run, offered: Run | None) -> bool:

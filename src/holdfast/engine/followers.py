@@ -1,4 +1,4 @@
-"""Those who follow runs: told when a run may have changed, here or in another process."""
+"""Those who follow runs or documents: told when one may have changed, here or in another process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ class Followers:
 
     def __init__(self) -> None:
         self._following: dict[str, list[asyncio.Event]] = {}
+        self._of_anything: list[asyncio.Event] = []
 
     @contextmanager
     def following(self, run_id: str) -> Generator[asyncio.Event]:
@@ -25,13 +26,25 @@ class Followers:
             if not self._following[run_id]:
                 del self._following[run_id]
 
+    @contextmanager
+    def following_anything(self) -> Generator[asyncio.Event]:
+        """An event that is set whenever anything may have changed."""
+        changed = asyncio.Event()
+        self._of_anything.append(changed)
+        try:
+            yield changed
+        finally:
+            self._of_anything.remove(changed)
+
     def changed(self, run_id: str) -> None:
         """A commit of this process has changed the run."""
         for event in self._following.get(run_id, ()):
             event.set()
+        for event in self._of_anything:
+            event.set()
 
     def all_changed(self) -> None:
         """Another process has committed something."""
-        for events in self._following.values():
+        for events in (*self._following.values(), self._of_anything):
             for event in events:
                 event.set()

@@ -10,16 +10,18 @@ from holdfast.engine.desk import Desk
 from holdfast.engine.steps import Command
 from holdfast.errors import LeaseLost
 from holdfast.kernel.changes import Beat, Change, Run
+from holdfast.kernel.documents import Document
 
 
 class AttemptScope:
     """One attempt of an effect, as its body sees it."""
 
-    __slots__ = ("_command", "_heartbeats", "abandoned", "attempt", "dropped", "key")
+    __slots__ = ("_command", "_heartbeats", "abandoned", "attempt", "dropped", "key", "task")
 
     def __init__(self, command: Command, heartbeats: Heartbeats) -> None:
         self.dropped = False  # nobody waits for the outcome any more; it is still recorded
         self.abandoned = False  # the run is not here any more: nobody could record it
+        self.task: Document | None = None  # of a remote effect, once its outcome is there
         self.key = command.intent.key
         self.attempt = command.failures + 1
         self._command = command

@@ -18,7 +18,7 @@ from holdfast.kernel.replay import noted
 from holdfast.kernel.searches import Search
 from holdfast.kernel.stories import Story
 from holdfast.kernel.waits import Wait
-from holdfast.ports.store import History
+from holdfast.ports.store import Backlog, History, Member
 from holdfast.workflow import Current
 
 REPLAY_PAGE = 20  # replaying is work without a wait; others want their turn
@@ -62,6 +62,16 @@ class Lookouts:
             return None
         return await self._access.store.served(self._access.namespace)
 
+    async def members(self) -> list[Member]:
+        """The live workers."""
+        self._access.require_open()
+        return await self._access.store.members(self._access.namespace)
+
+    async def backlog(self) -> Backlog:
+        """How much there is to do."""
+        self._access.require_open()
+        return await self._access.store.backlog(self._access.namespace)
+
     def waits_of(self, run: Run, served: frozenset[str] | None) -> tuple[Wait, ...]:
         known = frozenset({run.workflow}) if served is None else served
         return waits.waits_of(run, served=known, now_ms=self._access.store.now_ms())
@@ -75,6 +85,10 @@ class Lookouts:
             run, history.journal, waiting_on=waiting_on, next_actions=stories.next_actions(run, history.journal)
         )
 
+    async def recorded(self, run_id: str) -> tuple[RunEvent, ...]:
+        """What has happened to a run, since it last began anew."""
+        return _events_of(await self._access.history(run_id))
+
     async def events(self, run_id: str, after: int | None) -> AsyncIterator[RunEvent]:
         """What happens to a run, entry by entry, until it has ended."""
         cursor = -1 if after is None else after
@@ -82,11 +96,10 @@ class Lookouts:
             while True:
                 changed.clear()
                 history = await self._access.history(run_id)
-                first = history.run.length - len(history.journal)
-                for position, entry in enumerate(history.journal, first):
-                    if position > cursor:
-                        cursor = position
-                        yield RunEvent(position, entry)
+                for event in _events_of(history):
+                    if event.cursor > cursor:
+                        cursor = event.cursor
+                        yield event
                 if history.run.status in ENDED:
                     return
                 await changed.wait()
@@ -138,3 +151,8 @@ class Lookouts:
         finally:
             machine.evict()
         return ""
+
+
+def _events_of(history: History) -> tuple[RunEvent, ...]:
+    first = history.run.length - len(history.journal)
+    return tuple(RunEvent(position, entry) for position, entry in enumerate(history.journal, first))

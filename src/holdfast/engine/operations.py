@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,6 +19,15 @@ from holdfast.kernel.journal import Value
 from holdfast.kernel.units import Duration, milliseconds
 
 GRACE_MS = 500  # for a worker to say itself that the deadline has passed
+
+
+class Cancellation(NamedTuple):
+    """A cancellation that was asked for, durably."""
+
+    run_id: str
+    nonce: str
+    reason: str
+    deadline_ms: int
 
 
 class Operations:
@@ -40,37 +50,51 @@ class Operations:
 
     async def cancel(self, run_id: str, reason: str, deadline: Duration) -> Receipt:
         """Cancel a run and say what it has left behind."""
-        limit_ms = milliseconds(deadline)
+        return await self.cancelled(await self.ask_cancel(run_id, reason, deadline))
+
+    async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
+        """Ask for it. Once this answers it will be done, whether or not anybody waits for it."""
+        deadline_ms = self._access.store.now_ms() + milliseconds(deadline)
         run = await self._access.run(run_id)
+        asked = Cancellation(run_id, self._access.ids.nonce(), reason, deadline_ms)
         if run.status not in ENDED:
             self._access.emit(events.CancelRequested(run_id, reason))
-            run = await self._until_ended(run, reason, limit_ms)
-        receipt = await self.receipt(run_id)
+            await self._asked_or_ended(asked, run)
+        return asked
+
+    async def cancelled(self, asked: Cancellation) -> Receipt:
+        """Wait until it has ended, stop it when the deadline has passed, and say what it has left behind."""
+        await self._wait(asked)
+        while (run := await self._access.run(asked.run_id)).status not in ENDED:  # it was blocked, say
+            if not await self._asked_or_ended(asked, run):
+                await self._wait(asked)
+        receipt = await self.receipt(asked.run_id)
         self._check_declared(run, receipt)
         return receipt
 
-    async def _until_ended(self, run: Run, reason: str, limit_ms: int) -> Run:
-        deadline_ms = self._access.store.now_ms() + limit_ms
-        nonce = self._access.ids.nonce()
+    async def _asked_or_ended(self, asked: Cancellation, run: Run) -> bool:
+        """Whether it has ended. If not, its owner has been asked; asking again changes nothing."""
         while True:
             match cancels.way(run):
                 case Way.ENDED:
-                    return run
+                    return True
                 case Way.AT_ONCE:
-                    await self._stop(run.id, reason, late=False)
+                    await self._stop(run.id, asked.reason, late=False)
                 case Way.BY_ITS_OWNER:
-                    change = cancels.request(run.id, nonce=nonce, reason=reason, deadline_ms=deadline_ms)
+                    change = cancels.request(
+                        run.id, nonce=asked.nonce, reason=asked.reason, deadline_ms=asked.deadline_ms
+                    )
                     if isinstance(await self._access.commit(change), Committed):
-                        await self._wait(run.id, reason, deadline_ms)
+                        return False
             run = await self._access.run(run.id)
 
-    async def _wait(self, run_id: str, reason: str, deadline_ms: int) -> None:
+    async def _wait(self, asked: Cancellation) -> None:
         """Wait for its owner to end it. When the time is over it is stopped from here, whoever holds it."""
-        left_ms = max(0, deadline_ms - self._access.store.now_ms()) + GRACE_MS
+        left_ms = max(0, asked.deadline_ms - self._access.store.now_ms()) + GRACE_MS
         try:
-            await self._outcomes.settled_within(run_id, left_ms)
+            await self._outcomes.settled_within(asked.run_id, left_ms)
         except TimedOut:
-            await self._stop(run_id, reason, late=True)
+            await self._stop(asked.run_id, asked.reason, late=True)
 
     async def _stop(self, run_id: str, reason: str, *, late: bool) -> None:
         """End it by a commit of our own, unless it has ended meanwhile."""
@@ -82,8 +106,7 @@ class Operations:
         change = runs.stop(history.run, history.journal, reason=reason, late=late, recorded=recorded, now_ms=now_ms)
         answer = await self._access.commit(change)
         if isinstance(answer, Committed) and answer.run is not None:
-            error = f"cancelled: {reason}" if reason else ""
-            self._access.emit(events.RunEnded(run_id, answer.run.workflow, answer.run.status, error))
+            self._access.emit(events.ended(answer.run, f"cancelled: {reason}" if reason else ""))
             self._outcomes.settled(answer.run)
 
     async def stop_if_nobody_reads(self, run_id: str, reason: str) -> None:
@@ -173,7 +196,7 @@ class Operations:
             answer = await self._access.commit(replace(change, blobs=tuple(blobs), opens=opens))
             if isinstance(answer, Committed):
                 assert answer.run is not None
-                self._access.emit(events.RunForked(fork_id, run_id))
+                self._access.emit(events.RunForked(fork_id, run_id, source.workflow))
                 self._on_pending(answer.run)
                 return answer.run
             source = await self._access.run(run_id)

@@ -18,6 +18,7 @@ from msgspec import Struct
 from holdfast.effects import RUNNING_EFFECT, EffectScope
 from holdfast.engine.threads import DaemonThreads
 from holdfast.errors import TimedOut, UsageError
+from holdfast.kernel.documents import Document
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
 
@@ -27,6 +28,7 @@ class Droppable(EffectScope, Protocol):
 
     dropped: bool  # pyright: ignore[reportIncompatibleMethodOverride] - the effect may only look
     abandoned: bool
+    task: Document | None
 
 
 class Gate(Protocol):

@@ -1,8 +1,8 @@
-"""Removes runs whose retention is over, with everything that belongs to them."""
+"""Removes what is over: runs after their retention, with everything that belongs to them, and expired documents."""
 
 from __future__ import annotations
 
-from holdfast.engine.events import Emit, RunsPruned
+from holdfast.engine.events import AskedInVain, Emit, RunsPruned
 from holdfast.ports.store import Store
 
 PRUNE_MAX = 200
@@ -21,4 +21,6 @@ class Pruner:
         pruned = await self._store.prune(PRUNE_MAX)
         if pruned:
             self._emit(RunsPruned(pruned))
+        else:
+            self._emit(AskedInVain("pruner"))
         return PAUSE_BETWEEN_BITES_SECONDS if pruned == PRUNE_MAX else CADENCE_SECONDS

@@ -65,7 +65,7 @@ class Recorder:
         if policy is None or policy.safety != "once" or self._errands.is_intended_here(command):
             return None
         if command.intended:  # by a process that died since: nobody calls again
-            if policy.reconcile is None:
+            if policy.reconcile is None and not command.effect().remote:  # a task is there to be joined
                 raise unknown_outcome(command, "the process died after it was begun")
             return None
         self._errands.may_call(command)
@@ -139,16 +139,17 @@ class Recorder:
     ) -> Entry | Command | None:
         outcome, attempt = arrival.outcome, command.failures + 1
         if isinstance(outcome, AttemptReturned):
-            self._desk.emit(events.EffectPerformed(self._run_id, command.step, attempt))
+            took_ms = arrival.took_ms if isinstance(arrival, Attempt) else None
+            self._desk.emit(events.EffectPerformed(self._run_id, command.step, attempt, command.intent.name, took_ms))
             return Performed(now_ms, command.step, command.intent, attempt, self.keep(outcome.value, record))
         if isinstance(arrival, Attempt):
-            return self._of_failure(command, outcome.error, now_ms)
+            return self._of_failure(command, outcome.error, arrival.took_ms, now_ms)
         if isinstance(outcome.error, NotPerformed):
             self._errands.may_call(command)
             return command
         raise unknown_outcome(command, f"reconcile raised {type(outcome.error).__name__}: {outcome.error}")
 
-    def _of_failure(self, command: Command, error: BaseException, now_ms: int) -> Entry | None:
+    def _of_failure(self, command: Command, error: BaseException, took_ms: float, now_ms: int) -> Entry | None:
         policy = self._policy(command)
         assert policy is not None
         if policy.safety == "once" and isinstance(error, TimedOut):
@@ -166,12 +167,14 @@ class Recorder:
             now_ms=now_ms,
             chance=self._desk.ids.chance(),
         )
-        text = f"{failure.type}: {failure.message}"
+        text, effect = f"{failure.type}: {failure.message}", command.intent.name
         if isinstance(verdict, retries.GiveUp):
-            self._desk.emit(events.EffectGaveUp(self._run_id, command.step, attempt, text))
+            self._desk.emit(events.EffectGaveUp(self._run_id, command.step, attempt, text, effect, took_ms))
             return GaveUp(now_ms, command.step, command.intent, attempt, failure)
         self._errands.must_intend(command)
-        self._desk.emit(events.EffectWillRetry(self._run_id, command.step, attempt, verdict.delay_ms, text))
+        self._desk.emit(
+            events.EffectWillRetry(self._run_id, command.step, attempt, verdict.delay_ms, text, effect, took_ms)
+        )
         return Attempted(now_ms, command.step, command.intent, attempt, failure, now_ms + verdict.delay_ms)
 
     def _of_outcome_of_a_run(self, command: Command, message: Outcome, now_ms: int) -> Joined:

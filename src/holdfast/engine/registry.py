@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import inspect
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from holdfast.errors import UnknownWorkflow, UsageError
+from holdfast.kernel.cancels import Outcome
 from holdfast.pack import Effect, EffectPolicy, Pack, Workflow
 from holdfast.ports.codec import Codec
+
+
+class Description(Struct, frozen=True):
+    """What a workflow declares about itself. A schema is a JSON Schema; None if nobody can say."""
+
+    name: str
+    doc: str
+    key: str | None
+    version: str | None
+    queue: str
+    retention_ms: int
+    markers: Mapping[str, tuple[str, ...]]
+    outcomes: tuple[Outcome, ...] | None
+    input_schema: dict[str, Any] | None
+    result_schema: dict[str, Any] | None
 
 
 class Registry:
@@ -31,6 +50,8 @@ class Registry:
         for each in (*self._workflows.values(), *effects):
             codec.check(each.signature.returns, what=each.result_name)
 
+        self._codec = codec
+        self._described: dict[str, Description] = {}
         self.workflow_names = tuple(self._workflows)
         self.served = tuple(name for name, each in self._workflows.items() if queues is None or each.queue in queues)
 
@@ -44,8 +65,32 @@ class Registry:
             found = short[0]
         return found
 
-    def workflows(self) -> tuple[Workflow[..., Any], ...]:
-        return tuple(self._workflows.values())
+    def descriptions(self) -> tuple[Description, ...]:
+        """What the workflows declare about themselves."""
+        return tuple(map(self._description, self._workflows.values()))
+
+    def description(self, name: str) -> Description:
+        """What the workflow of this name declares about itself."""
+        return self._description(self.workflow(name))
+
+    def _description(self, workflow: Workflow[..., Any]) -> Description:
+        if workflow.name not in self._described:  # schemas take their time, and nothing about a workflow changes
+            self._described[workflow.name] = self._made(workflow)
+        return self._described[workflow.name]
+
+    def _made(self, workflow: Workflow[..., Any]) -> Description:
+        return Description(
+            name=workflow.name,
+            doc=inspect.cleandoc(workflow.__doc__ or ""),
+            key=None if workflow.key is None else workflow.key.text,
+            version=workflow.version,
+            queue=workflow.queue,
+            retention_ms=workflow.retention_ms,
+            markers=workflow.markers,
+            outcomes=workflow.outcomes,
+            input_schema=self._codec.schema(workflow.signature.arguments_type),
+            result_schema=self._codec.schema(workflow.signature.returns),
+        )
 
     def known(self, workflow: Workflow[..., Any]) -> bool:
         return self._workflows.get(workflow.name) is workflow

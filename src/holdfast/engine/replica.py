@@ -15,7 +15,9 @@ from msgspec import Struct
 from holdfast.engine import events
 from holdfast.engine.access import Access
 from holdfast.engine.admission import Admission
+from holdfast.engine.board import Board
 from holdfast.engine.committer import Committer
+from holdfast.engine.documents import Documents
 from holdfast.engine.duties import Attendant, Duty
 from holdfast.engine.events import Events
 from holdfast.engine.followers import Followers
@@ -28,6 +30,8 @@ from holdfast.engine.pruner import Pruner
 from holdfast.engine.registry import Registry
 from holdfast.engine.rescuer import Rescuer
 from holdfast.engine.service import Service
+from holdfast.engine.tasks import Tasks
+from holdfast.engine.tracing import Tracing
 from holdfast.engine.waker import Waker
 from holdfast.engine.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
@@ -50,6 +54,7 @@ class Ports(Struct, frozen=True):
     clock: Clock
     ids: Ids
     codec: Codec
+    tracing: Tracing | None = None
 
 
 class Replica:
@@ -66,29 +71,34 @@ class Replica:
         lease_ms: int,
         concurrency: int,
         strict: bool,
+        host: str,
+        pid: int,
     ) -> None:
+        self.store = ports.store
         self._ports = ports
         self._emit = emit
         self._registry = registry
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
-        followers = self._followers = Followers()
+        self._winding_since_ms: float | None = None
+        self.followers = Followers()
         committer = self._committer = Committer(
-            ports.store, emit=emit, on_told=self._on_told, on_changed=followers.changed
+            ports.store, emit=emit, on_told=self._on_told, on_changed=self.followers.changed
         )
         self._worker: Worker | None = None
-        self._keeper: Keeper | None = None
+        self.keeper: Keeper | None = None
         self._attendants: list[Attendant] = []
         self._waker: Waker | None = None
         self._waking: Attendant | None = None
         self._outcomes = Outcomes(ports.store, clock=ports.clock, emit=emit, held_here=self._held_here)
+        self._board = Board(ports.store, clock=ports.clock, emit=emit)
         if worker:
-            self._keeper = Keeper(
+            self.keeper = Keeper(
                 ports.store,
                 clock=ports.clock,
                 ids=ports.ids,
                 ttl_ms=lease_ms,
-                serves=Serves(namespace, registry.served),
+                serves=Serves(namespace, registry.served, host, pid, concurrency),
                 emit=emit,
                 on_lost=self._on_lease_lost,
                 on_reliable=self._on_lease_reliable,
@@ -96,47 +106,73 @@ class Replica:
             self._worker = Worker(
                 ports.store,
                 committer,
-                keeper=self._keeper,
+                keeper=self.keeper,
                 registry=registry,
                 codec=ports.codec,
                 ids=ports.ids,
                 clock=ports.clock,
                 emit=emit,
+                board=self._board,
                 namespace=namespace,
                 concurrency=concurrency,
                 on_settled=self._outcomes.settled,
                 on_wake_at=self._on_wake_at,
                 on_claimed=self._on_claimed,
                 on_gone=self._outcomes.look,
+                tracing=ports.tracing,
             )
             self._waker = Waker(
                 ports.store,
                 namespace=namespace,
                 workflows=registry.served,
+                emit=emit,
                 ring=self._worker.ring,
                 has_room=lambda: self._worker is not None and self._worker.has_room,
             )
             self._waking = self._attendant(self._waker)
             self._attendant(Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._worker.ring))
             self._attendant(Pruner(ports.store, emit=emit))
-        admission = self._worker.admission if self._worker else Admission(ports.store, committer, emit=emit, taker=None)
-        access = self._access = Access(
-            ports.store,
-            committer,
-            registry=registry,
-            codec=ports.codec,
-            ids=ports.ids,
-            emit=emit,
-            namespace=namespace,
-        )
-        operations = Operations(access, outcomes=self._outcomes, strict=strict, on_pending=self._on_pending)
-        self.service = Service(
+        self._strict = strict
+        self._services: dict[str, Service] = {}
+        self.is_open = False
+        self.service = self.service_in(namespace)
+
+    def documents_in(self, namespace: str) -> Documents:
+        """The documents of a namespace, or of `COMMON`."""
+        return Documents(self._access(namespace), self.followers)
+
+    def tasks_in(self, namespace: str) -> Tasks:
+        """The verbs of remote workers, on the tasks of a namespace."""
+        return Tasks(self._access(namespace), self._board)
+
+    def service_in(self, namespace: str) -> Service:
+        """The verbs on the runs of a namespace. A run of another one than the worker's is not executed here."""
+        if (service := self._services.get(namespace)) is not None:
+            return service
+        ports, worker = self._ports, self._worker if not self._services else None
+        access = self._access(namespace)
+        taker = worker.admission if worker else Admission(ports.store, self._committer, emit=self._emit, taker=None)
+        service = self._services[namespace] = Service(
             access,
-            admission=admission,
+            admission=taker,
             outcomes=self._outcomes,
-            operations=operations,
-            lookouts=Lookouts(access, followers, served_here=frozenset(registry.served if worker else ())),
+            operations=Operations(access, outcomes=self._outcomes, strict=self._strict, on_pending=self._on_pending),
+            lookouts=Lookouts(access, self.followers, served_here=frozenset(self._registry.served if worker else ())),
             on_pending=self._on_pending,
+        )
+        return service
+
+    def _access(self, namespace: str) -> Access:
+        return Access(
+            self._ports.store,
+            self._committer,
+            registry=self._registry,
+            codec=self._ports.codec,
+            ids=self._ports.ids,
+            emit=self._emit,
+            namespace=namespace,
+            is_open=lambda: self.is_open,
+            tracing=self._ports.tracing,
         )
 
     async def start(self) -> None:
@@ -152,23 +188,32 @@ class Replica:
             raise
 
     async def _begin(self) -> None:
-        if self._worker is not None and self._keeper is not None:
+        if self._worker is not None and self.keeper is not None:
             forbid_blocking_calls()
             self._worker.loop = asyncio.get_running_loop()
-            await self._keeper.join()
-            self._run(self._keeper.keep, self._worker.claim, self._worker.deliver)
+            await self.keeper.join()
+            self._run(self.keeper.keep, self._worker.claim, self._worker.deliver)
             self._run(*(attendant.attend for attendant in self._attendants))
-            self._emit(events.ReplicaStarted(self._keeper.owner, self._registry.served))
-        self._run(self._outcomes.watch)
+            self._emit(events.ReplicaStarted(self.keeper.owner, self._registry.served))
+        self._run(self._outcomes.watch, self._board.watch)
         self._ports.store.watch(self._on_foreign_commit)
-        self._access.is_open = True
+        self.is_open = True
+
+    def wind_down(self) -> None:
+        """Begin nothing more. The grace for what is under way begins now, and not when `stop` is called."""
+        if self._winding_since_ms is None:
+            self._winding_since_ms = self._ports.clock.steady_ms()
+            if self._worker is not None:
+                self._worker.wind_down()
 
     async def stop(self) -> None:
         """Stop in order; loses nothing. Whatever cannot be said to the store, the lease's expiry will."""
         left = 0
-        self._access.is_open = False
-        if self._worker is not None:
-            left = await self._worker.stop(GRACE_SECONDS)
+        self.is_open = False
+        self.wind_down()
+        if self._worker is not None and self._winding_since_ms is not None:
+            gone_seconds = (self._ports.clock.steady_ms() - self._winding_since_ms) / 1000
+            left = await self._worker.stop(max(0.0, GRACE_SECONDS - gone_seconds))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._committer.drained()
@@ -181,17 +226,17 @@ class Replica:
             await self._ports.store.close()
 
     async def _leave(self, left: int) -> None:
-        if self._keeper is None:
+        if self.keeper is None:
             return
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._ports.store.leave(self._keeper.owner)
+                await self._ports.store.leave(self.keeper.owner)
         except (HoldfastError, TimeoutError) as error:
             why = (
                 str(error) or f"leaving was not answered within {LAST_WORDS_SECONDS:g} s; the lease will expire instead"
             )
             self._emit(events.StoreTroubled(why))
-        self._emit(events.ReplicaStopped(self._keeper.owner, left))
+        self._emit(events.ReplicaStopped(self.keeper.owner, left))
 
     # -- what the parts tell each other
 
@@ -205,14 +250,15 @@ class Replica:
 
     def _on_foreign_commit(self) -> None:
         self._outcomes.look()
-        self._followers.all_changed()
+        self.followers.all_changed()
+        self._board.look()
         if self._worker is not None and self._waking is not None:
             self._waking.nudge()
             self._worker.ring_for_mail()
 
     def _on_lease_lost(self) -> None:
-        if self._worker is not None and self._keeper is not None:
-            self._emit(events.LeaseWasLost(self._keeper.owner, self._worker.drop_all()))
+        if self._worker is not None and self.keeper is not None:
+            self._emit(events.LeaseWasLost(self.keeper.owner, self._worker.drop_all()))
 
     def _on_lease_reliable(self) -> None:
         if self._worker is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.engine.events import Emit, RunsRescued
+from holdfast.engine.events import AskedInVain, Emit, RunsRescued
 from holdfast.ports.store import Store
 
 RESCUE_MAX = 100
@@ -25,4 +25,6 @@ class Rescuer:
         if rescued:
             self._emit(RunsRescued(tuple(rescued)))
             self._ring()
+        else:
+            self._emit(AskedInVain("rescuer"))
         return HERD_PAUSE_SECONDS if len(rescued) == RESCUE_MAX else self._ttl_ms / 3000

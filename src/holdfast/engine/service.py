@@ -12,19 +12,22 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from holdfast.engine.access import Access
 from holdfast.engine.admission import Admission
 from holdfast.engine.failures import rebuilt
 from holdfast.engine.lookouts import Lookouts
 from holdfast.engine.operations import Operations
-from holdfast.engine.outcomes import Outcomes
+from holdfast.engine.outcomes import SETTLED, Outcomes
+from holdfast.engine.registry import Description
 from holdfast.engine.signals import Signals, check
 from holdfast.engine.values import digest_of, inline, kept
 from holdfast.errors import (
     EffectFailed,
     EngineFault,
+    InputRefused,
+    NotAllowedNow,
     NotSerializable,
     ReplayDiverged,
     RunCancelled,
@@ -35,11 +38,12 @@ from holdfast.errors import (
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import attributes as attributes_, keys
+from holdfast.kernel import attributes as attributes_, keys, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import ENDED, Run, Signal, Status
-from holdfast.kernel.journal import Entry, Failure, Value
+from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.starts import Wanted
+from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Call, Workflow
 
@@ -58,6 +62,8 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     attributes: Mapping[str, Scalar] | None = None
     replace: Run | None = None
     signal: tuple[str, Any] | tuple[str, Any, str] | None = None
+    traceparent: str | None = None
+    join: bool = True
 
 
 class Service:
@@ -79,11 +85,33 @@ class Service:
         self.signals = Signals(access)
         self.operations = operations
         self.lookouts = lookouts
+        self.namespace = access.namespace
         self._store = access.store
         self._admission = admission
         self._outcomes = outcomes
-        self._namespace = access.namespace
         self._on_pending = on_pending
+
+    def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
+        """A call of the workflow of this name with arguments by name, or with the JSON object that holds them."""
+        target = self.registry.workflow(workflow)
+        data = arguments if isinstance(arguments, bytes) else self.codec.encode(arguments, what=target.input_name)
+        signature = target.signature
+        try:
+            unknown = sorted(self.codec.decode(data, dict[str, Raw]).keys() - signature.names)
+            decoded = self.codec.decode(data, signature.arguments_type)
+        except NotSerializable as error:
+            raise InputRefused(target.name, str(error.__cause__ or error)) from error
+        if unknown:
+            raise InputRefused(target.name, f"it has no parameter {', '.join(map(repr, unknown))} - at `$`")
+        return Call(target, signature.named(decoded), fits=True)
+
+    async def descriptions(self) -> tuple[Description, ...]:
+        """What the workflows that are defined here declare about themselves."""
+        return self.registry.descriptions()
+
+    async def description(self, name: str) -> Description:
+        """What one of them declares about itself."""
+        return self.registry.description(name)
 
     async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]:
         """Admit `call`; the run that holds its key, and whether this start created it."""
@@ -108,7 +136,7 @@ class Service:
 
     async def find(self, workflow: str, key: str) -> Run:
         self.access.require_open()
-        run = await self._store.run_of_key(self._namespace, workflow, key)
+        run = await self._store.run_of_key(self.namespace, workflow, key)
         if run is None:
             raise UnknownRun(f"no run of workflow {workflow!r} holds the key {key!r}")
         return run
@@ -129,9 +157,6 @@ class Service:
         except UnknownWorkflow:
             return Any
 
-    async def journal(self, run_id: str) -> tuple[Entry, ...]:
-        return (await self.access.history(run_id)).journal
-
     def input_of(self, run: Run) -> dict[str, Any]:
         if run.input is None:
             raise EngineFault(f"the input of run {run.id} cannot be read")
@@ -144,9 +169,13 @@ class Service:
         return self._arguments(run, data)
 
     async def load_input(self, run: Run) -> dict[str, Any]:
+        return self._arguments(run, await self.input_json(run))
+
+    async def input_json(self, run: Run) -> bytes:
+        """The arguments of the run as they are kept."""
         if run.input is None:
             raise EngineFault(f"the input of run {run.id} cannot be read")
-        return self._arguments(run, await self.access.bytes_of(run.id, run.input))
+        return await self.access.bytes_of(run.id, run.input)
 
     def _arguments(self, run: Run, data: bytes) -> dict[str, Any]:
         try:
@@ -157,14 +186,23 @@ class Service:
 
     async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
         """The value that the run returned; raises what its end means."""
-        if run.status not in ENDED:  # blocked is not final: it may have been retried since this snapshot
-            self.access.require_open()
-            limit_ms = None if timeout is None else milliseconds(timeout)
-            run = await self._outcomes.settled_within(run.id, limit_ms)
+        return self.codec.decode(await self.result_json(await self.settled(run, timeout)), as_type)
+
+    async def settled(self, run: Run, timeout: Duration | None) -> Run:
+        """The run once it has ended or is blocked."""
+        if run.status in ENDED:  # blocked is not final: it may have been retried since this snapshot
+            return run
+        self.access.require_open()
+        return await self._outcomes.settled_within(run.id, None if timeout is None else milliseconds(timeout))
+
+    async def result_json(self, run: Run) -> bytes:
+        """What a settled run returned, as it is kept; raises what its end means."""
+        if run.status not in SETTLED:
+            raise NotAllowedNow(f"run {run.id} is {run.status}", hint="There is a result when it has ended.")
         if run.status is Status.COMPLETED:
             assert run.output is not None
             value = msgspec.json.decode(run.output, type=Value)
-            return self.codec.decode(await self.access.bytes_of(run.id, value), as_type)
+            return await self.access.bytes_of(run.id, value)
         if run.status is Status.CANCELLED:
             raise RunCancelled(run.id)
         assert run.error is not None
@@ -193,7 +231,8 @@ class Service:
             keys.checked(options.request_id, what="request id")
         arguments = self.codec.encode(call.arguments, what=workflow.input_name)
         try:
-            self.codec.decode(arguments, workflow.signature.arguments_type)
+            if not call.fits:
+                self.codec.decode(arguments, workflow.signature.arguments_type)
         except NotSerializable as error:  # it would fail in the worker; say so here instead
             why = str(error.__cause__ or error).replace("$.", "")
             raise UsageError(
@@ -208,12 +247,12 @@ class Service:
         run_id = self.access.ids.run_id(self._store.now_ms())
         if options.request_id is not None and key is None:
             # Without a key nothing else tells a repeated request from a new one.
-            name = f"{self._namespace}/{workflow.name}/{options.request_id}"
+            name = f"{self.namespace}/{workflow.name}/{options.request_id}"
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
         value, blobs = kept(arguments)
         return Wanted(
             run_id=run_id,
-            namespace=self._namespace,
+            namespace=self.namespace,
             workflow=workflow.name,
             key=key,
             queue=workflow.queue,
@@ -225,10 +264,18 @@ class Service:
             input=value,
             blobs=blobs,
             version=workflow.version or "",
-            attributes=_encoded_attributes(options.attributes),
+            attributes=_encoded_attributes(options.attributes, self._traceparent(options)),
             replaces=self._replaced(workflow, key, options.replace),
             signal=self._first_signal(workflow, key, options.signal),
+            join=options.join,
         )
+
+    def _traceparent(self, options: StartOptions) -> str | None:
+        """The span that causes the start: the one that the caller names, or else the one that is current here."""
+        tracing = self.access.tracing
+        if options.traceparent is None and tracing is not None:
+            return tracing.traceparent()
+        return traces.normal(options.traceparent)
 
     def _replaced(self, workflow: Workflow[..., Any], key: str | None, run: Run | None) -> str | None:
         if run is None:
@@ -252,5 +299,6 @@ class Service:
         return self.signals.signal(hook, payload, rest[0] if rest else None, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _encoded_attributes(wanted: Mapping[str, Scalar] | None) -> bytes:
-    return b"" if not wanted else attributes_.encode(attributes_.merged({}, attributes_.checked(wanted)))
+def _encoded_attributes(wanted: Mapping[str, Scalar] | None, traceparent: str | None) -> bytes:
+    own = {} if traceparent is None else {TRACEPARENT: traceparent}
+    return attributes_.encode((attributes_.merged({}, attributes_.checked(wanted)) if wanted else {}) | own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.engine.events import AskedInVain, Emit
 from holdfast.ports.store import Store
 
 SAFETY_POLL_SECONDS = 5.0
@@ -18,12 +19,14 @@ class Waker:
         *,
         namespace: str,
         workflows: tuple[str, ...],
+        emit: Emit,
         ring: Callable[[], None],
         has_room: Callable[[], bool],
     ) -> None:
         self._store = store
         self._namespace = namespace
         self._workflows = workflows
+        self._emit = emit
         self._ring = ring
         self._has_room = has_room
         self._planned_ms: int | None = None
@@ -37,6 +40,7 @@ class Waker:
         self._planned_ms = None  # while we look, whatever is set is news
         wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
         if wake_ms is None:
+            self._emit(AskedInVain("waker"))
             return SAFETY_POLL_SECONDS
         delay = (wake_ms - self._store.now_ms()) / 1000
         if delay <= 0:

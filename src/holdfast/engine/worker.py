@@ -15,13 +15,16 @@ from msgspec import UNSET
 
 from holdfast.engine import events
 from holdfast.engine.admission import Admission
+from holdfast.engine.board import Board
 from holdfast.engine.committer import Committer
+from holdfast.engine.dispatch import Dispatch
 from holdfast.engine.events import Emit
 from holdfast.engine.execution import Execution
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.performer import Performer
 from holdfast.engine.registry import Registry
 from holdfast.engine.steps import Command
+from holdfast.engine.tracing import Tracing
 from holdfast.engine.values import kept, unread
 from holdfast.errors import EngineFault, LeaseLost, TransientError, UnknownWorkflow
 from holdfast.kernel import attributes, cancels, runs
@@ -31,6 +34,7 @@ from holdfast.kernel.changes import ENDED, Answer, Change, Committed, Known, Run
 from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
 from holdfast.kernel.leases import Standing
 from holdfast.kernel.starts import Hand, Wanted
+from holdfast.kernel.traces import TRACEPARENT
 from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -57,24 +61,28 @@ class Worker:
         ids: Ids,
         clock: Clock,
         emit: Emit,
+        board: Board,
         namespace: str,
         concurrency: int,
         on_settled: Callable[[Run], None],
         on_wake_at: Callable[[int], None],
         on_claimed: Callable[[], None],
         on_gone: Callable[[], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self.store = store
+        self.clock = clock
         self.codec = codec
         self.ids = ids
         self.emit = emit
+        self.tracing = tracing
         self.loop: asyncio.AbstractEventLoop = _NO_LOOP
         self.performer = Performer(concurrency=concurrency, codec=codec)
+        self.dispatch = Dispatch(store, board, codec=codec, clock=clock, gate=self, emit=emit)
         self.admission = Admission(store, committer, emit=emit, taker=self)
         self._committer = committer
         self._keeper = keeper
         self._registry = registry
-        self._clock = clock
         self._namespace = namespace
         self._concurrency = concurrency
         self._on_settled = on_settled
@@ -132,7 +140,7 @@ class Worker:
             except TransientError as error:
                 self._unsure = True
                 self.emit(events.StoreTroubled(str(error)))
-                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self.clock.pause(TROUBLE_PAUSE_SECONDS)
                 self._bell.set()
 
     async def _claim_batch(self) -> bool:
@@ -140,11 +148,14 @@ class Worker:
         limit = min(CLAIM_MAX, self._concurrency - self._slots_taken)
         owner = self._keeper.owner
         claimed = await self.store.claim(Claim(self._namespace, owner, self.ids.nonce(), self._registry.served, limit))
-        if claimed:
-            self.emit(events.RunsClaimed(len(claimed)))
-            await self._adopt_all(claimed, owner)
+        if claimed.runs:
+            now_ms = self.store.now_ms()
+            self.emit(events.RunsClaimed(len(claimed.runs), now_ms - (claimed.ready_ms or now_ms)))
+            await self._adopt_all(claimed.runs, owner)
             self._on_claimed()
-        return len(claimed) == limit
+        else:
+            self.emit(events.AskedInVain("claim"))
+        return len(claimed.runs) == limit
 
     async def _take_up_what_is_ours(self) -> None:
         """After a lost reply, runs may be ours without our knowing."""
@@ -158,7 +169,7 @@ class Worker:
         for history in (histories[run.id] for run in runs if run.id in histories):
             if history.run.id in self._executions:
                 self._unsure = True  # what is here is void, and will learn it; the run is taken up when it has gone
-            elif history.run.owner == owner == self._keeper.owner:
+            elif not self._stopping and history.run.owner == owner == self._keeper.owner:
                 self._slots_taken += 1
                 self._adopt(history, await self.blobs_of(history))
         self.ring_for_mail()  # what came after their histories were read
@@ -181,7 +192,7 @@ class Worker:
         """A journal that cannot be read, written by a newer version or damaged: a person must look."""
         message = f"the journal of run {run.id} cannot be read: {type(error).__name__}: {error}"
         await self.commit(runs.decide(run, runs.Stuck(EngineFault.code, message), now_ms=self.store.now_ms()))
-        self.emit(events.RunBlocked(run.id, EngineFault.code, message))
+        self.emit(events.RunBlocked(run.id, EngineFault.code, message, run.workflow))
 
     async def blobs_of(self, history: History) -> dict[str, bytes]:
         """The large values that a replay needs."""
@@ -230,7 +241,10 @@ class Worker:
                 # An answer may show what a run has read since, if it was let go and taken up again meanwhile. What
                 # comes for a run that was taken up after we asked, its own history has, or another ring will bring.
                 asked = self._adopted
-                for run_id, messages in (await self.store.messages(self._keeper.owner)).items():
+                mail = await self.store.messages(self._keeper.owner)
+                if not mail:
+                    self.emit(events.AskedInVain("mail"))
+                for run_id, messages in mail.items():
                     held = self._executions.get(run_id)
                     self._told.discard(run_id)
                     if held is not None and held[0].number <= asked:
@@ -238,7 +252,7 @@ class Worker:
                             held[0].arrive(message)
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
-                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self.clock.pause(TROUBLE_PAUSE_SECONDS)
                 self._mail_bell.set()
 
     # -- Taker
@@ -295,7 +309,7 @@ class Worker:
         self.emit(events.StoreTroubled(str(error)))
         if self._keeper.standing is Standing.LOST:
             raise LeaseLost(f"no answer about {about} while the lease lasted") from error
-        await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+        await self.clock.pause(TROUBLE_PAUSE_SECONDS)
 
     async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]:
         assert command.call is not None
@@ -329,7 +343,7 @@ class Worker:
                     await self.watch(run.id, watcher)
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
-                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self.clock.pause(TROUBLE_PAUSE_SECONDS)
             else:
                 return run, created
 
@@ -346,7 +360,10 @@ class Worker:
                     )
                 case Way.BY_ITS_OWNER:
                     change = cancels.request(run_id, nonce=nonce, reason=reason, deadline_ms=deadline_ms)
-            if isinstance(await self.commit(change), Committed):
+            answer = await self.commit(change)
+            if isinstance(answer, Committed):
+                if answer.run is not None and answer.run.status in ENDED:
+                    self.emit(events.ended(answer.run, f"cancelled: {reason}"))
                 return
 
     async def watch(self, run_id: str, watcher: Watcher) -> bool:
@@ -357,8 +374,7 @@ class Worker:
         self._told.discard(run.id)
         self._executions.pop(run.id, None)  # first: whoever asks for its result from now on must look it up
         if run.status in ENDED:
-            error = "" if run.error is None else run.error.decode()
-            self.emit(events.RunEnded(run.id, run.workflow, run.status, error))
+            self.emit(events.ended(run, "" if run.error is None else run.error.decode()))
         self._on_settled(run)
 
     def let_go(self, run: Run) -> None:
@@ -389,12 +405,16 @@ class Worker:
             task.cancel()
         return len(dropped)
 
-    async def stop(self, grace_seconds: float) -> int:
-        """Begin nothing more, wait for effects in flight up to the grace, drop the rest. Answers how many were left."""
+    def wind_down(self) -> None:
+        """Begin nothing more."""
         self._stopping = True
-        tasks = [task for _, task in self._executions.values()]
         for execution, _ in self._executions.values():
             execution.stop()
+
+    async def stop(self, grace_seconds: float) -> int:
+        """Begin nothing more, wait for effects in flight up to the grace, drop the rest. Answers how many were left."""
+        self.wind_down()
+        tasks = [task for _, task in self._executions.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=grace_seconds)
         effects = [task for execution, _ in self._executions.values() for task in execution.in_flight]
@@ -403,6 +423,7 @@ class Worker:
             await asyncio.wait(tasks)
         if effects:
             await asyncio.wait(effects, timeout=CLEAN_UP_SECONDS)
+        await self.dispatch.drained(CLEAN_UP_SECONDS)
         self.performer.close()
         return left
 
@@ -412,8 +433,9 @@ def _value_of(entry: Entry) -> Value | None:
 
 
 def _lineage_of(parent: Run) -> bytes:
-    root = attributes.decode(parent.attributes).get(ROOT, parent.id)
-    return attributes.encode({PARENT: parent.id, ROOT: root})
+    known = attributes.decode(parent.attributes)
+    trace = {TRACEPARENT: known[TRACEPARENT]} if TRACEPARENT in known else {}
+    return attributes.encode({PARENT: parent.id, ROOT: known.get(ROOT, parent.id), **trace})
 
 
 def _child_id(parent_id: str, step: str) -> str:

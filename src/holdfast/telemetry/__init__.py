@@ -1,1 +1,1 @@
-"""Events out: logs."""
+"""Events out: logs, metrics, traces."""

@@ -30,6 +30,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RunAdmitted: (logging.INFO, "run admitted"),
     events.RunJoined: (logging.INFO, "run joined by key"),
     events.RunsClaimed: (logging.DEBUG, "runs claimed"),
+    events.AskedInVain: (logging.DEBUG, "asked in vain"),
     events.RunLetGo: (logging.DEBUG, "run let go"),
     events.RunEnded: (logging.INFO, "run ended"),
     events.RunBlocked: (logging.ERROR, "run blocked"),
@@ -51,6 +52,10 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.LeaseWasLost: (logging.WARNING, "lease lost"),
     events.RunsRescued: (logging.WARNING, "runs rescued"),
     events.RunsPruned: (logging.INFO, "runs pruned"),
+    events.RequestReplayed: (logging.DEBUG, "request replayed"),
+    events.RequestTakenOver: (logging.WARNING, "request taken over"),
+    events.RequestOvertaken: (logging.WARNING, "request overtaken"),
+    events.ReplyNotKept: (logging.WARNING, "reply not kept"),
     events.DutyFailed: (logging.WARNING, "duty failed"),
     events.PartFailed: (logging.ERROR, "part of the replica failed"),
 }
@@ -87,7 +92,9 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(
-            f"{name}={value}" for name, value in getattr(record, "holdfast", {}).items() if value not in ("", None)
+            f"{name}={round(value, 3) if isinstance(value, float) else value}"
+            for name, value in getattr(record, "holdfast", {}).items()
+            if value not in ("", None)
         )
         line = f"{_time(record)} {record.levelname.lower():7} {record.getMessage():24} {fields}".rstrip()
         return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)

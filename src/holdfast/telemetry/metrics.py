@@ -1,0 +1,271 @@
+"""Metrics for Prometheus, counted from the engine's events.
+
+Rules
+- `METRICS` is the one table of names, labels and help; the reference page is generated from it.
+- Labels are names that a person has given (workflows, effects, queues) or a closed set of words. A run's id or key is
+  never one: each would be a series of its own.
+- Everything belongs to one Holdfast, in a registry of its own. Nothing is global.
+- What the store knows (how much there is to do) is asked when somebody looks, and at most once a second. If it does
+  not answer, those numbers are missing: an old one would be taken for a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from holdfast.engine import events
+from holdfast.engine.events import Event
+from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.ports.store import COUNT_MAX, Backlog, Member
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LOOK_EVERY_MS = 1_000
+LOOK_SECONDS_MAX = 2.0
+
+
+class Metric(Struct, frozen=True):
+    """A line of the table."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+_RUN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3_600, 21_600, 86_400, 604_800)
+_EFFECT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_CLAIM_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+METRICS = (
+    Metric("holdfast_runs_started_total", "counter", ("workflow",), "Runs that were admitted here."),
+    Metric(
+        "holdfast_runs_joined_total",
+        "counter",
+        ("workflow",),
+        "Starts that met a live key, so that nothing was created.",
+    ),
+    Metric(
+        "holdfast_runs_finished_total",
+        "counter",
+        ("workflow", "status"),
+        "Runs that were ended here: completed, failed or cancelled. One that is retried ends once more.",
+    ),
+    Metric(
+        "holdfast_run_duration_seconds",
+        "histogram",
+        ("workflow",),
+        "From the admission of a run to its end, waits included.",
+        _RUN_SECONDS,
+    ),
+    Metric(
+        "holdfast_runs_blocked_total",
+        "counter",
+        ("workflow", "code"),
+        "Runs that cannot go on without a person, by why.",
+    ),
+    Metric(
+        "holdfast_effect_attempts_total",
+        "counter",
+        ("effect", "outcome"),
+        "Attempts of effects by what came of them: performed, retried or gave_up.",
+    ),
+    Metric(
+        "holdfast_effect_duration_seconds",
+        "histogram",
+        ("effect",),
+        "How long an attempt took; of a remote effect, from when it was offered.",
+        _EFFECT_SECONDS,
+    ),
+    Metric(
+        "holdfast_claim_latency_seconds",
+        "histogram",
+        (),
+        "From when a run was ready until a worker here took it up; the longest of each batch. A run that is taken up "
+        "in the commit that admits it has not waited, and is not counted.",
+        _CLAIM_SECONDS,
+    ),
+    Metric("holdfast_commit_batch_size", "histogram", (), "How many changes shared a commit.", _BATCH_SIZES),
+    Metric(
+        "holdfast_idle_reads_total",
+        "counter",
+        ("part",),
+        "Questions of a worker to the store that brought nothing. An idle worker has almost none: it is told.",
+    ),
+    Metric(
+        "holdfast_lease_losses_total", "counter", (), "Times that this worker lost its lease, and with it its runs."
+    ),
+    Metric("holdfast_runs_rescued_total", "counter", (), "Runs that were freed here from workers whose lease expired."),
+    Metric("holdfast_store_troubles_total", "counter", (), "Store calls that failed, and were made again."),
+    Metric(
+        "holdfast_part_failures_total",
+        "counter",
+        ("part",),
+        "Parts and duties of this process that raised and began anew.",
+    ),
+    Metric(
+        "holdfast_runs",
+        "gauge",
+        ("status",),
+        f"Runs in the store by status. It is counted up to {COUNT_MAX:,}.",
+    ),
+    Metric(
+        "holdfast_queue_ready_runs",
+        "gauge",
+        ("queue", "workflow"),
+        f"Runs that are ready and that nobody has taken up. It is counted up to {COUNT_MAX:,}.",
+    ),
+    Metric(
+        "holdfast_queue_oldest_seconds",
+        "gauge",
+        ("queue", "workflow"),
+        "How long the first of the ready runs has been ready.",
+    ),
+    Metric("holdfast_workers", "gauge", (), "Live workers."),
+    Metric("holdfast_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs here."),
+)
+
+
+class Rendered(NamedTuple):
+    """What a scrape is answered with."""
+
+    body: bytes
+    content_type: str
+
+
+class Sight(Protocol):
+    """Who can say how much there is to do."""
+
+    async def backlog(self) -> Backlog: ...
+    async def workers(self) -> list[Member]: ...
+
+
+class Metrics:
+    """The metrics of one Holdfast: a listener of its events, and what a scrape reads."""
+
+    def __init__(self, sight: Sight, *, now_ms: Callable[[], int]) -> None:
+        try:
+            import prometheus_client as library  # noqa: PLC0415 - it is not part of the core install
+        except ImportError as error:
+            raise InvalidConfig(
+                "metrics need prometheus-client, which is not installed", hint="pip install 'holdfast[server]'"
+            ) from error
+        self.registry: CollectorRegistry = library.CollectorRegistry()
+        self._sight = sight
+        self._now_ms = now_ms
+        self._looked_ms: int | None = None
+        counters: dict[str, Counter] = {}
+        histograms: dict[str, Histogram] = {}
+        self._gauges: dict[str, Gauge] = {}
+        for each in METRICS:
+            match each.kind:
+                case "counter":
+                    counters[each.name] = library.Counter(each.name, each.help, each.labels, registry=self.registry)
+                case "histogram":
+                    histograms[each.name] = library.Histogram(
+                        each.name, each.help, each.labels, registry=self.registry, buckets=each.buckets
+                    )
+                case "gauge":
+                    self._gauges[each.name] = library.Gauge(each.name, each.help, each.labels, registry=self.registry)
+        self._gauges["holdfast_build_info"].labels(metadata.version("holdfast"), platform.python_version()).set(1)
+        self._heard = _hearing(counters, histograms)
+
+    def __call__(self, event: Event) -> None:
+        """Count one event."""
+        heard = self._heard.get(type(event))
+        if heard is not None:
+            heard(event)
+
+    async def render(self, accept: str = "") -> Rendered:
+        """All of it, in the format that the `Accept` header of a scrape asks for."""
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
+
+        await self._look()
+        encode, content_type = choose_encoder(accept)
+        return Rendered(encode(self.registry), content_type)
+
+    async def _look(self) -> None:
+        """Ask the store, unless somebody has asked it within the last second."""
+        now_ms = self._now_ms()
+        if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_EVERY_MS:
+            return
+        self._looked_ms = now_ms
+        try:
+            async with asyncio.timeout(LOOK_SECONDS_MAX):
+                backlog, workers = await self._sight.backlog(), await self._sight.workers()
+        except (HoldfastError, TimeoutError):
+            backlog, workers = None, []
+        runs, ready = self._gauges["holdfast_runs"], self._gauges["holdfast_queue_ready_runs"]
+        oldest = self._gauges["holdfast_queue_oldest_seconds"]
+        for gauge in (runs, ready, oldest):
+            gauge.clear()
+        self._gauges["holdfast_workers"].set(len(workers) if backlog else float("nan"))
+        if backlog is None:
+            return
+        for status, count in backlog.statuses.items():
+            runs.labels(status.value).set(count)
+        for depth in backlog.depths:
+            ready.labels(depth.queue, depth.workflow).set(depth.ready)
+            age_ms = 0 if depth.oldest_ms is None else max(0, now_ms - depth.oldest_ms)
+            oldest.labels(depth.queue, depth.workflow).set(age_ms / 1000)
+
+
+def _hearing(
+    counters: dict[str, Counter], histograms: dict[str, Histogram]
+) -> dict[type[Event], Callable[[Any], None]]:
+    """What each event adds to which metric. Looking a label up costs more than counting, so it is remembered."""
+    started = cache(counters["holdfast_runs_started_total"].labels)
+    joined = cache(counters["holdfast_runs_joined_total"].labels)
+    finished = cache(counters["holdfast_runs_finished_total"].labels)
+    run_seconds = cache(histograms["holdfast_run_duration_seconds"].labels)
+    blocked = cache(counters["holdfast_runs_blocked_total"].labels)
+    attempts = cache(counters["holdfast_effect_attempts_total"].labels)
+    effect_seconds = cache(histograms["holdfast_effect_duration_seconds"].labels)
+    claim_seconds = histograms["holdfast_claim_latency_seconds"]
+    batches = histograms["holdfast_commit_batch_size"]
+    idle_reads = cache(counters["holdfast_idle_reads_total"].labels)
+    lease_losses = counters["holdfast_lease_losses_total"]
+    rescued = counters["holdfast_runs_rescued_total"]
+    troubles = counters["holdfast_store_troubles_total"]
+    failures = cache(counters["holdfast_part_failures_total"].labels)
+
+    def ended(event: events.RunEnded) -> None:
+        finished(event.workflow, event.status).inc()
+        run_seconds(event.workflow).observe(event.elapsed_ms / 1000)
+
+    def tried(outcome: str) -> Callable[[Any], None]:
+        def count(event: events.EffectPerformed | events.EffectWillRetry | events.EffectGaveUp) -> None:
+            attempts(event.effect, outcome).inc()
+            if event.took_ms is not None:
+                effect_seconds(event.effect).observe(event.took_ms / 1000)
+
+        return count
+
+    return {
+        events.RunAdmitted: lambda event: started(event.workflow).inc(),
+        events.RunForked: lambda event: started(event.workflow).inc(),
+        events.RunJoined: lambda event: joined(event.workflow).inc(),
+        events.RunEnded: ended,
+        events.RunBlocked: lambda event: blocked(event.workflow, event.code).inc(),
+        events.EffectPerformed: tried("performed"),
+        events.EffectWillRetry: tried("retried"),
+        events.EffectGaveUp: tried("gave_up"),
+        events.RunsClaimed: lambda event: claim_seconds.observe(event.waited_ms / 1000),
+        events.BatchCommitted: lambda event: batches.observe(event.changes),
+        events.AskedInVain: lambda event: idle_reads(event.part).inc(),
+        events.LeaseWasLost: lambda _: lease_losses.inc(),
+        events.RunsRescued: lambda event: rescued.inc(len(event.run_ids)),
+        events.StoreTroubled: lambda _: troubles.inc(),
+        events.DutyFailed: lambda event: failures(event.duty).inc(),
+        events.PartFailed: lambda event: failures(event.part).inc(),
+    }
