@@ -1,19 +1,26 @@
 """Holdfast: durable execution for Python, in which doing a thing once is the point."""
 
 from holdfast.assembly import Holdfast
-from holdfast.client import Description, Marker, Page, Run, Runs, Started
+from holdfast.client import Marker, Page, Run, Runs, Started
 from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
 from holdfast.engine.lookouts import Replayed, RunEvent
+from holdfast.engine.registry import Description
 from holdfast.errors import (
     EffectFailed,
     EngineFault,
+    GatewayFault,
+    GatewayUnavailable,
     HoldfastError,
     HookTaken,
+    InFlight,
     InputMismatch,
+    InputRefused,
     InvalidConfig,
     LeaseLost,
     NotAllowedNow,
+    NotAuthenticated,
     NotPerformed,
+    NotPermitted,
     NotSerializable,
     Overtaken,
     PayloadRefused,
@@ -26,21 +33,26 @@ from holdfast.errors import (
     RunFailed,
     StoreUnavailable,
     TimedOut,
+    TooBusy,
     TransientError,
     UndeclaredOutcome,
+    UnknownApiKey,
     UnknownHook,
     UnknownOutcome,
     UnknownRun,
+    UnknownTask,
     UnknownWorkflow,
     UsageError,
     WaitsForNothing,
 )
+from holdfast.gateway_client import Client
 from holdfast.kernel.cancels import ChildLeft, Left, Receipt
 from holdfast.kernel.retries import Retry
 from holdfast.kernel.searches import Range
 from holdfast.kernel.stories import Story
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Effect, Pack, Workflow
+from holdfast.ports.store import Backlog, Member
 from holdfast.workflow import (
     ChildRun,
     Hook,
@@ -60,24 +72,33 @@ from holdfast.workflow import (
 )
 
 __all__ = [
+    "Backlog",
     "Call",
     "ChildLeft",
     "ChildRun",
+    "Client",
     "Description",
     "Effect",
     "EffectFailed",
     "EngineFault",
+    "GatewayFault",
+    "GatewayUnavailable",
     "Holdfast",
     "HoldfastError",
     "Hook",
     "HookTaken",
+    "InFlight",
     "InputMismatch",
+    "InputRefused",
     "InvalidConfig",
     "LeaseLost",
     "Left",
     "Marker",
+    "Member",
     "NotAllowedNow",
+    "NotAuthenticated",
     "NotPerformed",
+    "NotPermitted",
     "NotSerializable",
     "Overtaken",
     "Pack",
@@ -101,11 +122,14 @@ __all__ = [
     "StoreUnavailable",
     "Story",
     "TimedOut",
+    "TooBusy",
     "TransientError",
     "UndeclaredOutcome",
+    "UnknownApiKey",
     "UnknownHook",
     "UnknownOutcome",
     "UnknownRun",
+    "UnknownTask",
     "UnknownWorkflow",
     "UsageError",
     "Wait",

@@ -5,25 +5,36 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
+from holdfast.blocking import Blocking
 from holdfast.client import Caller
+from holdfast.engine.apikeys import ApiKeys
+from holdfast.engine.documents import COMMON, Documents
 from holdfast.engine.events import Event, Events
 from holdfast.engine.registry import Registry
 from holdfast.engine.replica import Ports, Replica
+from holdfast.engine.tasks import Tasks
 from holdfast.errors import InvalidConfig
 from holdfast.kernel.keys import checked
 from holdfast.kernel.leases import checked_ttl
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Pack
 from holdfast.ports.clock import Clock
-from holdfast.ports.store import Store
+from holdfast.ports.store import Finding, Store
 from holdfast.telemetry import logs
+
+if TYPE_CHECKING:  # neither is part of the core install
+    from opentelemetry.trace import TracerProvider
+
+    from holdfast.telemetry.metrics import Metrics
+    from holdfast.telemetry.traces import Traces
 
 
 def open_store(url: str, clock: Clock) -> Store:
@@ -45,6 +56,18 @@ def open_store(url: str, clock: Clock) -> Store:
             )
 
 
+class Options(TypedDict, total=False):
+    """The options of a `Holdfast`, but `worker`."""
+
+    packs: Iterable[Pack]
+    namespace: str
+    lease: Duration
+    concurrency: int
+    queues: Collection[str] | None
+    strict: bool | None
+    traces: TracerProvider | None
+
+
 class Holdfast(Caller):
     """A store, the packs that run on it, and the verbs to use them.
 
@@ -52,7 +75,7 @@ class Holdfast(Caller):
     long a dead process's work waits for another one. `concurrency` bounds how many runs and effects are at work here.
     A worker serves all queues unless `queues` names some. With `strict=True` (or HOLDFAST_STRICT=1), as in tests, a
     cancellation that ends in a way its workflow does not declare raises. A store of your own may be passed in place
-    of a URL.
+    of a URL. `traces` is an OpenTelemetry tracer provider: runs and the attempts of their effects become spans.
     """
 
     def __init__(
@@ -66,21 +89,28 @@ class Holdfast(Caller):
         concurrency: int = 200,
         queues: Collection[str] | None = None,
         strict: bool | None = None,
+        traces: TracerProvider | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidConfig(
                 f"concurrency={concurrency} would run nothing", hint="Use 1 or more; 200 is the default."
             )
         clock = SystemClock()
+        tracing = None if traces is None else _tracing(traces)
         ports = Ports(
             store=open_store(url, clock) if isinstance(url, str) else url,
             clock=clock,
             ids=SystemIds(),
             codec=JsonCodec(limit=_payload_max()),
+            tracing=tracing,
         )
         self._events = Events()
+        self._now_ms = ports.store.now_ms
+        self._metrics: Metrics | None = None
         logs.configure()
         self._events.listen(logs.log_events)
+        if tracing is not None:
+            self._events.listen(tracing)
         self._replica = Replica(
             ports,
             Registry(packs, codec=ports.codec, queues=queues),
@@ -90,8 +120,67 @@ class Holdfast(Caller):
             lease_ms=checked_ttl(milliseconds(lease)),
             concurrency=concurrency,
             strict=os.environ.get("HOLDFAST_STRICT", "") not in {"", "0"} if strict is None else strict,
+            host=socket.gethostname(),
+            pid=os.getpid(),
         )
+        self.api_keys = ApiKeys(ports.store)
         super().__init__(self._replica.service)
+
+    @staticmethod
+    def blocking(url: str, *, worker: bool = False, **options: Unpack[Options]) -> Blocking:
+        """The same verbs for code that is not async: `with Holdfast.blocking(url, packs=[shop]) as hf: ...`."""
+        return Blocking(lambda: Holdfast(url, worker=worker, **options))
+
+    def namespaced(self, namespace: str) -> Caller:
+        """The same verbs on the runs of another namespace of the same store.
+
+        What they start is not executed here: that takes a worker of that namespace.
+        """
+        return Caller(self._replica.service_in(checked(namespace)))
+
+    def tasks_in(self, namespace: str) -> Tasks:
+        """The verbs of remote workers, on the tasks of a namespace: claim, heartbeat, complete, fail."""
+        return self._replica.tasks_in(checked(namespace))
+
+    @property
+    def owner(self) -> str | None:
+        """The name under which this process holds runs; None if it executes none."""
+        return self._replica.keeper.owner if self._replica.keeper else None
+
+    @property
+    def documents(self) -> Documents:
+        """Small records beside the runs of this namespace, for what is built on Holdfast."""
+        return self._replica.documents_in(self.namespace)
+
+    @property
+    def common_documents(self) -> Documents:
+        """The same, of no namespace: what all of them share."""
+        return self._replica.documents_in(COMMON)
+
+    @property
+    def lease_reliable(self) -> bool | None:
+        """Whether this process may begin work under its lease; None if it executes none."""
+        return self._replica.keeper.reliable if self._replica.keeper else None
+
+    @property
+    def store(self) -> Store:
+        """What all of it lives in."""
+        return self._replica.store
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yields when something in the store may have changed, here or in another process; at once the first time.
+
+        Changes that come while nobody waits for the next one are one.
+        """
+        with self._replica.followers.following_anything() as changed:
+            while True:
+                changed.clear()
+                yield
+                await changed.wait()
+
+    async def inspect(self) -> tuple[Finding, ...]:
+        """Whether the store can keep its promises: durability settings, room, clock, schema."""
+        return await self.store.inspect()
 
     async def __aenter__(self) -> Self:
         await self._replica.start()
@@ -106,6 +195,26 @@ class Holdfast(Caller):
         """Be told every event of this process (see `holdfast.engine.events`); the answer stops it."""
         return self._events.listen(listener)
 
+    def emit(self, event: Event) -> None:
+        """Tell all listeners that something happened: for those who build on a Holdfast, such as a gateway."""
+        self._events(event)
+
+    def metrics(self) -> Metrics:
+        """What this process does, for Prometheus; counted from the first call on. See `Metrics.render`."""
+        if self._metrics is None:
+            from holdfast.telemetry.metrics import Metrics  # noqa: PLC0415 - only what is used is loaded
+
+            self._metrics = Metrics(self, now_ms=self._now_ms)
+            self._events.listen(self._metrics)
+        return self._metrics
+
+    def wind_down(self) -> None:
+        """Begin nothing more; what is under way has ten seconds from now on. Leaving the `async with` stops the rest.
+
+        For those who have to close something else first, such as a gateway.
+        """
+        self._replica.wind_down()
+
     async def serve(self) -> None:
         """Work until SIGTERM or SIGINT asks this process to stop. Leaving the `async with` then stops it in order.
 
@@ -115,6 +224,12 @@ class Holdfast(Caller):
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, asked.set)
         await asked.wait()
+
+
+def _tracing(provider: TracerProvider) -> Traces:
+    from holdfast.telemetry.traces import Traces  # noqa: PLC0415 - only what is used is loaded
+
+    return Traces(provider)
 
 
 def _payload_max() -> int:

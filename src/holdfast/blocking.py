@@ -1,0 +1,351 @@
+"""The verbs for code that is not async, such as Django's and Flask's: one portal to an event loop in its own thread.
+
+Nothing is written twice: each verb here is the async one, called through the portal. The loop is started by the first
+call, and anew in a process that was forked since, which must not share the connections of its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
+
+from holdfast.client import Caller, Run, Runs, Snapshot
+from holdfast.engine.lookouts import RunEvent
+from holdfast.engine.registry import Description
+from holdfast.errors import UsageError
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.searches import Range
+from holdfast.kernel.stories import Story
+from holdfast.kernel.units import Duration
+from holdfast.pack import Call, Workflow
+from holdfast.ports.store import Backlog, Member
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Opens = Callable[[], AbstractAsyncContextManager[Caller]]
+
+
+class StartKeywords(TypedDict, total=False):
+    """The options of `start`, but `replace`."""
+
+    key: str | None
+    retention: Duration | None
+    attributes: Mapping[str, Scalar] | None
+    signal: tuple[str, Any] | tuple[str, Any, str] | None
+    request_id: str | None
+    delay: Duration | None
+    priority: int
+    traceparent: str | None
+    join: bool
+
+
+class SearchKeywords(TypedDict, total=False):
+    """The options of `runs`."""
+
+    attributes: Mapping[str, Scalar | Range] | None
+    key_prefix: str | None
+    created_after: datetime | None
+    created_before: datetime | None
+    finished_after: datetime | None
+    finished_before: datetime | None
+    newest_first: bool
+    limit: int | None
+
+
+class Portal:
+    """An event loop in a thread of its own, with a `Caller` that is open in it."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._context: AbstractAsyncContextManager[Caller] | None = None
+        self._verbs: Caller | None = None
+
+    def verbs(self) -> Caller:
+        """What is open behind the portal; opened by the first who asks, in each process for itself."""
+        _refuse_inside_a_loop()
+        with self._lock:
+            if self._verbs is None or self._pid != os.getpid():
+                self._open()
+            assert self._verbs is not None
+            return self._verbs
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, once it is there. An interruption of this thread cancels it."""
+        if self._loop is None or self._pid != os.getpid():
+            work.close()
+            raise UsageError(
+                "what this belongs to is closed, or was opened in another process",
+                hint="Ask for it again: `hf.get(run.id)`.",
+            )
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """The items, each when it is asked for."""
+        try:
+            while True:
+                try:
+                    yield self.call(_next(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None and self._loop is not None and self._pid == os.getpid():
+                self.call(close())
+
+    def close(self) -> None:
+        """Close what is open, and end the thread. A later call opens it anew."""
+        with self._lock:
+            if self._verbs is None or self._pid != os.getpid():
+                return
+            assert self._context is not None
+            try:
+                self.call(_closed(self._context))
+            finally:
+                self._end()
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-portal", daemon=True)
+        self._thread.start()
+        try:
+            self._context, self._verbs = self.call(_opened(self._opens))
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        # As `asyncio.run` ends a loop: whoever waits in another thread must hear that nothing comes any more.
+        self.call(_interrupted())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = self._context = self._verbs = None
+
+
+async def _opened(opens: Opens) -> tuple[AbstractAsyncContextManager[Caller], Caller]:
+    context = opens()  # made in the loop that it will live in
+    return context, await context.__aenter__()
+
+
+async def _closed(context: AbstractAsyncContextManager[Caller]) -> None:
+    await context.__aexit__(None, None, None)
+
+
+async def _interrupted() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
+def _refuse_inside_a_loop() -> None:
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UsageError(
+            "a blocking call was made inside an event loop, which would stand still meanwhile",
+            hint="Use the async Holdfast here: `async with Holdfast(url) as hf`.",
+        )
+
+
+def _of_run(verb: Callable[Concatenate[Run[Any], P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The blocking twin of a verb of `Run`."""
+
+    def blocking(self: BlockingRun[Any], *args: P.args, **kwargs: P.kwargs) -> T:
+        _refuse_inside_a_loop()
+        return self._portal.call(verb(self._run, *args, **kwargs))
+
+    blocking.__doc__ = verb.__doc__
+    return blocking
+
+
+def _of_caller(verb: Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The blocking twin of a verb of `Holdfast`."""
+
+    def blocking(self: Blocking, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call(verb(self._portal.verbs(), *args, **kwargs))
+
+    blocking.__doc__ = verb.__doc__
+    return blocking
+
+
+class BlockingRun(Snapshot, Generic[R]):
+    """A run as it was when this snapshot was taken, and its verbs."""
+
+    __slots__ = ("_portal", "_run")
+
+    def __init__(self, run: Run[R], portal: Portal) -> None:
+        super().__init__(run._row, run._service, run._served)  # noqa: SLF001 - the same snapshot
+        self._run = run
+        self._portal = portal
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """The value that the workflow returned. Waits for it; see `Run.result`."""
+        _refuse_inside_a_loop()
+        return self._portal.call(self._run.result(timeout))
+
+    def events(self, after: int | None = None) -> Iterator[RunEvent]:
+        """What happens to it, entry by entry, until it has ended."""
+        _refuse_inside_a_loop()
+        return self._portal.iterate(self._run.events(after))
+
+    load_input: Callable[[Any], dict[str, Any]] = _of_run(Run[Any].load_input)
+    journal: Callable[[Any], tuple[Entry, ...]] = _of_run(Run[Any].journal)
+    explain: Callable[[Any], Story] = _of_run(Run[Any].explain)
+    receipt: Callable[[Any], Receipt] = _of_run(Run[Any].receipt)
+    recorded: Callable[[Any], tuple[RunEvent, ...]] = _of_run(Run[Any].recorded)
+    input_json: Callable[[Any], bytes] = _of_run(Run[Any].input_json)
+    result_json: Callable[[Any], bytes] = _of_run(Run[Any].result_json)
+    signal = _of_run(Run[Any].signal)
+    cancel = _of_run(Run[Any].cancel)
+
+    def settled(self, timeout: Duration | None = None) -> BlockingRun[R]:
+        """The run once it has ended, or is blocked."""
+        return self._moved(self._run.settled(timeout))
+
+    def refresh(self) -> BlockingRun[R]:
+        """A newer snapshot."""
+        return self._moved(self._run.refresh())
+
+    def retry(self) -> BlockingRun[R]:
+        """Try a failed or blocked run again from its last record."""
+        return self._moved(self._run.retry())
+
+    def resume(self) -> BlockingRun[R]:
+        """Let a cancelled run go on as if it had not been cancelled."""
+        return self._moved(self._run.resume())
+
+    def fork(self, at: str, *, key: str | None = None) -> BlockingRun[R]:
+        """A new run that begins with what this one did before step `at`."""
+        return self._moved(self._run.fork(at, key=key))
+
+    def release_key(self, reason: str | None = None) -> BlockingRun[R]:
+        """Take the key from this run, so that it can be used again."""
+        return self._moved(self._run.release_key(reason))
+
+    def _moved(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:
+        _refuse_inside_a_loop()
+        return BlockingRun(self._portal.call(work), self._portal)
+
+
+class BlockingStarted(NamedTuple, Generic[R]):
+    """The run that holds the key, and whether this start created it."""
+
+    run: BlockingRun[R]
+    created: bool
+
+
+class BlockingPage(NamedTuple):
+    """Some of the runs that were searched for; `next` is where the next page begins."""
+
+    runs: tuple[BlockingRun[Any], ...]
+    next: str | None
+
+
+class BlockingRuns:
+    """The runs that a search means: iterate over them, or ask for a page."""
+
+    def __init__(self, runs: Runs, portal: Portal) -> None:
+        self._runs = runs
+        self._portal = portal
+
+    def __iter__(self) -> Iterator[BlockingRun[Any]]:
+        for run in self._portal.iterate(aiter(self._runs)):
+            yield BlockingRun(run, self._portal)
+
+    def page(self, *, after: str | None = None, limit: int = 50) -> BlockingPage:
+        """Up to `limit` runs, those that come behind the cursor `after`."""
+        page = self._portal.call(self._runs.page(after=after, limit=limit))
+        return BlockingPage(tuple(BlockingRun(run, self._portal) for run in page.runs), page.next)
+
+
+class Blocking:
+    """`Holdfast`, or a `Client`, for code that is not async. Use it in a `with`, or keep one for the whole process."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._portal = Portal(opens)
+
+    def __enter__(self) -> Self:
+        self._portal.verbs()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and end the thread."""
+        self._portal.close()
+
+    def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
+        """A call by name, for `start`."""
+        return self._portal.verbs().call(workflow, arguments)
+
+    def start(
+        self, call: Call[R], *, replace: BlockingRun[Any] | None = None, **options: Unpack[StartKeywords]
+    ) -> BlockingStarted[R]:
+        """Admit `call`, once per key; see `Holdfast.start`."""
+        replaced = None if replace is None else replace._run  # noqa: SLF001 - of this very module
+        work = self._portal.verbs().start(call, replace=replaced, **options)
+        started = self._portal.call(work)
+        return BlockingStarted(BlockingRun(started.run, self._portal), started.created)
+
+    def get(self, run_id: str) -> BlockingRun[Any]:
+        """The run of this id, or `UnknownRun`."""
+        return self._found(self._portal.verbs().get(run_id))
+
+    def find(self, workflow: Workflow[..., R] | str, key: str) -> BlockingRun[R]:
+        """The run that holds this key, or `UnknownRun`."""
+        return self._found(self._portal.verbs().find(workflow, key))
+
+    def resume_hook(self, token: str, payload: Any = None, *, dedupe: str | None = None) -> BlockingRun[Any]:
+        """Send a payload to whichever live run holds this token; once per `dedupe`."""
+        return self._found(self._portal.verbs().resume_hook(token, payload, dedupe=dedupe))
+
+    def runs(
+        self,
+        workflow: Workflow[..., Any] | str | None = None,
+        status: str | Collection[str] | None = None,
+        **filters: Unpack[SearchKeywords],
+    ) -> BlockingRuns:
+        """The runs for which all of this holds; see `Holdfast.runs`."""
+        return BlockingRuns(self._portal.verbs().runs(workflow, status, **filters), self._portal)
+
+    def explain(self, run: BlockingRun[Any] | Workflow[..., Any] | str, key: str | None = None) -> Story:
+        """The story of a run, of a run id, or of the run that holds a key."""
+        verbs = self._portal.verbs()
+        return self._portal.call(verbs.explain(run.id if isinstance(run, BlockingRun) else run, key))
+
+    workflows: Callable[[Any], tuple[Description, ...]] = _of_caller(Caller.workflows)
+    workflow = _of_caller(Caller.workflow)
+    workers: Callable[[Any], list[Member]] = _of_caller(Caller.workers)
+    backlog: Callable[[Any], Backlog] = _of_caller(Caller.backlog)
+
+    def _found(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:
+        return BlockingRun(self._portal.call(work), self._portal)

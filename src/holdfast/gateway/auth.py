@@ -1,0 +1,92 @@
+"""Who asks: everybody where the gateway is open, the holder of an API key elsewhere.
+
+Rules
+- What callers show is a secret. It is not kept here, and no error, log line or `repr` has it.
+- "Everybody" means whoever is on this machine. A browser is, but the pages in it are not: a page from elsewhere may
+  neither send anything to an open gateway nor, by a name that it makes point here, read from it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.assembly import Holdfast
+from holdfast.client import Caller as Verbs
+from holdfast.errors import NotAuthenticated, NotPermitted
+from holdfast.gateway import problems
+from holdfast.gateway.endpoints import Caller
+
+NAME_MAX = 300  # what is longer names nothing, and is not remembered
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class OpenDoor:
+    """For a gateway that only this machine can reach: everybody may do everything, in one namespace."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._anybody = Caller("local", "admin", hf)
+
+    async def caller(self, authorization: str | None) -> Caller:  # noqa: ARG002 - nobody has to show anything
+        return self._anybody
+
+
+class KeyedDoor:
+    """For a gateway that others can reach: `Authorization: Bearer hf_...`."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._verbs: dict[str, Verbs] = {}  # by namespace: no more than there are namespaces with keys
+
+    async def caller(self, authorization: str | None) -> Caller:
+        if authorization is None:
+            raise NotAuthenticated("the request has no Authorization header")
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            raise NotAuthenticated("the Authorization header is not of the kind Bearer")
+        key = await self._hf.api_keys.authenticate(token.strip())
+        return Caller(key.id, key.scope, self._verbs_in(key.namespace))
+
+    def _verbs_in(self, namespace: str) -> Verbs:
+        if namespace not in self._verbs:
+            self._verbs[namespace] = self._hf.namespaced(namespace)
+        return self._verbs[namespace]
+
+
+class OnlyFromHere:
+    """An application that web pages from elsewhere cannot use through a browser on this machine."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        for name, value in scope["headers"]:
+            url = b"//" + value if name == b"host" else value
+            if name in {b"host", b"origin"} and not (len(value) <= NAME_MAX and _is_here(url)):
+                refusal = NotPermitted(
+                    f"the {name.decode().capitalize()} header names another machine, and this gateway is open to its "
+                    "own only",
+                    hint="Use http://127.0.0.1 or http://localhost, or require API keys.",
+                )
+                app = problems.answer(refusal, scope["path"])
+        await app(scope, receive, send)
+
+
+@lru_cache(maxsize=256)
+def _is_here(url: bytes) -> bool:
+    """Whether the URL names this machine."""
+    try:
+        return is_loopback(urlsplit(url.decode()).hostname or "")
+    except ValueError:
+        return False

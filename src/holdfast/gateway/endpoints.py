@@ -1,0 +1,173 @@
+"""Endpoints: what the gateway takes and answers, declared once.
+
+An `Endpoint` names its types. From it come the decoding of requests, the check of scopes and the OpenAPI document; a
+handler gets an `Asked` whose parts are of these types already, and says nothing about HTTP but the status.
+
+Rules
+- A handler raises; `problems` alone turns errors into HTTP.
+- All data is reached through `asked.caller.verbs`, which knows the caller's namespace and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from holdfast.assembly import Holdfast
+from holdfast.client import Caller as Verbs
+from holdfast.engine.events import PartFailed
+from holdfast.errors import HoldfastError, NotPermitted
+from holdfast.gateway import problems, requests
+from holdfast.gateway.lobby import Lobby
+from holdfast.gateway.problems import Malformed
+from holdfast.gateway.requests import JSON, Sent
+from holdfast.kernel.apikeys import Scope, allows
+
+_encode = msgspec.json.Encoder().encode
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a gateway takes at most."""
+
+    require_keys: bool = True
+    body_bytes_max: int = 1024 * 1024
+    body_seconds_max: float = 30.0
+    wait_seconds_max: float = 60.0
+    waiting_max: int = 1000
+
+
+class Header(Struct, frozen=True):
+    """A request header that an endpoint knows: what it is for, and what it looks like."""
+
+    what: str
+    pattern: str = "^[ -~]+$"
+    length_max: int = 255
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, for which namespace, and how much they may."""
+
+    id: str
+    scope: Scope
+    verbs: Verbs
+
+
+class Gatekeeper(Protocol):
+    """Knows callers by what they show."""
+
+    async def caller(self, authorization: str | None) -> Caller:
+        """Who shows this `Authorization` header. Raises `NotAuthenticated`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What all handlers share."""
+
+    hf: Holdfast
+    gatekeeper: Gatekeeper
+    lobby: Lobby
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[Q, B]):
+    """A request whose parts have been decoded and whose caller is known."""
+
+    house: House
+    caller: Caller
+    path: Mapping[str, str]
+    query: Q
+    body: B
+    sent: Sent
+
+
+class Answer(Struct, frozen=True):
+    """A status and what is said with it: anything that JSON can hold, or bytes that are JSON already."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+Handler = Callable[[Any], Awaitable[Answer | Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One method of one path.
+
+    `answers` are the statuses of success and the types that they come with, `answers_with` the headers of an answer by
+    its status; `refuses` are the statuses of problems beyond those that any endpoint may answer. `body` is None where
+    none is taken; `body_optional` says that it may be left out, and then all of its fields have their defaults.
+    `headers` are those of a request that it knows. `media` is another media type than JSON that is answered.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    scope: Scope | None
+    query: type[Struct] = Nothing
+    body: Any = None
+    body_optional: bool = False
+    answers: Mapping[int, Any] = field(default_factory=lambda: {200: None})
+    refuses: tuple[int, ...] = ()
+    headers: Mapping[str, Header] = field(default_factory=dict[str, Header])
+    answers_with: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
+    media: str = JSON
+
+    async def __call__(self, house: House, sent: Sent) -> Response:
+        """Answer a request, whatever it is."""
+        try:
+            return _response(await self._handled(house, sent))
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody hears it
+        except HoldfastError as error:
+            return problems.answer(error, sent.path)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
+            house.hf.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
+            return problems.answer(error, sent.path)
+
+    async def _handled(self, house: House, sent: Sent) -> Answer | Response:
+        if self.scope is None:  # for everybody: not even the gatekeeper is asked
+            caller = Caller("nobody", "read", house.hf)
+        else:
+            caller = await house.gatekeeper.caller(sent.header("authorization"))
+            if not allows(caller.scope, self.scope):
+                raise NotPermitted(
+                    f"{self.method} {self.path} needs the scope {self.scope!r}; this key has {caller.scope!r}"
+                )
+        query = requests.query_of(sent, self.query)
+        data = await sent.body(bytes_max=house.settings.body_bytes_max, seconds_max=house.settings.body_seconds_max)
+        return await self.handler(
+            Asked(house, caller, sent.scope["path_params"], query, self._decoded(data, sent), sent)
+        )
+
+    def _decoded(self, data: bytes, sent: Sent) -> Any:
+        if self.body is None and data:
+            raise Malformed(f"{self.method} {self.path} takes no body", hint="Send none.")
+        if self.body is None:
+            return None
+        return self.body() if self.body_optional and not data else requests.decoded(data, self.body, sent)
+
+
+def _response(answer: Answer | Response) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
+    return Response(body, answer.status, dict(answer.headers), JSON)

@@ -1,0 +1,98 @@
+"""Whether this process lives, whether it should be sent requests, and what it has done.
+
+`/livez` touches nothing but the event loop: a store in trouble is no reason to restart this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from holdfast.assembly import Holdfast
+from holdfast.errors import HoldfastError
+from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.gateway.problems import NoSuchPlace
+
+STORE_SECONDS_MAX = 1.0
+State = Literal["ok", "failing", "slow", "lost", "closing"]
+
+
+class Alive(Struct, frozen=True):
+    """This process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(Struct, frozen=True):
+    """Whether requests should come here, and the state of each part that this takes."""
+
+    ready: bool
+    parts: dict[str, State]
+
+
+async def livez(asked: Asked[Nothing, None]) -> Answer:  # noqa: ARG001 - it depends on nothing
+    return Answer(Alive())
+
+
+async def readyz(asked: Asked[Nothing, None]) -> Answer:
+    house = asked.house
+    parts: dict[str, State] = {"gateway": "closing" if house.lobby.closing.is_set() else "ok"}
+    parts["store"] = await _store(house.hf)
+    if (reliable := house.hf.lease_reliable) is not None:
+        parts["worker"] = "ok" if reliable else "lost"
+    ready = all(state == "ok" for state in parts.values())
+    return Answer(Ready(ready, parts), 200 if ready else 503)
+
+
+async def metrics(asked: Asked[Nothing, None]) -> Response:
+    hf = asked.house.hf
+    if asked.caller.verbs.namespace != hf.namespace:
+        raise NoSuchPlace(
+            "there are no metrics of this namespace here", hint="Ask a process that serves it, with a key of its own."
+        )
+    text, content_type = await hf.metrics().render(asked.sent.header("accept") or "")
+    return Response(text, headers={"Content-Type": content_type})
+
+
+async def _store(hf: Holdfast) -> State:
+    try:
+        async with asyncio.timeout(STORE_SECONDS_MAX):
+            await hf.store.document("", "health", "any")  # there is none: it is enough that the store says so
+    except TimeoutError:
+        return "slow"
+    except HoldfastError:
+        return "failing"
+    return "ok"
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/livez",
+        handler=livez,
+        summary="Whether this process answers",
+        scope=None,
+        answers={200: Alive},
+    ),
+    Endpoint(
+        method="GET",
+        path="/readyz",
+        handler=readyz,
+        summary="Whether requests should be sent here",
+        scope=None,
+        answers={200: Ready, 503: Ready},
+    ),
+    Endpoint(
+        method="GET",
+        path="/metrics",
+        handler=metrics,
+        summary="What this process has done and has to do, for Prometheus",
+        scope="read",
+        answers={200: str},
+        refuses=(404,),
+        media="text/plain",
+    ),
+)

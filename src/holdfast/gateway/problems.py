@@ -1,0 +1,111 @@
+"""What went wrong, as `application/problem+json`: the one place where errors become answers of the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+from msgspec import UNSET
+from starlette.responses import Response
+
+from holdfast import errors, wire
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.statuses import status_of, title_of
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER = {"Retry-After": "1"}
+
+HEADERS: tuple[tuple[type[HoldfastError], Mapping[str, str]], ...] = (
+    (errors.NotAuthenticated, {"WWW-Authenticate": "Bearer"}),
+    (errors.InFlight, RETRY_AFTER),
+    (errors.GatewayFault, {}),
+    (errors.TransientError, RETRY_AFTER),
+)
+
+
+class Malformed(UsageError):
+    """A request that cannot be understood."""
+
+    code = "malformed_request"
+    status: ClassVar[int] = 400
+
+
+class NoSuchPlace(Malformed):
+    """No route has this path."""
+
+    code = "no_such_place"
+    status = 404
+    hint = "See /openapi.json for what there is."
+
+
+class NoSuchMethod(Malformed):
+    """The path is known, but not with this method."""
+
+    code = "no_such_method"
+    status = 405
+
+    def __init__(self, method: str, path: str, allowed: str) -> None:
+        super().__init__(f"{path} does not take {method}", hint=f"It takes {allowed}.")
+        self.allowed = allowed
+
+
+class NotJson(Malformed):
+    """A body of another kind."""
+
+    code = "not_json"
+    status = 415
+    hint = "Send JSON, with `Content-Type: application/json`."
+
+
+class BodyTooLarge(Malformed):
+    """The body is over the limit."""
+
+    code = "body_too_large"
+    status = 413
+
+
+class TooSlow(Malformed):
+    """The body did not arrive in time."""
+
+    code = "too_slow"
+    status = 408
+    hint = "Send the whole request at once."
+
+
+def answer(error: Exception, instance: str) -> Response:
+    """The response to a request that ended with `error`. What nobody foresaw is not shown to the outside."""
+    if not isinstance(error, HoldfastError):
+        error = errors.GatewayFault("this request failed by a fault of the gateway")
+    if isinstance(error, Malformed):
+        headers = {"Allow": error.allowed} if isinstance(error, NoSuchMethod) else {}
+        return _response(error, error.status, headers, instance)
+    return _response(error, status_of(error), _headers_of(error), instance)
+
+
+def _headers_of(error: HoldfastError) -> Mapping[str, str]:
+    for kind, headers in HEADERS:
+        if isinstance(error, kind):
+            return headers
+    return {}
+
+
+def _response(error: HoldfastError, status: int, headers: Mapping[str, str], instance: str) -> Response:
+    problem = wire.Problem(
+        type=f"urn:holdfast:problem:{error.code}",
+        title=title_of(type(error)),
+        status=status,
+        detail=error.message,
+        code=error.code,
+        hint=error.hint,
+        instance=instance,
+        run_id=getattr(error, "run_id", UNSET),
+        error=_error_of(error),
+    )
+    return Response(msgspec.json.encode(problem), status, dict(headers), MEDIA_TYPE)
+
+
+def _error_of(error: HoldfastError) -> wire.Error | msgspec.UnsetType:
+    if isinstance(error, errors.RunFailed):
+        return wire.Error(type=error.error_type, message=error.error_message)
+    return UNSET

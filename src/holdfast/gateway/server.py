@@ -1,0 +1,128 @@
+"""Serves the gateway inside the running event loop, and stops in order.
+
+Stop: take no more connections → long polls answer and streams end → requests at work get up to 10 s → the rest is
+cut. Signals are not handled here: whoever starts the server decides when it stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn import Config
+
+from holdfast.errors import InvalidConfig
+from holdfast.gateway.auth import is_loopback
+from holdfast.gateway.limits import Connection, Limits, State
+from holdfast.gateway.lobby import Lobby
+
+BACKLOG = 2048
+LAST_SECONDS = 1.0  # how long what was cut may take to notice
+
+
+def check_exposure(host: str, *, require_keys: bool) -> None:
+    """Refuse to be open to everybody on an address that others can reach."""
+    if not require_keys and not is_loopback(host):
+        raise InvalidConfig(
+            f"{host!r} can be reached by others, and no API keys are required there",
+            hint="Require keys (`holdfast keys create` makes one), or listen on 127.0.0.1.",
+        )
+
+
+class Server:
+    """One listening socket, and the requests that came through it."""
+
+    def __init__(self, lobby: Lobby, *, limits: Limits | None = None) -> None:
+        self._lobby = lobby
+        self._state = State(limits or Limits())
+        self._listening: asyncio.Server | None = None
+
+    async def start(self, app: ASGIApp, host: str, port: int) -> str:
+        """Listen, and answer the URL. Port 0 is any free one."""
+        listener = _bound(host, port)
+        limits = self._state.limits
+        config = Config(
+            _Cuttable(app, self._state),
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            workers=1,  # or it would ask the environment
+            timeout_keep_alive=limits.idle_seconds_max,
+        )
+        config.load()
+        self._listening = await asyncio.get_running_loop().create_server(
+            lambda: Connection(config, self._state, {}), sock=listener, backlog=BACKLOG
+        )
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{listener.getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Stop in order. May be called again."""
+        if self._listening is None:
+            return
+        self._listening.close()
+        self._listening = None
+        self._state.closing = True
+        self._lobby.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._state.limits.drain_seconds_max):
+                await self._quiet()
+        await self._cut()
+
+    async def _quiet(self) -> None:
+        """Returns when nothing is at work, and all has been sent."""
+        while self._state.tasks:
+            await asyncio.wait(self._state.tasks)
+        while self._state.connections:
+            self._state.lost.clear()
+            await self._state.lost.wait()
+
+    async def _cut(self) -> None:
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in self._state.tasks:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._quiet()
+
+
+class _Cuttable:
+    """An application whose requests may be cut off when the server stops, without an outcry in the log."""
+
+    def __init__(self, app: ASGIApp, state: State) -> None:
+        self._app = app
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._state.closing:
+                raise
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise InvalidConfig(
+                f"port {port} of {host} is in use", hint="Stop what listens there, or choose another port; 0 is any."
+            ) from None
+        raise InvalidConfig(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}",
+            hint="Use an address of this machine, such as 127.0.0.1, and a port above 1023.",
+        ) from None

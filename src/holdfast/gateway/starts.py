@@ -1,0 +1,105 @@
+"""Starting runs.
+
+the request has                                            a repetition of it
+─────────────────────────────────────────────────────────  ──────────────────────────────────────────────────
+a key, or its workflow has one                             answers 200, with the run that holds the key
+the same, and an Idempotency-Key                           answers 201 again: the header names the request
+the same, and another key or input                         starts another run: it is the key that counts
+an Idempotency-Key and no key                              answers 200: the header is the key
+a `request_id` in the body                                 answers 201 again, whether or not there is a key
+none of these                                              starts another run
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from holdfast import wire
+from holdfast.client import Run
+from holdfast.errors import RunCancelled, RunError, RunFailed
+from holdfast.gateway import idempotency, views, waiting
+from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header
+from holdfast.gateway.waiting import Wait
+
+TRACEPARENT = "traceparent"
+
+
+class StartQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long to wait for the end, and whether another's run is good enough."""
+
+    wait: Wait | None = None
+    join: bool = True
+
+
+async def start(asked: Asked[StartQuery, wire.Start]) -> Answer:
+    body, verbs = asked.body, asked.caller.verbs
+    seconds = waiting.seconds_of(asked.query.wait, asked.house.settings)
+    call = verbs.call(asked.path["name"], b"{}" if body.input is UNSET else bytes(body.input))
+    request_id = idempotency.request_id(asked, body.request_id)
+    is_key = request_id is not None and body.key is None and body.request_id is None and call.target.key is None
+    with waiting.place(asked, seconds):
+        run, created = await verbs.start(
+            call,
+            key=f"idem:{request_id}" if is_key else body.key,
+            request_id=None if is_key else request_id,
+            join=asked.query.join,
+            retention=body.retention,
+            delay=body.delay,
+            priority=body.priority,
+            attributes=None if body.attributes is None else wire.attributes_in(body.attributes),
+            replace=None if body.replace is None else await verbs.get(body.replace),
+            signal=None if body.signal is None else _signal(body.signal, request_id),
+            traceparent=asked.sent.header(TRACEPARENT),
+        )
+        run = await waiting.settled(asked, seconds, run)
+    view = views.run(run)
+    if seconds and run.is_settled:
+        view = await _with_its_end(run, view)
+    headers = {"Location": f"/v1/runs/{run.id}"}
+    return Answer(view, 201, headers) if created else Answer(view, 200, headers | {"Idempotency-Replayed": "true"})
+
+
+def _signal(signal: wire.SentSignal, request_id: str | None) -> tuple[str, Any] | tuple[str, Any, str]:
+    dedupe = signal.dedupe or request_id  # a request that is repeated must not deliver twice
+    return (signal.hook, signal.payload) if dedupe is None else (signal.hook, signal.payload, dedupe)
+
+
+async def _with_its_end(run: Run[Any], view: wire.Run) -> wire.Run:
+    try:
+        return msgspec.structs.replace(view, result=Raw(await run.result_json()))
+    except RunFailed as error:
+        failure = wire.Error(type=error.error_type, message=error.error_message)
+    except RunCancelled:
+        return view
+    except RunError as error:  # it is blocked
+        failure = wire.Error(type=error.code, message=error.message)
+    return msgspec.structs.replace(view, error=failure)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/v1/workflows/{name}/runs",
+        handler=start,
+        summary="Start a run, once per key",
+        scope="write",
+        query=StartQuery,
+        body=wire.Start,
+        body_optional=True,
+        answers={201: wire.Run, 200: wire.Run},
+        answers_with={
+            201: {"Location": "The address of the run."},
+            200: {"Location": "The address of the run.", "Idempotency-Replayed": "`true`: the run was there already."},
+        },
+        refuses=(404, 409, 422),
+        headers={
+            idempotency.HEADER: Header(
+                "Names the request. If the run has no other key, it is the key.", length_max=idempotency.LENGTH_MAX
+            ),
+            TRACEPARENT: Header("The span that causes the start (W3C Trace Context)."),
+        },
+    ),
+)

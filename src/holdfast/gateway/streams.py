@@ -1,0 +1,148 @@
+"""What happens to a run, as it happens: Server-Sent Events.
+
+    retry: 1000                 how soon to come back when the connection breaks
+    id: 4                       the cursor; whoever comes back sends it as `Last-Event-ID`, to any replica
+    event: performed            the word of the journal's entry
+    data: {...}                 the entry
+    event: end                  the run has ended; `data` is the run. Do not come back
+    : a comment                 nothing, now and then, so that a dead connection is noticed
+
+Rules
+- A stream that breaks off without `end` is to be continued: the gateway closes, the store is in trouble, or it has
+  lasted long enough. Whoever comes back shows their key again, so that one which was revoked is of no more use.
+- What is sent waits for the reader. A slow one holds up itself and nobody else; the server cuts it off at last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
+from typing import Annotated, Any, Protocol, cast
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from holdfast.client import Run
+from holdfast.engine.events import PartFailed
+from holdfast.engine.lookouts import RunEvent
+from holdfast.errors import HoldfastError
+from holdfast.gateway import views
+from holdfast.gateway.endpoints import Asked, Endpoint, Header
+from holdfast.gateway.problems import Malformed
+
+MEDIA_TYPE = "text/event-stream"
+LAST_EVENT_ID = "Last-Event-ID"
+RECONNECT = b"retry: 1000\n\n"
+HEARTBEAT = b": still here\n\n"
+HEARTBEAT_SECONDS = 15.0
+LASTS_SECONDS_MAX = 900.0
+_encode = msgspec.json.Encoder().encode
+
+
+class Write(Protocol):
+    """Sends a part of the body; returns when the reader has room for more."""
+
+    async def __call__(self, data: bytes, *, more: bool = True) -> None: ...
+
+
+class FollowQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to go on; `Last-Event-ID` counts more."""
+
+    after: Annotated[int, Meta(ge=0, description="The cursor of the last event that was seen.")] | None = None
+
+
+async def events(asked: Asked[FollowQuery, None]) -> Response:
+    run = await asked.caller.verbs.get(asked.path["run_id"])
+    after = _cursor(asked)
+    with ExitStack() as stack:
+        stack.enter_context(asked.house.lobby.place())
+        return Following(asked, run, after=after, place=stack.pop_all())  # it leaves the place when it is over
+
+
+def _cursor(asked: Asked[FollowQuery, None]) -> int | None:
+    seen = asked.sent.header(LAST_EVENT_ID) or ""
+    if not seen:
+        return asked.query.after
+    if not (seen.isascii() and seen.isdigit() and len(seen) <= 18):
+        raise Malformed(f"{LAST_EVENT_ID} {seen!r:.40} is not a cursor", hint="Send the `id` of the last event.")
+    return int(seen)
+
+
+class Following(Response):
+    """A response that lasts as long as the run, the reader and the gateway do."""
+
+    def __init__(self, asked: Asked[FollowQuery, None], run: Run[Any], *, after: int | None, place: ExitStack) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=MEDIA_TYPE)
+        del self.headers["content-length"]  # nobody knows it
+        self._asked = asked
+        self._run = run
+        self._after = after
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's shape
+        async def write(data: bytes, *, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+        lobby = self._asked.house.lobby
+        with self._place:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await lobby.first_of(self._tell(write), seconds=LASTS_SECONDS_MAX, gone=self._asked.sent.until_gone)
+            await write(b"", more=False)
+
+    async def _tell(self, write: Write) -> None:
+        """All that happens, and at last that it has ended."""
+        beating = asyncio.create_task(self._beat(write))
+        try:
+            await write(RECONNECT)
+            async with aclosing(cast("AsyncGenerator[RunEvent]", self._run.events(self._after))) as events:
+                async for event in events:
+                    await self._still_known()
+                    await write(_event(event.entry.what, views.entry(event.entry), cursor=event.cursor))
+            await self._still_known()
+            await write(_event("end", _encode(views.run(await self._run.refresh()))))
+        except HoldfastError:
+            pass  # whoever comes back is answered what is the matter
+        except Exception as error:  # noqa: BLE001 - as in any handler
+            self._asked.house.hf.emit(PartFailed("GET /v1/runs/{run_id}/events", f"{type(error).__name__}: {error}"))
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+
+    async def _still_known(self) -> None:
+        """Raises once the key was revoked, or has expired: nothing is told to its holder any more."""
+        await self._asked.house.gatekeeper.caller(self._asked.sent.header("authorization"))
+
+    async def _beat(self, write: Write) -> None:
+        closing = self._asked.house.lobby.closing
+        while not closing.is_set():
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await closing.wait()
+            except TimeoutError:
+                await write(HEARTBEAT)
+
+
+def _event(name: str, data: bytes, *, cursor: int | None = None) -> bytes:
+    identified = b"" if cursor is None else b"id: %d\n" % cursor
+    return b"%sevent: %s\ndata: %s\n\n" % (identified, name.encode(), data)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/v1/runs/{run_id}/events",
+        handler=events,
+        summary="What happens to a run, as it happens, until it has ended",
+        scope="read",
+        query=FollowQuery,
+        answers={200: str},
+        refuses=(404,),
+        headers={
+            LAST_EVENT_ID: Header("The cursor of the last event that was seen.", pattern="^[0-9]+$", length_max=18)
+        },
+        media=MEDIA_TYPE,
+    ),
+)

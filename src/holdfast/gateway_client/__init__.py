@@ -1,0 +1,5 @@
+"""`Client`: the verbs of a `Holdfast` over a gateway, without credentials for the store."""
+
+from holdfast.gateway_client.client import Client
+
+__all__ = ["Client"]

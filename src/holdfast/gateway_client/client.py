@@ -1,0 +1,53 @@
+"""`Client`: the verbs of a `Holdfast`, over a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.adapters.machine import SystemClock, SystemIds
+from holdfast.adapters.payloads import JsonCodec
+from holdfast.blocking import Blocking
+from holdfast.client import Caller
+from holdfast.gateway_client.apikeys import DistantApiKeys
+from holdfast.gateway_client.service import Distant
+from holdfast.gateway_client.transport import Transport
+from holdfast.pack import Pack, Workflow
+
+
+class Client(Caller):
+    """The verbs of a `Holdfast` over a gateway: `async with Client("http://127.0.0.1:8787") as client: ...`.
+
+    It needs an API key where the gateway asks for one, and no credentials for the store. Workflows may be started by
+    name, `client.start(client.call("checkout", {"order": "o-1"}))`, or by a call. With their `packs` at hand, inputs
+    and results have the types that the workflows declare.
+    """
+
+    def __init__(self, url: str, *, api_key: str | None = None, packs: Iterable[Pack] = ()) -> None:
+        clock = SystemClock()
+        self._transport = Transport(url, api_key=api_key, clock=clock)
+        workflows: dict[str, Workflow[..., Any]] = {}
+        for pack in packs:
+            workflows |= pack.workflows
+        super().__init__(Distant(self._transport, workflows=workflows, codec=JsonCodec(), ids=SystemIds(), clock=clock))
+
+    @property
+    def api_keys(self) -> DistantApiKeys:
+        """Make, list and revoke API keys. Takes a key of scope `admin`."""
+        return DistantApiKeys(self._transport)
+
+    @staticmethod
+    def blocking(url: str, *, api_key: str | None = None, packs: Iterable[Pack] = ()) -> Blocking:
+        """The same for code that is not async."""
+        packs = tuple(packs)
+        return Blocking(lambda: Client(url, api_key=api_key, packs=packs))
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)

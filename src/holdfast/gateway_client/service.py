@@ -1,0 +1,337 @@
+"""What `Caller` and `Run` ask for, carried out by a gateway: the distant twin of the engine's service."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from holdfast import wire
+from holdfast.engine.lookouts import Replayed, RunEvent
+from holdfast.engine.operations import Cancellation
+from holdfast.engine.registry import Description
+from holdfast.engine.service import StartOptions
+from holdfast.errors import (
+    GatewayUnavailable,
+    InputMismatch,
+    Overtaken,
+    RunError,
+    TimedOut,
+    TransientError,
+    UnknownRun,
+    UsageError,
+)
+from holdfast.gateway_client import rows
+from holdfast.gateway_client.transport import Transport
+from holdfast.kernel import waits
+from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.changes import Run, Status
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.searches import Search
+from holdfast.kernel.stories import Story
+from holdfast.kernel.units import Duration, milliseconds
+from holdfast.kernel.waits import Wait
+from holdfast.pack import Call, Workflow
+from holdfast.ports.clock import Clock
+from holdfast.ports.codec import Codec
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import Backlog, Member
+
+WAIT_SECONDS_MAX = 30.0
+STREAM_PAUSE_SECONDS = 0.2
+RUN_ID = re.compile(r"[0-9A-Za-z_-]+")
+_decode_entry = msgspec.json.Decoder(Entry).decode
+
+
+class Named(Struct, frozen=True):
+    """A workflow of which only the name is known here."""
+
+    name: str
+
+
+class Distant:
+    """All verbs of `Serving`, over one connection."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        workflows: Mapping[str, Workflow[..., Any]],
+        codec: Codec,
+        ids: Ids,
+        clock: Clock,
+    ) -> None:
+        self.namespace = ""  # the gateway knows it, by the key
+        self._transport = transport
+        self._workflows = dict(workflows)
+        self._codec = codec
+        self._ids = ids
+        self._clock = clock
+
+    @property
+    def signals(self) -> Distant:
+        return self
+
+    @property
+    def operations(self) -> Distant:
+        return self
+
+    @property
+    def lookouts(self) -> Distant:
+        return self
+
+    # -- starts
+
+    def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
+        given = self._codec.decode(arguments, dict[str, Any]) if isinstance(arguments, bytes) else dict(arguments)
+        return Call(cast("Workflow[..., Any]", self._workflows.get(workflow) or Named(workflow)), given)
+
+    async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]:
+        if not isinstance(call, Call):
+            raise UsageError(
+                f"start() was given {type(call).__name__}", hint="Pass checkout('o-1'), or client.call(...)."
+            )
+        if isinstance(call.target, Workflow):
+            self._workflows.setdefault(call.target.name, call.target)  # it says what the result is
+        body = wire.Start(
+            input=Raw(self._codec.encode(call.arguments, what=f"the input of {call.target.name}")),
+            key=options.key,
+            attributes=None if options.attributes is None else wire.attributes_out(options.attributes),
+            retention=_seconds(options.retention),
+            delay=_seconds(options.delay),
+            priority=options.priority,
+            replace=None if options.replace is None else options.replace.id,
+            signal=self._first_signal(options.signal),
+            request_id=options.request_id or self._ids.nonce(),
+        )
+        headers = {} if options.traceparent is None else {"traceparent": options.traceparent}
+        path = f"/v1/workflows/{quote(call.target.name, safe='')}/runs"
+        try:
+            reply = await self._transport.post(
+                path, body, query={} if options.join else {"join": "false"}, headers=headers, again=True
+            )
+        except (InputMismatch, Overtaken) as error:
+            error.run = await self.get(error.run_id)
+            raise
+        return self._run(reply.of(wire.Run)), reply.status == 201
+
+    def _first_signal(self, signal: Any) -> wire.SentSignal | None:
+        if signal is None:
+            return None
+        if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
+            raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
+        return self._signal(*signal)  # pyright: ignore[reportUnknownArgumentType]
+
+    def _signal(self, hook: str, payload: Any, dedupe: str | None = None) -> wire.SentSignal:
+        # Without an id of its own a signal could not be sent again after a broken connection.
+        data = Raw(self._codec.encode(payload, what=f"the payload for hook {hook!r}"))
+        return wire.SentSignal(hook=hook, payload=data, dedupe=dedupe or self._ids.nonce())
+
+    # -- looking
+
+    async def get(self, run_id: str) -> Run:
+        return self._run((await self._transport.get(_path(run_id))).of(wire.Run))
+
+    async def find(self, workflow: str, key: str) -> Run:
+        path = f"/v1/workflows/{quote(workflow, safe='')}/holder"
+        return self._run((await self._transport.get(path, {"key": key})).of(wire.Run))
+
+    async def search(self, search: Search) -> list[Run]:
+        page = (await self._transport.get("/v1/runs", rows.query(search))).of(wire.RunPage)
+        return [self._run(each) for each in page.runs]
+
+    async def served(self, runs: Sequence[Run]) -> frozenset[str] | None:
+        del runs  # the gateway has said what each waits for
+        return None
+
+    def waits_of(self, run: Run, served: frozenset[str] | None) -> tuple[Wait, ...]:
+        del served
+        return () if run.waits is None else waits.decode(run.waits)
+
+    async def descriptions(self) -> tuple[Description, ...]:
+        shown = (await self._transport.get("/v1/workflows")).of(wire.Workflows)
+        return tuple(map(rows.description, shown.workflows))
+
+    async def description(self, name: str) -> Description:
+        return rows.description((await self._transport.get(f"/v1/workflows/{quote(name, safe='')}")).of(wire.Workflow))
+
+    async def members(self) -> list[Member]:
+        shown = (await self._transport.get("/v1/workers")).of(wire.Workers)
+        return [rows.member(each, self.namespace) for each in shown.workers]
+
+    async def backlog(self) -> Backlog:
+        return rows.backlog((await self._transport.get("/v1/backlog")).of(wire.Backlog))
+
+    async def explain(self, run_id: str) -> Story:
+        return rows.story((await self._transport.get(f"{_path(run_id)}/explain")).of(wire.Story))
+
+    async def recorded(self, run_id: str) -> tuple[RunEvent, ...]:
+        shown = (await self._transport.get(f"{_path(run_id)}/journal")).of(wire.Journal)
+        return tuple(RunEvent(at, _decode_entry(entry)) for at, entry in enumerate(shown.entries, shown.first))
+
+    async def replay_check(
+        self, workflow: str | None, statuses: frozenset[Status], limit: int | None
+    ) -> list[Replayed]:
+        del workflow, statuses, limit
+        raise UsageError(
+            "journals are replayed where the code and the store are, not over a gateway",
+            hint="Use a Holdfast on the store's URL, with the packs.",
+        )
+
+    def full_name(self, workflow: str) -> str:
+        return workflow  # the gateway completes it
+
+    def returns_of(self, workflow: str) -> Any:
+        known = self._workflows.get(workflow)
+        return Any if known is None else known.signature.returns
+
+    def input_of(self, run: Run) -> dict[str, Any]:
+        raise UsageError(
+            f"the input of run {run.id} is at the gateway, and not part of the snapshot",
+            hint="Use `await run.load_input()`.",
+        )
+
+    async def load_input(self, run: Run) -> dict[str, Any]:
+        data = await self.input_json(run)
+        known = self._workflows.get(run.workflow)
+        if known is None:
+            return self._codec.decode(data, dict[str, Any])
+        return known.signature.named(self._codec.decode(data, known.signature.arguments_type))
+
+    async def input_json(self, run: Run) -> bytes:
+        return (await self._transport.get(f"{_path(run.id)}/input")).body
+
+    async def events(self, run_id: str, after: int | None) -> AsyncIterator[RunEvent]:
+        """What happens to a run. A connection that breaks is made anew, behind what has been seen."""
+        cursor = after
+        while True:
+            try:
+                async for event in self._events(run_id, cursor):
+                    if event is None:
+                        return
+                    cursor = event.cursor
+                    yield event
+            except TransientError:
+                await self.get(run_id)  # raises if the gateway is really away, or the run gone
+            await self._clock.pause(STREAM_PAUSE_SECONDS)
+
+    async def _events(self, run_id: str, after: int | None) -> AsyncIterator[RunEvent | None]:
+        headers = {"Accept": "text/event-stream"} | ({} if after is None else {"Last-Event-ID": str(after)})
+        async with self._transport.stream(f"{_path(run_id)}/events", headers) as response:
+            fields: dict[str, str] = {}
+            async for line in response.aiter_lines():
+                if line:
+                    name, _, value = line.partition(":")
+                    fields[name] = value.removeprefix(" ")
+                elif fields.get("event") == "end":
+                    yield None
+                elif "data" in fields:
+                    yield RunEvent(int(fields["id"]), _decode_entry(fields["data"]))
+                if not line:
+                    fields = {}
+
+    # -- results
+
+    async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
+        return self._codec.decode(await self._result(run, timeout), as_type)
+
+    async def result_json(self, run: Run) -> bytes:
+        return await self._result(run, timeout=None)
+
+    async def settled(self, run: Run, timeout: Duration | None) -> Run:
+        with suppress(RunError):
+            await self._result(run, timeout)
+        return await self.get(run.id)
+
+    async def _result(self, run: Run, timeout: Duration | None) -> bytes:
+        limit_ms = None if timeout is None else milliseconds(timeout)
+        until_ms = None if limit_ms is None else self._clock.steady_ms() + limit_ms
+        while True:
+            left = WAIT_SECONDS_MAX if until_ms is None else (until_ms - self._clock.steady_ms()) / 1000
+            wait_seconds = min(WAIT_SECONDS_MAX, max(0.0, left))
+            query = {"wait": f"{wait_seconds:.3f}"}
+            reply = await self._transport.get(f"{_path(run.id)}/result", query, wait_seconds=wait_seconds)
+            if reply.status == 200:
+                return bytes(reply.of(wire.Result).result)
+            reply.of(wire.Run)  # it goes on; anything else is no answer of a gateway
+            if until_ms is not None and self._clock.steady_ms() >= until_ms:
+                raise TimedOut(
+                    f"run {run.id} has not ended within {(limit_ms or 0) / 1000:g} s",
+                    hint="It goes on; ask for its result again later.",
+                )
+
+    # -- signals and operations
+
+    async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> Run:
+        body = self._signal(hook, payload, dedupe)
+        return self._run((await self._transport.post(f"{_path(run_id)}/signal", body, again=True)).of(wire.Run))
+
+    async def to_token(self, token: str, payload: Any, dedupe: str | None) -> Run:
+        body = Raw(self._codec.encode(payload, what=f"the payload for token {token!r}"))
+        query = {"dedupe": dedupe or self._ids.nonce()}
+        path = f"/v1/hooks/{quote(token, safe='')}"
+        return self._run((await self._transport.post(path, body, query=query, again=True)).of(wire.Run))
+
+    async def cancel(self, run_id: str, reason: str, deadline: Duration) -> Receipt:
+        """Cancel, and ask for the receipt until it is there: the gateway waits only so long."""
+        until_ms = self._clock.steady_ms() + milliseconds(deadline)
+        path = f"{_path(run_id)}/cancel"
+        while True:
+            left_ms = max(0.0, until_ms - self._clock.steady_ms())  # the same instant, however often it is asked
+            body = wire.Cancel(reason=reason or None, deadline=left_ms / 1000)
+            reply = await self._transport.post(path, body, wait_seconds=2 * WAIT_SECONDS_MAX, again=True)
+            if reply.status == 200:
+                return wire.receipt_in(reply.of(wire.Receipt))
+            reply.of(wire.Run)  # it goes on; anything else is no answer of a gateway
+
+    async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
+        limit_ms = milliseconds(deadline)
+        asked = Cancellation(run_id, self._ids.nonce(), reason, int(self._clock.steady_ms()) + limit_ms)
+        body = wire.Cancel(reason=reason or None, deadline=limit_ms / 1000)
+        await self._transport.post(f"{_path(run_id)}/cancel", body, query={"wait": "0s"}, again=True)
+        return asked
+
+    async def cancelled(self, asked: Cancellation) -> Receipt:
+        left_ms = max(0.0, asked.deadline_ms - self._clock.steady_ms())
+        return await self.cancel(asked.run_id, asked.reason, left_ms / 1000)
+
+    async def receipt(self, run_id: str) -> Receipt:
+        return wire.receipt_in((await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.Receipt))
+
+    async def retry(self, run_id: str) -> Run:
+        return await self._moved(run_id, "retry")
+
+    async def resume(self, run_id: str) -> Run:
+        return await self._moved(run_id, "resume")
+
+    async def fork(self, run_id: str, step: str, key: str | None) -> Run:
+        return await self._moved(run_id, "fork", wire.Fork(at=step, key=key))
+
+    async def release_key(self, run_id: str, reason: str) -> Run:
+        return await self._moved(run_id, "release-key", wire.ReleaseKey(reason=reason or None))
+
+    async def _moved(self, run_id: str, verb: str, body: object = UNSET) -> Run:
+        # Not again: a second fork would be a second run, a second retry is refused by what the first one did.
+        try:
+            return self._run((await self._transport.post(f"{_path(run_id)}/{verb}", body, again=False)).of(wire.Run))
+        except GatewayUnavailable as error:
+            error.hint = f"Whether run {run_id} was moved is not known: look at it before you try again."
+            raise
+
+    def _run(self, shown: wire.Run) -> Run:
+        return rows.run(shown, self.namespace)
+
+
+def _path(run_id: str) -> str:
+    if not RUN_ID.fullmatch(run_id):  # it would be another path
+        raise UnknownRun(f"no run has the id {run_id!r}")
+    return f"/v1/runs/{run_id}"
+
+
+def _seconds(duration: Duration | None) -> float | None:
+    return None if duration is None else milliseconds(duration) / 1000

@@ -1,0 +1,199 @@
+"""Requests to a gateway: JSON there, JSON or a raised error back.
+
+Rules
+- A request that changes something is repeated after a broken connection only if a repetition does no harm: it reads, or
+  carries an id by which the gateway knows it again. Otherwise the caller is told that nobody knows what happened.
+- A problem becomes the error that it was at the gateway, by its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from holdfast import errors, wire
+from holdfast.errors import GatewayUnavailable, HoldfastError, InvalidConfig
+from holdfast.ports.clock import Clock
+
+if TYPE_CHECKING:  # not part of the core install
+    import httpx
+
+T = TypeVar("T")
+JSON = {"Content-Type": "application/json"}
+ANSWER_SECONDS = 30.0  # beyond what the request itself asks the gateway to wait
+PAUSES_SECONDS = (0.1, 0.5, 1.0)
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_encode = msgspec.json.Encoder().encode
+
+
+def _kinds(root: type[HoldfastError]) -> dict[str, type[HoldfastError]]:
+    found = {root.code: root}
+    for kind in root.__subclasses__():
+        found |= _kinds(kind)
+    return found
+
+
+KINDS = _kinds(errors.HoldfastError)
+
+
+class Reply(Struct, frozen=True):
+    """What the gateway answered, if it was no problem."""
+
+    status: int
+    body: bytes
+
+    def of(self, kind: type[T]) -> T:
+        """The body, as this type."""
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise GatewayUnavailable("what answered is no gateway of Holdfast, or one of another version") from error
+
+
+class Transport:
+    """A connection to one gateway."""
+
+    def __init__(self, url: str, *, api_key: str | None, clock: Clock) -> None:
+        parts = _parts(url)
+        self.url = url.rstrip("/")
+        # Who has to show a password to a proxy writes it into the address; nobody else has to read it.
+        self.shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        self._clock = clock
+        self._httpx = _httpx()
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        near = parts.hostname in LOOPBACK  # a proxy of the machine has nothing to do with it
+        self._http = self._httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=ANSWER_SECONDS, trust_env=not near
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+
+    async def get(self, path: str, query: Mapping[str, Any] | None = None, *, wait_seconds: float = 0.0) -> Reply:
+        """Read something."""
+        return await self._asked("GET", path, query=query, wait_seconds=wait_seconds, again=True)
+
+    async def post(
+        self,
+        path: str,
+        body: object = UNSET,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_seconds: float = 0.0,
+        again: bool,
+    ) -> Reply:
+        """Change something; `again` says that the same request may be made twice."""
+        data = None if body is UNSET else _encode(body)
+        return await self._asked(
+            "POST", path, query=query, body=data, headers=headers, wait_seconds=wait_seconds, again=again
+        )
+
+    async def delete(self, path: str) -> Reply:
+        return await self._asked("DELETE", path, again=True)
+
+    @asynccontextmanager
+    async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[httpx.Response]:
+        """An answer that goes on; `GatewayUnavailable` if it breaks off."""
+        timeout = self._httpx.Timeout(ANSWER_SECONDS, read=2 * ANSWER_SECONDS)  # the gateway gives a sign every 15 s
+        try:
+            async with self._http.stream("GET", path, headers=dict(headers), timeout=timeout) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise _error(response)
+                yield response
+        except self._httpx.HTTPError as error:
+            raise self._unavailable(error) from error
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_seconds: float = 0.0,
+        again: bool,
+    ) -> Reply:
+        for pause in (*PAUSES_SECONDS, None):
+            try:
+                response = await self._http.request(
+                    method,
+                    path,
+                    params=None if query is None else dict(query),
+                    content=body,
+                    headers={**(JSON if body is not None else {}), **(headers or {})},
+                    timeout=ANSWER_SECONDS + wait_seconds,
+                )
+            except self._httpx.ConnectError as error:  # it was not even sent
+                problem, repeat = self._unavailable(error), True
+            except self._httpx.HTTPError as error:
+                problem, repeat = self._unavailable(error), again
+            else:
+                if response.is_success:
+                    return Reply(response.status_code, response.content)
+                problem = _error(response)
+                repeat = isinstance(problem, errors.TransientError) and again
+            if pause is None or not repeat:
+                raise problem
+            await self._clock.pause(pause)
+        raise AssertionError  # pragma: no cover - the last round returns or raises
+
+    def _unavailable(self, error: httpx.HTTPError) -> GatewayUnavailable:
+        why = str(error) or type(error).__name__
+        problem = GatewayUnavailable(f"the gateway at {self.shown} did not answer: {why}")
+        problem.__cause__ = error
+        return problem
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and url.isprintable():
+            return parts
+    except ValueError:  # a port that is none, brackets that do not match
+        pass
+    raise InvalidConfig(
+        f"{url.rpartition('@')[2]!r} is not the address of a gateway", hint="Use, for example, http://127.0.0.1:8787."
+    )
+
+
+def _httpx() -> Any:
+    try:
+        import httpx  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(
+            "a Client needs the package httpx", hint="Install it: pip install 'holdfast[client]'."
+        ) from error
+    return httpx
+
+
+def _error(response: httpx.Response) -> HoldfastError:
+    """What went wrong at the gateway, as the error that it was there."""
+    try:
+        problem = msgspec.json.decode(response.content, type=wire.Problem)
+    except msgspec.MsgspecError:
+        return GatewayUnavailable(
+            f"{response.url.path} was answered with {response.status_code}, and not as a gateway of Holdfast does",
+            hint=f"Use the address {target}." if (target := response.headers.get("location")) else "",
+        )
+    kind = KINDS.get(problem.code, errors.TransientError if problem.status >= 500 else errors.UsageError)
+    error = kind.__new__(kind)  # each class words its message from parts; here it is worded already
+    HoldfastError.__init__(error, problem.detail, hint=problem.hint)
+    error.__dict__["run_id"] = None if problem.run_id is UNSET else problem.run_id
+    if problem.error is not UNSET:
+        error.__dict__ |= {"error_type": problem.error.type, "error_message": problem.error.message}
+    return error
