@@ -1,0 +1,118 @@
+"""What people do on the pages. Each is a form that is posted, and ends on the page that shows what came of it.
+
+A form that is sent twice counts once:
+
+    start         its nonce is the request id
+    signal        its nonce is the dedupe id
+    fork          its nonce tells it from the next one; what it made is remembered, in this process (`once`)
+    the others    find done what the first has done, and change nothing or are refused
+
+Only a retry counts again if the run has failed again in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse
+
+from holdfast.client import Run
+from holdfast.dashboard import pages, portrait
+from holdfast.dashboard.visits import Handler, Page, Visit, problem_of, see
+from holdfast.errors import HoldfastError, UsageError
+
+DEADLINE = "30s"
+CANCEL_SECONDS_MAX = 20.0  # for a page; a cancellation may take longer
+Action = Callable[[Run[Any], Visit], Awaitable[str]]  # answers the id of the run to be shown
+
+
+async def signal(run: Run[Any], visit: Visit) -> str:
+    form = visit.form
+    if not form["hook"]:
+        raise UsageError("the signal names no hook", hint="Say which hook it is for.")
+    await run.signal(form["hook"], form.json("payload"), dedupe=form["dedupe"] or form["nonce"] or None)
+    return run.id
+
+
+async def cancel(run: Run[Any], visit: Visit) -> str:
+    """Waits for the receipt, for a while. What takes longer goes on without us, and the page of the run says so."""
+    form = visit.form
+    with visit.lobby.place():
+        cancelling = await run.ask_cancel(form["reason"] or None, deadline=form["deadline"] or DEADLINE)
+        done = await visit.lobby.first_of(cancelling.receipt(), seconds=CANCEL_SECONDS_MAX, gone=visit.until_gone)
+    if done is not None:
+        done.result()  # raises what it raised
+    return run.id
+
+
+async def retry(run: Run[Any], visit: Visit) -> str:
+    del visit
+    return (await run.retry()).id
+
+
+async def resume(run: Run[Any], visit: Visit) -> str:
+    del visit
+    return (await run.resume()).id
+
+
+async def fork(run: Run[Any], visit: Visit) -> str:
+    form = visit.form
+
+    async def make() -> str:
+        return (await run.fork(form["at"], key=form["key"] or None)).id
+
+    # Without a nonce nobody could ask for a second fork like the first.
+    return await visit.once.made((run.id, form.digest), make) if form["nonce"] else await make()
+
+
+async def release_key(run: Run[Any], visit: Visit) -> str:
+    return (await run.release_key(visit.form["reason"] or None)).id
+
+
+ON_RUNS: dict[str, Action] = {
+    "signal": signal,
+    "cancel": cancel,
+    "retry": retry,
+    "resume": resume,
+    "fork": fork,
+    "release_key": release_key,
+}
+
+
+def on_run(name: str, action: Action) -> Handler:
+    """What answers a post of this action's form."""
+
+    async def answer(visit: Visit) -> Page | RedirectResponse:
+        run = await visit.caller.get(visit.part("run_id"))
+        try:
+            shown = await action(run, visit)
+        except HoldfastError as error:
+            return await portrait.run(visit, problem=problem_of(error), refused=name)
+        return see(f"/runs/{quote(shown, safe='')}?done={name}")
+
+    return answer
+
+
+async def start(visit: Visit) -> Page | RedirectResponse:
+    form = visit.form
+    try:
+        call = visit.caller.call(visit.part("name"), (form["input"] or "{}").encode())
+        run, created = await visit.caller.start(
+            call,
+            key=form["key"] or None,
+            delay=form["delay"] or None,
+            priority=_whole(form["priority"]),
+            request_id=form["nonce"] or None,
+        )
+    except HoldfastError as error:
+        return await pages.workflow(visit, problem=problem_of(error))
+    return see(f"/runs/{quote(run.id, safe='')}?done={'started' if created else 'joined'}")
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text or "0")
+    except ValueError:
+        raise UsageError(f"the priority {text!r:.40} is not a whole number", hint="Use 0, or leave it out.") from None

@@ -1,0 +1,122 @@
+"""The pages that list things: overview, runs, workflows, workers. The page of one run is `portrait`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.client import Page as RunPage
+from holdfast.dashboard import filters, forms
+from holdfast.dashboard.formats import from_ms
+from holdfast.dashboard.series import bars
+from holdfast.dashboard.visits import Page, Problem, Visit, problem_of
+from holdfast.errors import UsageError
+from holdfast.kernel.changes import Status
+from holdfast.ports.store import COUNT_MAX
+
+RECENT = 6
+PAGE = 50
+NO_RUNS = RunPage((), None)
+
+
+async def overview(visit: Visit) -> Page:
+    caller = visit.caller
+    backlog, workers, failed, blocked, recent = await asyncio.gather(
+        caller.backlog(),
+        caller.workers(),
+        caller.runs(status="failed").page(limit=RECENT),
+        caller.runs(status="blocked").page(limit=RECENT),
+        caller.runs().page(limit=RECENT),
+    )
+    figures = await visit.pulse.figures(caller, workers, now_ms=visit.now_ms)
+    oldest_ms = min((depth.oldest_ms for depth in backlog.depths if depth.oldest_ms is not None), default=None)
+    return Page(
+        "overview.html",
+        "Overview",
+        {
+            "figures": figures,
+            "throughput": bars(figures.finished),
+            "failures": bars(figures.failed, top=max(figures.finished)),
+            "latency": bars(figures.typical_ms),
+            "statuses": [(status.value, backlog.statuses.get(status, 0)) for status in Status],
+            "count_max": COUNT_MAX,
+            "depths": [depth for depth in backlog.depths if depth.ready],
+            "ready": sum(depth.ready for depth in backlog.depths),
+            "oldest": None if oldest_ms is None else from_ms(oldest_ms),
+            "workers": workers,
+            "failed": failed.runs,
+            "blocked": blocked.runs,
+            "recent": recent.runs,
+        },
+    )
+
+
+async def runs(visit: Visit) -> Page:
+    wanted = filters.from_query(visit.request.query_params)
+    problem: Problem | None = None
+    page = NO_RUNS
+    try:
+        page = await wanted.runs(visit.caller).page(after=wanted.after or None, limit=PAGE)
+    except UsageError as error:
+        problem = problem_of(error)
+    return Page(
+        "runs.html",
+        "Runs",
+        {
+            "filters": wanted,
+            "page": page,
+            "problem": problem,
+            "known_statuses": [status.value for status in Status],
+            "workflows": [each.name for each in await visit.caller.workflows()],
+        },
+        status=200 if problem is None else 422,
+    )
+
+
+async def workflows(visit: Visit) -> Page:
+    described = await visit.caller.workflows()
+    backlog, workers = await asyncio.gather(visit.caller.backlog(), visit.caller.workers())
+    return Page(
+        "workflows.html",
+        "Workflows",
+        {
+            "workflows": described,
+            "ready": {depth.workflow: depth.ready for depth in backlog.depths},
+            "served": Counter(name for worker in workers for name in worker.serves.workflows),
+        },
+    )
+
+
+async def workflow(visit: Visit, *, problem: Problem | None = None) -> Page:
+    """One workflow. After a start that was refused the form holds what was typed, and the page says why."""
+    found = await visit.caller.workflow(visit.part("name"))
+    latest = await visit.caller.runs(found.name).page(limit=RECENT)
+    return Page(
+        "workflow.html",
+        found.name,
+        {
+            "workflow": found,
+            "input_schema": _laid_out(found.input_schema),
+            "result_schema": _laid_out(found.result_schema),
+            "sample": forms.sample(found.input_schema),
+            "form": visit.form,
+            "nonce": visit.form["nonce"] or secrets.token_hex(8),
+            "problem": problem,
+            "recent": latest.runs,
+        },
+        status=200 if problem is None else problem.status,
+    )
+
+
+async def workers(visit: Visit) -> Page:
+    found = await visit.caller.workers()
+    return Page("workers.html", "Workers", {"workers": found})
+
+
+def _laid_out(schema: Mapping[str, Any] | None) -> str:
+    return "" if schema is None else msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()

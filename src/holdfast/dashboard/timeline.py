@@ -1,0 +1,321 @@
+"""The timeline of a run: its journal as lanes of bars, and where to draw them. Pure.
+
+Rules
+- A lane is a step, a hook, or what happens to the run as a whole; lanes come in the order in which they began.
+- The journal records ends. A step began when its own task last had something delivered; if that task has nothing yet,
+  when the task that made it had. A retry begins where the pause before it ends.
+- What goes on is drawn up to the present, as far as the run says what it waits for.
+- Time is compressed where it is long: a stretch between two events gets a width that grows with its duration, but much
+  slower, so that a call of milliseconds shows beside a wait of days. Durations are always written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
+
+from holdfast.dashboard.formats import duration, exact, from_ms
+from holdfast.kernel.cancels import UNDO
+from holdfast.kernel.journal import (
+    Attempted,
+    Blocked,
+    CancelAsked,
+    Cancelled,
+    Continued,
+    Dropped,
+    Elapsed,
+    Entry,
+    Failed,
+    Failure,
+    GaveUp,
+    Intended,
+    Joined,
+    Late,
+    Marked,
+    Opened,
+    Performed,
+    Received,
+    Resumed,
+    Retried,
+    Spawned,
+    Started,
+    Stopped,
+)
+from holdfast.kernel.waits import Wait
+
+Kind = Literal["effect", "undo", "timer", "hook", "child", "markers", "cancel", "blocked", "work"]
+State = Literal["done", "failed", "pause", "open"]
+LANES_MAX = 150
+_COMPRESSION = 0.4
+_TICKS_APART = 13.0
+_WIDTH_MIN = 0.35
+
+
+class Bar(NamedTuple):
+    """Something that took a while."""
+
+    start_ms: int
+    end_ms: int
+    state: State
+    text: str
+
+
+class Point(NamedTuple):
+    """Something that took no time."""
+
+    at_ms: int
+    text: str
+
+
+class Lane(Struct):
+    """One line of the timeline."""
+
+    name: str
+    kind: Kind
+    bars: list[Bar] = field(default_factory=list[Bar])
+    points: list[Point] = field(default_factory=list[Point])
+    run_id: str = ""  # of a child
+
+
+class Drawn(NamedTuple):
+    """A bar in its place, in per cent of the width."""
+
+    x: float
+    width: float
+    state: State
+    text: str
+
+
+class Dot(NamedTuple):
+    x: float
+    text: str
+
+
+class Row(NamedTuple):
+    """A lane in its place. `text` says all that is drawn in it."""
+
+    name: str
+    kind: Kind
+    bars: tuple[Drawn, ...]
+    dots: tuple[Dot, ...]
+    took: str
+    text: str
+    run_id: str
+
+
+class Tick(NamedTuple):
+    x: float
+    text: str
+
+
+class Timeline(NamedTuple):
+    """Rows to draw, the instants to name above them, and how many rows were left out."""
+
+    rows: tuple[Row, ...]
+    ticks: tuple[Tick, ...]
+    left_out: int
+
+
+def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: int) -> Timeline:
+    """The timeline of a run that has ended at `until_ms`, or goes on and is looked at then."""
+    reader = _Reader(journal[0].at_ms if journal else until_ms)
+    for entry in journal:
+        reader.read(entry)
+    reader.read_waits(waiting_on, until_ms)
+    lanes = list(reader.lanes.values())
+    scale = Scale(reader.origin_ms, until_ms, lanes)
+    rows = tuple(_row(lane, scale, until_ms) for lane in lanes[:LANES_MAX])
+    return Timeline(rows, scale.ticks(), max(0, len(lanes) - LANES_MAX))
+
+
+class _Reader:
+    """Goes through a journal and collects lanes."""
+
+    def __init__(self, origin_ms: int) -> None:
+        self.origin_ms = origin_ms
+        self.lanes: dict[str, Lane] = {}
+        self._delivered: dict[str, int] = {"": origin_ms}  # when each task of the run last got something
+        self._anew_ms = origin_ms  # when the whole run last began again
+        self._begun: dict[str, int] = {}  # steps whose begin is known
+        self._children: dict[str, str] = {}  # by run id, the lane of a child that has not ended
+        self._last_ms = origin_ms
+
+    def read(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - a table, as long as its subject
+        at_ms = self._last_ms = entry.at_ms
+        match entry:
+            case Started() | Continued():
+                self._anew_ms = at_ms
+            case Intended(step=step):
+                self._begun[step] = at_ms
+            case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
+                lane = self._lane(step, _kind_of(step))
+                self._bar(lane, step, at_ms, "failed", f"attempt {attempt} failed with {_words(error)}")
+                lane.bars.append(Bar(at_ms, retry_at_ms, "pause", f"pause before attempt {attempt + 1}"))
+                self._begun[step] = retry_at_ms
+            case Performed(step=step, attempt=attempt):
+                self._bar(self._lane(step, _kind_of(step)), step, at_ms, "done", f"returned in attempt {attempt}")
+            case GaveUp(step=step, attempt=attempt, error=error):
+                text = f"gave up after attempt {attempt}: {_words(error)}"
+                self._bar(self._lane(step, _kind_of(step)), step, at_ms, "failed", text)
+            case Dropped(step=step):
+                text = "was no longer waited for, and may have happened"
+                self._bar(self._lane(step, _kind_of(step)), step, at_ms, "failed", text)
+            case Late(step=step):
+                self._lane(step, _kind_of(step)).points.append(Point(at_ms, "came to its end late"))
+            case Elapsed(step=step):
+                self._bar(self._lane(step, "timer"), step, at_ms, "done", "elapsed")
+            case Spawned(step=step, run_id=run_id):
+                self._lane(step, "child").run_id = run_id
+                self._begun[step] = at_ms
+                self._children[run_id] = step
+            case Joined(run_id=run_id, error=error, step=step):
+                lane_name = self._children.pop(run_id, None)
+                if lane_name is not None:
+                    self._bar(self._lane(lane_name, "child"), lane_name, at_ms, *_end_of_child(error))
+                self._deliver(step, at_ms)
+            case Received(hook=hook):
+                self._lane(f"hook {hook}", "hook").bars.append(
+                    Bar(self._start_of(""), at_ms, "done", "a signal was received")
+                )
+                self._deliver("", at_ms)
+            case Opened(intent=intent, holder=holder):
+                taken = f"; the token is held by run {holder.run_id}" if holder else ""
+                self._lane(f"hook {intent.name}", "hook").points.append(Point(at_ms, f"opened{taken}"))
+            case Marked(marker=marker):
+                self._lane("markers", "markers").points.append(Point(at_ms, marker))
+            case CancelAsked(reason=reason):
+                self._close("blocked", at_ms, "was cancelled")
+                self._begun["cancellation"] = at_ms
+                self._lane("cancellation", "cancel").points.append(Point(at_ms, f"asked for: {reason or 'no reason'}"))
+                self._deliver("", at_ms)
+            case Stopped():
+                self._lane("cancellation", "cancel").points.append(Point(at_ms, "the code has ended"))
+                self._anew_ms = at_ms  # what is undone is undone from here on
+            case Cancelled():
+                self._close("cancellation", at_ms, "took until the run had ended")
+            case Failed() if "cancellation" in self._begun:
+                self._close("cancellation", at_ms, "took until the run had failed")
+            case Blocked(code=code, message=message):
+                self._lane("blocked", "blocked").points.append(Point(at_ms, f"{code}: {message}"))
+                self._begun["blocked"] = at_ms
+            case Retried() | Resumed():
+                self._close("blocked", at_ms, f"until it was {entry.what}")
+                self._anew_ms = at_ms
+            case _:
+                pass  # notes, and ends that have no lane of their own
+
+    def read_waits(self, waiting_on: Iterable[Wait], until_ms: int) -> None:
+        """What goes on now."""
+        for run_id in list(self._children):
+            step = self._children.pop(run_id)
+            self._bar(self._lane(step, "child"), step, until_ms, "open", "has not ended", deliver=False)
+        for wait in waiting_on:
+            match wait.kind:
+                case "timer":
+                    self._bar(self._lane(wait.step, "timer"), wait.step, until_ms, "open", str(wait), deliver=False)
+                case "hook":
+                    lane = self._lane(f"hook {wait.name}", "hook")
+                    lane.bars.append(Bar(self._start_of(""), until_ms, "open", f"waits for {wait}"))
+                case "running":
+                    self._lane("at work", "work").bars.append(Bar(self._last_ms, until_ms, "open", str(wait)))
+                case "worker" | "no_worker" | "delay":
+                    lane = self._lane("waiting to begin", "work")
+                    lane.bars.append(Bar(self._last_ms, until_ms, "open", f"waits for {wait}"))
+                case "blocked" | "retry" | "child":
+                    pass  # their lanes are open already
+        for name in ("cancellation", "blocked"):
+            if name in self._begun:
+                self._bar(self.lanes[name], name, until_ms, "open", "goes on", deliver=False)
+
+    def _lane(self, name: str, kind: Kind) -> Lane:
+        return self.lanes.setdefault(name, Lane(name, kind))
+
+    def _bar(self, lane: Lane, step: str, end_ms: int, state: State, text: str, *, deliver: bool = True) -> None:
+        start_ms = self._begun.pop(step, None)
+        lane.bars.append(Bar(self._start_of(step) if start_ms is None else start_ms, end_ms, state, text))
+        if deliver:
+            self._deliver(step, end_ms)
+
+    def _close(self, name: str, at_ms: int, text: str) -> None:
+        start_ms = self._begun.pop(name, None)
+        if start_ms is not None:
+            self.lanes[name].bars.append(Bar(start_ms, at_ms, "done", text))
+
+    def _deliver(self, step: str, at_ms: int) -> None:
+        self._delivered[_task_of(step)] = at_ms
+
+    def _start_of(self, step: str) -> int:
+        task = _task_of(step)
+        while task not in self._delivered:
+            task = task.rpartition(".")[0]
+        return max(self._delivered[task], self._anew_ms)
+
+
+def _task_of(step: str) -> str:
+    return step.removeprefix(UNDO).rpartition("/")[0]
+
+
+def _kind_of(step: str) -> Kind:
+    return "undo" if step.startswith(UNDO) else "effect"
+
+
+def _end_of_child(error: Failure | None) -> tuple[State, str]:
+    return ("done", "ended") if error is None else ("failed", f"ended with {_words(error)}")
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type
+
+
+class Scale:
+    """Where an instant lies, in per cent of the width."""
+
+    def __init__(self, start_ms: int, end_ms: int, lanes: Iterable[Lane]) -> None:
+        edges = {start_ms, end_ms}
+        for lane in lanes:
+            edges.update(at_ms for bar in lane.bars for at_ms in (bar.start_ms, bar.end_ms))
+            edges.update(point.at_ms for point in lane.points)
+        self._edges = sorted(edge for edge in edges if start_ms <= edge <= end_ms)
+        widths = [(after - before) ** _COMPRESSION for before, after in pairwise(self._edges)]
+        whole = sum(widths) or 1.0
+        self._at = {self._edges[0]: 0.0}
+        reached = 0.0
+        for edge, width in zip(self._edges[1:], widths, strict=True):
+            reached += width
+            self._at[edge] = reached / whole * 100
+
+    def at(self, instant_ms: int) -> float:
+        """Of an edge; what lies outside is drawn at the nearer end."""
+        return self._at[min(max(instant_ms, self._edges[0]), self._edges[-1])]
+
+    def ticks(self) -> tuple[Tick, ...]:
+        """Some of the edges, far enough from each other, with the time since the first."""
+        start_ms, end_ms = self._edges[0], self._edges[-1]
+        ticks = [Tick(0.0, "0")]
+        for edge in self._edges[1:-1]:
+            if ticks[-1].x + _TICKS_APART <= self._at[edge] <= 100 - _TICKS_APART:
+                ticks.append(Tick(self._at[edge], duration(edge - start_ms)))
+        if end_ms > start_ms:
+            ticks.append(Tick(100.0, duration(end_ms - start_ms)))
+        return tuple(ticks)
+
+
+def _row(lane: Lane, scale: Scale, until_ms: int) -> Row:
+    bars = tuple(
+        Drawn(x, max(scale.at(bar.end_ms) - x, _WIDTH_MIN), bar.state, _bar_text(bar))
+        for bar in lane.bars
+        for x in (min(scale.at(bar.start_ms), 100 - _WIDTH_MIN),)
+    )
+    dots = tuple(Dot(scale.at(point.at_ms), f"{point.text}, {exact(from_ms(point.at_ms))}") for point in lane.points)
+    took = ""
+    if lane.bars:
+        took = duration(min(lane.bars[-1].end_ms, until_ms) - lane.bars[0].start_ms)
+    text = "; ".join([*(bar.text for bar in bars), *(dot.text for dot in dots)])
+    return Row(lane.name, lane.kind, bars, dots, took, f"{lane.name}: {text}", lane.run_id)
+
+
+def _bar_text(bar: Bar) -> str:
+    return f"{bar.text}, {duration(bar.end_ms - bar.start_ms)} from {exact(from_ms(bar.start_ms))}"
