@@ -1,0 +1,157 @@
+"""One execution of a handler: it is given the request, and its answer is kept before it is sent.
+
+    stage        begins when                                       a message of the handler
+    ───────────  ────────────────────────────────────────────────  ────────────────────────────────────────────
+    COLLECTING   it is called                                      is collected; with the last one, the answer
+                                                                   is kept, and then sent
+    PASSING      its answer turns out to be too large to be kept,  is sent at once
+                 or a stream of events: the key is settled without
+    CLOSED       its answer is complete, or somebody else has      is dropped
+                 taken the request over
+
+While its answer is collected, the handler does not learn that the client has gone: it goes on to its end, for the
+client that will ask again. Once its answer is passed on, it does, or a stream might never end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any
+
+from holdfast.asgi.holds import Hold
+from holdfast.asgi.messages import DISCONNECTED, App, Message, Receive, Response, Scope, Send
+from holdfast.asgi.refusals import problem
+from holdfast.engine.events import Emit, ReplyNotKept, RequestOvertaken
+from holdfast.errors import HoldfastError, TransientError
+from holdfast.kernel.replies import Reply, is_final, kept_headers
+
+FAILED = Reply(500)
+
+
+class Stage(Enum):
+    """How far the answer has come; see the table above."""
+
+    COLLECTING = "collecting"
+    PASSING = "passing"
+    CLOSED = "closed"
+
+
+class Exchange:
+    """Stands between a handler and the client."""
+
+    def __init__(
+        self,
+        hold: Hold,
+        *,
+        scope: Scope,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        response_max: int,
+        instead: Callable[[], Awaitable[Response]],
+        emit: Emit,
+    ) -> None:
+        self._hold = hold
+        # Without the extensions of responses, a handler answers in the two plain messages.
+        extensions: dict[str, Any] = scope.get("extensions") or {}
+        plain = {name: value for name, value in extensions.items() if not name.startswith("http.response.")}
+        self._scope: Scope = {**scope, "extensions": plain}
+        self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._receive = receive
+        self._send = send
+        self._response_max = response_max
+        self._instead = instead  # what to answer if somebody else has taken the request over
+        self._emit = emit
+        self._stage = Stage.COLLECTING
+        self._collected = asyncio.Event()
+        self._start: Message = {}
+        self._body = bytearray()
+
+    async def execute(self, app: App) -> None:
+        """Call the handler. Whatever it raises before it has answered is raised, and the next attempt may begin."""
+        try:
+            await app(self._scope, self.receive, self.send)
+        finally:
+            if self._stage is Stage.COLLECTING:
+                with contextlib.suppress(HoldfastError):  # then the lease says it
+                    await self._settled(FAILED)
+            self._become(Stage.CLOSED)
+
+    async def receive(self) -> Message:
+        """What the handler is told by the client."""
+        if self._request is not None:
+            request, self._request = self._request, None
+            return request
+        await self._collected.wait()
+        return await self._receive() if self._stage is Stage.PASSING else {"type": DISCONNECTED}
+
+    async def send(self, message: Message) -> None:
+        """What the handler tells the client."""
+        if self._stage is Stage.PASSING:
+            await self._send(message)
+        elif self._stage is Stage.CLOSED:
+            return
+        elif message["type"] == "http.response.start":
+            self._start = message
+            if why := self._cannot_be_kept():
+                await self._pass_on(why)
+        else:
+            await self._collect(message)
+
+    async def _collect(self, message: Message) -> None:
+        self._body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(self._body) > self._response_max:
+            await self._pass_on(f"it has more than {self._response_max:,} bytes", more=more)
+        elif not more:
+            status, headers, body = self._start["status"], self._start.get("headers", ()), bytes(self._body)
+            instead = await self._kept_or(Reply(status, kept_headers(headers), body))
+            await self._finish(instead or (self._start, {**message, "body": body}))
+
+    async def _pass_on(self, why: str, *, more: bool = True) -> None:
+        """Settle the key without the answer, and let it pass from now on."""
+        if is_final(self._start["status"]):
+            self._emit(ReplyNotKept(self._scope["method"], self._scope["path"], why))
+        if instead := await self._kept_or(Reply(self._start["status"])):
+            await self._finish(instead)
+            return
+        self._become(Stage.PASSING)
+        await self._send(self._start)
+        if self._body:
+            await self._send({"type": "http.response.body", "body": bytes(self._body), "more_body": more})
+
+    async def _kept_or(self, reply: Reply) -> Response | None:
+        """Keep this answer of the handler; or else what has to be sent instead of it."""
+        try:
+            return None if await self._settled(reply) else await self._instead()
+        except TransientError as error:
+            self._emit(ReplyNotKept(self._scope["method"], self._scope["path"], error.message))
+            # While nobody can have taken it over, the answer is true, even if it cannot be kept.
+            return None if self._hold.left_ms > 0 else problem(error, self._scope)
+
+    async def _settled(self, reply: Reply) -> bool:
+        stored = await self._hold.settle(reply)
+        if not stored:
+            self._emit(RequestOvertaken(self._scope["method"], self._scope["path"]))
+        return stored
+
+    async def _finish(self, messages: Response) -> None:
+        self._become(Stage.CLOSED)
+        with contextlib.suppress(OSError):  # the client has gone, and will ask again
+            for message in messages:
+                await self._send(message)
+
+    def _become(self, stage: Stage) -> None:
+        self._stage = stage
+        self._collected.set()
+
+    def _cannot_be_kept(self) -> str:
+        for name, value in self._start.get("headers", ()):
+            if name.lower() == b"content-type" and value.lower().startswith(b"text/event-stream"):
+                return "it is a stream of events"
+            if name.lower() == b"content-length" and value.isdigit() and int(value) > self._response_max:
+                return f"it has {int(value):,} bytes; the limit is {self._response_max:,}"
+        return ""

@@ -1,0 +1,86 @@
+"""Why a request is not executed, and the messages that say so as `application/problem+json`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from holdfast import wire
+from holdfast.asgi.messages import Response, Scope, response
+from holdfast.errors import TransientError, UsageError
+from holdfast.statuses import title_of
+
+RETRY_AFTER_SECONDS = 1
+
+
+class Refusal(UsageError):
+    """A request that is not executed."""
+
+    status: ClassVar[int] = 400
+    try_again: ClassVar[bool] = False
+
+
+class KeyMissing(Refusal):
+    """The request has no Idempotency-Key, and needs one."""
+
+    code = "idempotency_key_missing"
+    hint = "Send one that names this request, for example a UUID, and the same one whenever you send it again."
+
+
+class KeyMalformed(Refusal):
+    """The Idempotency-Key cannot be one."""
+
+    code = "idempotency_key_malformed"
+
+
+class BodyTooLarge(Refusal):
+    """The body is over the limit."""
+
+    code = "body_too_large"
+    hint = "Send less at once, or send it without an Idempotency-Key where that is allowed."
+    status = 413
+
+
+class AtWork(Refusal):
+    """A request with this Idempotency-Key is being executed."""
+
+    code = "in_flight"
+    hint = "Send it again a little later: it answers what the first one has answered."
+    status = 409
+    try_again = True
+
+
+class AnotherRequest(Refusal):
+    """The Idempotency-Key belongs to another request."""
+
+    code = "request_mismatch"
+    hint = "Take a new key for a new request; a repetition has the method, path, query and body of the first one."
+    status = 422
+
+
+class NotKept(Refusal):
+    """The request has been executed, but its answer was not kept."""
+
+    code = "reply_not_kept"
+    hint = "It is done and is not done again. Look at what it has made; take a new key only for a new request."
+    status = 409
+
+
+def problem(error: Refusal | TransientError, scope: Scope) -> Response:
+    """The response to a request that ended with `error`."""
+    status, try_again = (error.status, error.try_again) if isinstance(error, Refusal) else (503, True)
+    body = wire.Problem(
+        type=f"urn:holdfast:problem:{error.code}",
+        title=title_of(type(error)),
+        status=status,
+        detail=error.message,
+        code=error.code,
+        hint=error.hint,
+        instance=scope["path"],
+    )
+    data = msgspec.json.encode(body)
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(data))]
+    if try_again:
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+    return response(status, headers, data)
