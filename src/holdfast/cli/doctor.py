@@ -1,0 +1,92 @@
+"""`doctor`: whether what is here can work. Exit code 1 if something cannot."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+
+import apsw
+import typer
+from msgspec.structs import replace
+
+from holdfast.cli import packs, render
+from holdfast.cli.session import Session
+from holdfast.config import SETTINGS
+from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.ports.store import Finding
+from holdfast.stores.sqlite.files import path_of
+
+OTHERS = ("HOLDFAST_CONFIG", "HOLDFAST_LOG", "HOLDFAST_LOG_LEVEL", "HOLDFAST_PAYLOAD_MAX", "HOLDFAST_STRICT")
+
+
+async def doctor(session: Session) -> None:
+    """Check versions, settings, packs, and whether the store or the gateway can keep its promises."""
+    found = [*_versions(), *_variables()]
+    try:
+        found.append(Finding("ok", "settings", f"{session.config.url_shown}, namespace {session.config.namespace!r}"))
+    except InvalidConfig as error:
+        found.append(Finding("error", "settings", error.message, error.hint))
+    else:
+        found += [_packs(session), *await _beyond(session)]
+    session.out.show({"findings": found}, render.findings(found))
+    if any(finding.level == "error" for finding in found):
+        raise typer.Exit(1)
+
+
+def _versions() -> Sequence[Finding]:
+    uvloop = _version("uvloop")
+    return (
+        Finding(
+            "ok",
+            "Holdfast",
+            f"{_version('holdfast')} on Python {platform.python_version()} with SQLite {apsw.sqlite_lib_version()}",
+        ),
+        Finding("ok", "event loop", f"uvloop {uvloop}")
+        if uvloop
+        else Finding("warning", "event loop", "asyncio's own", "pip install 'holdfast[speed]' adds the faster uvloop."),
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _variables() -> Sequence[Finding]:
+    known = {setting.variable for setting in SETTINGS} | set(OTHERS)
+    unknown = sorted(name for name in os.environ if name.startswith("HOLDFAST_") and name not in known)
+    return [
+        Finding("warning", "environment", f"{name} is set, and nothing reads it", "Is it a slip of the pen?")
+        for name in unknown
+    ]
+
+
+def _packs(session: Session) -> Finding:
+    names = session.config.packs
+    if not names:
+        return Finding("ok", "packs", "none are named; `holdfast start` on a store needs --pack")
+    try:
+        found = packs.load(names)
+    except HoldfastError as error:
+        return Finding("error", "packs", error.message, error.hint)
+    return Finding("ok", "packs", ", ".join(f"{pack.name} ({len(pack.workflows)} workflows)" for pack in found))
+
+
+async def _beyond(session: Session) -> Sequence[Finding]:
+    """What the store, or the gateway, says about itself."""
+    config = session.config
+    if not config.is_gateway and not path_of(config.url).exists():
+        return [Finding("warning", "store", f"{config.url} does not exist yet", "The first start makes it.")]
+    try:
+        if not config.is_gateway:
+            async with session.on(replace(config, packs=())).holdfast() as hf:
+                return await hf.inspect()
+        async with session.caller() as caller:
+            known = await caller.workflows()
+            return [Finding("ok", "gateway", f"{config.url_shown} answers and knows {len(known)} workflows")]
+    except HoldfastError as error:
+        return [Finding("error", "gateway" if config.is_gateway else "store", error.message, error.hint)]

@@ -1,0 +1,60 @@
+"""API keys for gateways: `keys create`, `keys list`, `keys revoke`. A token is shown once, when it is made."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from holdfast import wire
+from holdfast.cli import render
+from holdfast.cli.output import plain
+from holdfast.cli.session import Session
+from holdfast.gateway import views
+from holdfast.kernel.apikeys import ApiKey, Scope
+
+
+async def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="What it is for, for people.")],
+    scope: Annotated[Scope, typer.Option(help="What it allows; each contains the one before.")] = "write",
+    expires_in: Annotated[str | None, typer.Option(help="How long it is good: 90d. For ever if not given.")] = None,
+) -> None:
+    """Make an API key for this namespace. Its token is shown now, and never again."""
+    async with session.caller(creates=True) as caller:
+        token, key = await caller.api_keys.create(name, namespace=caller.namespace, scope=scope, expires_in=expires_in)
+        session.out.note(f"API key {key.id} for namespace {key.namespace!r} with scope {key.scope}. Keep its token:")
+        session.out.show(wire.NewApiKey(token=token, key=views.api_key(key)), token)
+
+
+async def listed(session: Session) -> None:
+    """List the API keys of this namespace."""
+    async with session.caller() as caller:
+        keys = await caller.api_keys.listed(caller.namespace)
+        rows = [
+            (key.id, plain(key.name), key.scope, f"…{key.tail}", f"{_instant(key.created_ms):%Y-%m-%d}", _standing(key))
+            for key in keys
+        ]
+        shown = render.table("id", "name", "scope", "ends in", "created", "", rows=rows, nothing="No API keys.")
+        session.out.show(wire.ApiKeys([views.api_key(key) for key in keys]), shown)
+
+
+async def revoke(
+    session: Session, id: Annotated[str, typer.Argument(help="Id of the key, as `keys list` has it.")]
+) -> None:
+    """Revoke an API key. It is refused from now on."""
+    async with session.caller() as caller:
+        key = await caller.api_keys.revoke(caller.namespace, id)
+        session.out.show(views.api_key(key), f"API key {key.id} ({key.name}) is revoked")
+
+
+def _standing(key: ApiKey) -> str:
+    if key.revoked_ms is not None:
+        return "revoked"
+    expires = _instant(key.expires_ms)
+    return "" if expires is None else f"expires {expires:%Y-%m-%d %H:%M}Z"
+
+
+def _instant(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,57 @@
+"""`holdfast`: all commands, put together."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import typer
+
+from holdfast.cli import bench, doctor, keys, operations, runs, serving, starts, surroundings
+from holdfast.cli.session import Action, command
+
+PANELS: dict[str, dict[str, Action[...]]] = {
+    "Run things": {"dev": serving.dev, "serve": serving.serve, "worker": serving.worker},
+    "Start work": {"start": starts.start, "result": starts.result, "input": starts.input_},
+    "Look": {
+        "runs": runs.runs,
+        "show": runs.show,
+        "explain": runs.explain,
+        "journal": runs.journal,
+        "workflows": surroundings.workflows,
+        "workers": surroundings.workers,
+    },
+    "Act": {
+        "signal": operations.signal,
+        "resume-hook": operations.resume_hook,
+        "cancel": operations.cancel,
+        "receipt": operations.receipt,
+        "resume": operations.resume,
+        "retry": operations.retry,
+        "fork": operations.fork,
+        "release-key": operations.release_key,
+    },
+    "Operate": {"doctor": doctor.doctor, "bench": bench.bench, "replay-check": surroundings.replay_check},
+}
+KEYS: dict[str, Action[...]] = {"create": keys.create, "list": keys.listed, "revoke": keys.revoke}
+
+app = typer.Typer(
+    name="holdfast",
+    help="Durable execution, in which doing a thing once is the point.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for panel, commands in PANELS.items():
+    for name, action in commands.items():
+        app.command(name, rich_help_panel=panel)(command(action))
+
+keys_app = typer.Typer(help="API keys for gateways.", no_args_is_help=True)
+for name, action in KEYS.items():
+    keys_app.command(name)(command(action))
+app.add_typer(keys_app, name="keys", rich_help_panel="Operate")
+
+
+@app.command(rich_help_panel="Operate")
+def version() -> None:
+    """Print the version."""
+    typer.echo(metadata.version("holdfast"))

@@ -1,0 +1,98 @@
+"""Moving runs: `signal`, `cancel`, `receipt`, `resume`, `retry`, `fork`, `release-key`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast import wire
+from holdfast.cli import render
+from holdfast.cli.arguments import Reason, RunReference, json_or_text
+from holdfast.cli.session import Session, referred
+from holdfast.client import Run
+from holdfast.gateway import views
+
+
+async def signal(
+    session: Session,
+    run: RunReference,
+    hook: Annotated[str, typer.Argument(help="Name of the hook.")],
+    payload: Annotated[str, typer.Argument(help="JSON, or else text.")] = "null",
+    dedupe: Annotated[str | None, typer.Option(help="Deliver once per this id.")] = None,
+) -> None:
+    """Send a payload to a hook of a run, durably."""
+    async with session.caller() as caller:
+        found = await referred(caller, run)
+        await found.signal(hook, json_or_text(payload), dedupe=dedupe)
+        _answer(session, await found.refresh(), f"sent to hook {hook} of run {found.id}")
+
+
+async def resume_hook(
+    session: Session,
+    token: Annotated[str, typer.Argument(help="Token of the hook.")],
+    payload: Annotated[str, typer.Argument(help="JSON, or else text.")] = "null",
+    dedupe: Annotated[str | None, typer.Option(help="Deliver once per this id.")] = None,
+) -> None:
+    """Send a payload to whichever live run holds a token."""
+    async with session.caller() as caller:
+        found = await caller.resume_hook(token, json_or_text(payload), dedupe=dedupe)
+        _answer(session, found, f"sent to run {found.id}")
+
+
+async def cancel(
+    session: Session,
+    run: RunReference,
+    reason: Reason = None,
+    deadline: Annotated[str, typer.Option(help="How long its cleanup may take.")] = "30s",
+) -> None:
+    """Cancel a run, wait until it has ended, and say what it left behind."""
+    async with session.caller() as caller:
+        found = await referred(caller, run)
+        with session.out.waiting(f"run {found.id} is being cancelled"):
+            receipt = await found.cancel(reason, deadline=deadline)
+        session.out.show(wire.receipt_out(receipt), render.receipt(receipt))
+
+
+async def receipt(session: Session, run: RunReference) -> None:
+    """Say again what a cancelled run left behind."""
+    async with session.caller() as caller:
+        left = await (await referred(caller, run)).receipt()
+        session.out.show(wire.receipt_out(left), render.receipt(left))
+
+
+async def resume(session: Session, run: RunReference) -> None:
+    """Let a cancelled run go on as if it had not been cancelled."""
+    async with session.caller() as caller:
+        found = await (await referred(caller, run)).resume()
+        _answer(session, found, f"run {found.id} goes on")
+
+
+async def retry(session: Session, run: RunReference) -> None:
+    """Try a failed or blocked run again from its last record."""
+    async with session.caller() as caller:
+        found = await (await referred(caller, run)).retry()
+        _answer(session, found, f"run {found.id} is tried again")
+
+
+async def fork(
+    session: Session,
+    run: RunReference,
+    at: Annotated[str, typer.Option(help="The step from which on it may differ: charge#1.")],
+    key: Annotated[str | None, typer.Option(help="Another key, for a fork of a live run.")] = None,
+) -> None:
+    """Start a new run that begins with what this one did before a step."""
+    async with session.caller() as caller:
+        found = await (await referred(caller, run)).fork(at, key=key)
+        _answer(session, found, f"run {found.id} begins before step {at}")
+
+
+async def release_key(session: Session, run: RunReference, reason: Reason = None) -> None:
+    """Take the key from a run, so that it can be used again. It is recorded."""
+    async with session.caller() as caller:
+        found = await (await referred(caller, run)).release_key(reason)
+        _answer(session, found, f"run {found.id} no longer holds key {found.key}")
+
+
+def _answer(session: Session, run: Run[Any], words: str) -> None:
+    session.out.show(views.run(run), words)

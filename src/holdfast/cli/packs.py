@@ -1,0 +1,70 @@
+"""Finds the packs that a person names: `shop.orders` is every pack of a module, `shop.orders:pack` is one of them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from holdfast.errors import InvalidConfig
+from holdfast.pack import Pack
+
+
+def load(names: Iterable[str]) -> list[Pack]:
+    """The packs, each once, in the order in which they were named. The current directory is looked in first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    packs: list[Pack] = []
+    for name in names:
+        packs += [pack for pack in _named(name) if pack not in packs]
+    return packs
+
+
+def _named(name: str) -> list[Pack]:
+    module_name, _, attribute = name.partition(":")
+    module = _module(module_name)
+    if attribute:
+        pack = getattr(module, attribute, None)
+        if not isinstance(pack, Pack):
+            what = "is not there" if pack is None else f"is no Pack but {type(pack).__name__}"
+            raise InvalidConfig(f"{attribute!r} of module {module_name!r} {what}", hint=_packs_of(module))
+        return [pack]
+    packs = [value for value in vars(module).values() if isinstance(value, Pack)]
+    if not packs:
+        raise InvalidConfig(
+            f"module {module_name!r} has no pack",
+            hint='A pack is made by `shop = Pack("shop")` at the top of a module.',
+        )
+    return packs
+
+
+def _module(name: str) -> ModuleType:
+    if name.endswith(".py") or "/" in name:
+        dotted = name.removesuffix(".py").strip("./").replace("/", ".")
+        raise InvalidConfig(f"{name!r} is a path, not a module", hint=f"Write {dotted!r}, and stand in its root.")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise InvalidConfig(
+                f"module {name!r} needs {error.name!r}, which is not installed", hint="Install it, or correct the name."
+            ) from error
+        raise InvalidConfig(
+            f"there is no module {name!r}",
+            hint=f"Modules are looked for in {Path.cwd()} and where Python is installed.",
+        ) from error
+    except Exception as error:  # whatever a module of the user's raises, it is the module's own fault
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvalidConfig(
+            f"module {name!r} cannot be imported: {type(error).__name__}: {error}",
+            hint=f"It was raised at {last.filename}:{last.lineno}.",
+        ) from error
+
+
+def _packs_of(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Pack)]
+    return f"Its packs are: {', '.join(names) or 'none'}."

@@ -1,0 +1,183 @@
+"""Tables and trees for people. Ids and keys are never cut: people copy them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.adapters.machine import SystemClock
+from holdfast.cli.output import plain
+from holdfast.cli.samples import parameters
+from holdfast.client import Run
+from holdfast.engine.registry import Description
+from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.stories import Story
+from holdfast.ports.store import COUNT_MAX, Backlog, Finding, Member
+
+STYLES = {
+    "pending": "dim",
+    "running": "cyan",
+    "waiting": "yellow",
+    "blocked": "bold red",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+}
+_MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
+WIDE = 110  # columns
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+_clock = SystemClock()
+
+
+def status(word: str) -> Text:
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def ago(instant: datetime) -> str:
+    """How long ago an instant was, in its largest unit."""
+    return f"{span(_clock.wall_ms() / 1000 - instant.timestamp())} ago"
+
+
+def span(seconds: float) -> str:
+    """A duration to two digits, as people say it."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(seconds, 0) * 1000:.0f}ms"
+
+
+def table(*columns: str, rows: Iterable[Sequence[RenderableType]], nothing: str) -> RenderableType:
+    """A table whose first two columns are never cut; or a sentence, if there is nothing to show."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        drawn.add_column(name, overflow="fold", no_wrap=index < 2)
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn if drawn.row_count else Text(nothing, style="dim")
+
+
+def runs(found: Sequence[Run[Any]], more: str | None, *, width: int) -> RenderableType:
+    """A page of runs; what `show` tells anyway is left out where there is no room for it."""
+    names = ("run", "status", "workflow", "key", "created", "waits for")
+    shown = len(names) if width >= WIDE else 4
+    rows = [
+        (run.id, status(run.status), plain(run.workflow), plain(run.key or ""), ago(run.created_at), _why(run))[:shown]
+        for run in found
+    ]
+    drawn = table(*names[:shown], rows=rows, nothing="No runs.")
+    return drawn if more is None else Group(drawn, Text(f"There are more: --after {more}", style="dim"))
+
+
+def _why(run: Run[Any]) -> Text:
+    return plain("; ".join(str(wait) for wait in run.waiting_on if wait.kind != "running"), "dim")
+
+
+def headline(run: Run[Any]) -> Table:
+    """What there is to know about a run at a glance."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("run", run.id)
+    grid.add_row("workflow", plain(run.workflow + (f" (version {run.version})" if run.version else "")))
+    if run.key is not None:
+        grid.add_row("key", plain(run.key + ("" if run.holds_key else " (no longer its own)")))
+    grid.add_row("status", status(run.status))
+    grid.add_row("created", f"{_instant(run.created_at)} ({ago(run.created_at)})")
+    if run.finished_at is not None:
+        took = span((run.finished_at - run.created_at).total_seconds())
+        grid.add_row("ended", f"{_instant(run.finished_at)} (after {took})")
+    for marker in run.markers:
+        grid.add_row("marker", plain(f"{marker.name} at {_instant(marker.at)}"))
+    for name, value in run.attributes.items():
+        grid.add_row("attribute", plain(f"{name} = {value}"))
+    for wait in run.waiting_on:
+        grid.add_row("waits for", plain(str(wait), "yellow"))
+    grid.add_row("possible", ", ".join(action.replace("_", "-") for action in run.next_actions))
+    return grid
+
+
+def story(told: Story) -> RenderableType:
+    lines = [plain(f"{_instant(line.at)}  {line.text}", "" if line.counts else "dim strike") for line in told.lines]
+    waits = [plain(f"It waits for {wait}.", "yellow") for wait in told.waiting_on]
+    possible = ", ".join(action.replace("_", "-") for action in told.next_actions)
+    return Group(plain(told.headline, "bold"), *lines, *waits, Text(f"Possible now: {possible}."))
+
+
+def receipt(left: Receipt) -> RenderableType:
+    """What a cancellation left behind."""
+    reason = f" ({left.reason})" if left.reason else ""
+    words = [Text.assemble(f"run {left.run_id}: ", (left.outcome, "bold"), plain(reason))]
+    if left.stopped:
+        words.append(Text("The deadline cut its cleanup short.", style="yellow"))
+    styles = {"performed": "yellow", "undone": "green", "unknown": "red"}
+    words += [
+        Text.assemble("  ", (effect.state, styles[effect.state]), " ", plain(f"{effect} ({effect.step})"))
+        + plain(f": {effect.problem}" if effect.problem else "")
+        for effect in left.effects
+    ]
+    words += [plain(f"  child run {child.run_id} of {child.workflow}: {child.outcome}") for child in left.children]
+    return Group(*words)
+
+
+def workflows(described: Sequence[Description]) -> RenderableType:
+    rows = [
+        (
+            plain(each.name),
+            plain(each.key or ""),
+            plain(", ".join(parameters(each))),
+            plain(each.queue),
+            span(each.retention_ms / 1000),
+            plain(each.doc.partition("\n")[0]),
+        )
+        for each in described
+    ]
+    names = ("workflow", "key", "input", "queue", "retention", "")
+    return table(*names, rows=rows, nothing="No workflows: name a pack with --pack.")
+
+
+def workers(members: Sequence[Member], backlog: Backlog) -> RenderableType:
+    """Who works, and how much there is to do."""
+    rows = [
+        (
+            plain(member.owner),
+            plain(f"{member.serves.host}:{member.serves.pid}"),
+            f"{member.holds} of {member.serves.concurrency}",
+            ago(datetime.fromtimestamp(member.joined_ms / 1000, UTC)),
+            plain(", ".join(member.serves.workflows)),
+        )
+        for member in members
+    ]
+    counts = ", ".join(f"{_count(number)} {word}" for word, number in backlog.statuses.items() if number)
+    waiting = [
+        plain(f"{_count(depth.ready)} runs of {depth.workflow} wait for a worker of queue {depth.queue!r}", "yellow")
+        for depth in backlog.depths
+        if depth.ready
+    ]
+    return Group(
+        table("worker", "process", "holds", "joined", "serves", rows=rows, nothing="No live workers."),
+        Text(f"Runs: {counts or 'none'}.", style="dim"),
+        *waiting,
+    )
+
+
+def findings(found: Sequence[Finding]) -> RenderableType:
+    """What a look at the surroundings has found; hints where something is to be done."""
+    grid = Table.grid(padding=(0, 1))
+    for finding in found:
+        mark, style = _MARKS[finding.level]
+        hint = f"\n{finding.hint}" if finding.hint and finding.level != "ok" else ""
+        grid.add_row(Text(mark, style=style), plain(finding.what, "bold"), plain(finding.detail + hint))
+    return grid
+
+
+def _count(number: int) -> str:
+    return f"{number:,} or more" if number >= COUNT_MAX else f"{number:,}"
+
+
+def _instant(instant: datetime) -> str:
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"

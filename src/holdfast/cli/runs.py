@@ -1,0 +1,115 @@
+"""Looking at runs: `runs`, `show`, `explain`, `journal`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+
+from holdfast.cli import live, render
+from holdfast.cli.arguments import RunReference, Watch, conditions_of, instant_of
+from holdfast.cli.completions import workflow_names
+from holdfast.cli.live import View
+from holdfast.cli.output import plain
+from holdfast.cli.session import Session, referred
+from holdfast.cli.steps import tree_of
+from holdfast.client import PAGE, Caller, Run
+from holdfast.gateway import views
+from holdfast.kernel.changes import ENDED, Status
+from holdfast.kernel.stories import worded
+
+Instant = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
+
+
+async def runs(
+    session: Session,
+    *,
+    workflow: Annotated[str | None, typer.Option(help="Only of this workflow.", autocompletion=workflow_names)] = None,
+    status: Annotated[list[Status] | None, typer.Option(help="Only in this status; may be repeated.")] = None,
+    attribute: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, NAME>=VALUE, NAME<VALUE ...; may be repeated.")
+    ] = None,
+    key_prefix: Annotated[str | None, typer.Option(help="Only keys that begin so.")] = None,
+    created_after: Instant = None,
+    created_before: Instant = None,
+    finished_after: Instant = None,
+    finished_before: Instant = None,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="In the order of creation.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many on a page.")] = PAGE,
+    after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    watch: Watch = False,
+) -> None:
+    """List runs, newest first, a page at a time."""
+    async with session.caller() as caller:
+        found = caller.runs(
+            workflow,
+            [each.value for each in status] if status else None,
+            attributes=conditions_of(attribute or ()),
+            key_prefix=key_prefix,
+            created_after=instant_of(created_after),
+            created_before=instant_of(created_before),
+            finished_after=instant_of(finished_after),
+            finished_before=instant_of(finished_before),
+            newest_first=not oldest_first,
+        )
+
+        async def look() -> View:
+            page = await found.page(after=after, limit=limit)
+            return View(views.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
+
+        if watch:
+            await live.watch(session.out, look)
+        else:
+            view = await look()
+            session.out.show(view.document, view.shown)
+
+
+async def show(
+    session: Session,
+    run: RunReference,
+    *,
+    watch: Watch = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Tell what happens, line by line, to the end.")
+    ] = False,
+) -> None:
+    """Show a run: what it is, why it waits, what may be done now, and its steps with their attempts."""
+    async with session.caller() as caller:
+        found = await referred(caller, run)
+        if follow:
+            await _follow(session, found)
+        elif watch:
+
+            async def look() -> View:
+                return await _view(caller, await found.refresh())
+
+            await live.watch(session.out, look)
+        else:
+            view = await _view(caller, found)
+            session.out.show(view.document, view.shown)
+
+
+async def explain(session: Session, run: RunReference) -> None:
+    """Tell the story of a run: its journal in words, why it waits, what may be done now."""
+    async with session.caller() as caller:
+        story = await (await referred(caller, run)).explain()
+        session.out.show(views.story(story), render.story(story))
+
+
+async def journal(session: Session, run: RunReference) -> None:
+    """Print the journal of a run, one JSON object per line: what it has recorded, in order."""
+    async with session.caller() as caller:
+        for entry in await (await referred(caller, run)).journal():
+            session.out.record(entry)
+
+
+async def _view(caller: Caller, run: Run[Any]) -> View:
+    tree = await tree_of(caller, run)
+    return View(views.run(run), Group(render.headline(run), "", tree), over=Status(run.status) in ENDED)
+
+
+async def _follow(session: Session, run: Run[Any]) -> None:
+    async for event in run.events():
+        document = {"cursor": event.cursor, "entry": event.entry}
+        session.out.line(document, plain(f"{event.cursor:>4}  {worded(event.entry)}"))

@@ -1,0 +1,136 @@
+"""Processes that stay: `dev` (all in one), `serve` (gateway), `worker`. SIGTERM and Ctrl-C stop them in order."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from holdfast.assembly import Holdfast
+from holdfast.cli.banner import banner
+from holdfast.cli.output import plain
+from holdfast.cli.reloading import supervise
+from holdfast.cli.session import Session
+from holdfast.config import Config
+from holdfast.errors import InvalidConfig
+
+PORTS_TRIED = 20
+
+PackArguments = Annotated[
+    list[str] | None, typer.Argument(metavar="PACK", help="Modules with packs: shop.orders, shop.orders:pack.")
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="How many runs and effects at once.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", help="Serve only this queue; may be repeated.")]
+RequireKeys = Annotated[
+    bool | None, typer.Option("--require-keys/--open", help="Whether requests need an API key. Open: loopback only.")
+]
+
+
+async def dev(
+    session: Session,
+    packs: PackArguments = None,
+    *,
+    port: Port = None,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="A temporary store, gone afterwards.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Start anew when the code of a pack changes.")] = False,
+) -> None:
+    """Start engine, HTTP API and dashboard on one SQLite file, for development on this machine."""
+    config = _with(session.config, packs=_all(session, packs))
+    if not config.packs:
+        raise InvalidConfig("dev has no packs to run", hint="Name a module: holdfast dev shop.orders")
+    if reload:
+        again = [argument for argument in sys.argv[1:] if argument != "--reload"]
+        await supervise(again, config.packs, session.out)
+        return
+    os.environ.setdefault("HOLDFAST_LOG", "text")  # one wants to see what happens
+    with ExitStack() as stack:
+        if ephemeral:
+            directory = stack.enter_context(TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True))
+            config = _with(config, url=f"sqlite:///{directory}/holdfast.db")
+        wanted = config.port if port is None else port
+        taken = _free_port(config.host, wanted)
+        if taken != wanted:
+            session.out.note(f"Port {wanted} is taken; this is {taken}.", "yellow")
+        async with session.on(config).holdfast(creates=True, worker=True) as hf:
+            await _serve(hf, replace(config, port=taken), on_ready=await banner(hf, config, session.out))
+
+
+async def serve(
+    session: Session,
+    packs: PackArguments = None,
+    *,
+    host: Host = None,
+    port: Port = None,
+    worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Execute runs in this process, too.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")] = True,
+    require_keys: RequireKeys = None,
+) -> None:
+    """Serve the HTTP API and the dashboard."""
+    config = _with(session.config, packs=_all(session, packs), host=host, port=port, require_keys=require_keys)
+    if worker and not config.packs:
+        raise InvalidConfig("the worker has no packs to run", hint="Name a module: holdfast serve --worker shop.orders")
+    async with session.on(config).holdfast(creates=True, worker=worker) as hf:
+        await _serve(hf, config, dashboard=dashboard, on_ready=lambda url: _ready(session, config, url))
+
+
+async def worker(
+    session: Session, packs: PackArguments = None, queue: Queues = None, concurrency: Concurrency = None
+) -> None:
+    """Execute runs until told to stop."""
+    queues = tuple(queue) if queue else None
+    config = _with(session.config, packs=_all(session, packs), queues=queues, concurrency=concurrency)
+    if not config.packs:
+        raise InvalidConfig("the worker has no packs to run", hint="Name a module: holdfast worker shop.orders")
+    async with session.on(config).holdfast(creates=True, worker=True) as hf:
+        _ready(session, config, None)
+        await hf.serve()
+
+
+async def _serve(hf: Holdfast, config: Config, *, on_ready: Callable[[str], None], dashboard: bool = True) -> None:
+    from holdfast.server import serve as serve_http  # noqa: PLC0415 - other commands need no web server
+
+    await serve_http(
+        hf,
+        host=config.host,
+        port=config.port,
+        dashboard=dashboard,
+        require_keys=config.require_keys,
+        on_ready=on_ready,
+    )
+
+
+def _with(config: Config, **changed: object) -> Config:
+    return replace(config, **{name: value for name, value in changed.items() if value is not None})
+
+
+def _all(session: Session, packs: list[str] | None) -> tuple[str, ...]:
+    return (*session.config.packs, *(packs or ()))
+
+
+def _ready(session: Session, config: Config, url: str | None) -> None:
+    words = f"Working on {config.url}" if url is None else f"Serving {config.url} at {url}"
+    document = {"store": config.url, "namespace": config.namespace, "url": url, "pid": os.getpid()}
+    session.out.line(document, plain(f"{words} (process {os.getpid()}). Ctrl-C stops it in order."))
+
+
+def _free_port(host: str, wanted: int) -> int:
+    """`wanted`, or the next port that nobody listens on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in range(wanted, min(wanted + PORTS_TRIED, 65_536)) if wanted else ():
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+    return wanted

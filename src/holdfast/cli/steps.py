@@ -1,0 +1,107 @@
+"""The steps of a run as a tree: what was done in which attempt, what it waits for, and its children as branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from rich.text import Text
+from rich.tree import Tree
+
+from holdfast.cli import render
+from holdfast.cli.output import plain
+from holdfast.client import Caller, Run
+from holdfast.errors import UnknownRun
+from holdfast.kernel.journal import Attempted, Entry, GaveUp, Intended, Joined, Performed, Spawned
+from holdfast.kernel.stories import worded
+
+DEPTH_MAX = 5
+STEP = Intended | Attempted | Performed | GaveUp | Spawned | Joined
+
+
+class Step(Struct):
+    """One step, and the entries that tell of it, in order."""
+
+    name: str
+    entries: list[STEP]
+
+    @property
+    def last(self) -> STEP:
+        return self.entries[-1]
+
+    @property
+    def failures(self) -> list[Attempted | GaveUp]:
+        return [entry for entry in self.entries if isinstance(entry, Attempted | GaveUp)]
+
+    @property
+    def child(self) -> str | None:
+        """The id of the run that this step started."""
+        return next((entry.run_id for entry in self.entries if isinstance(entry, Spawned | Joined)), None)
+
+
+def steps_of(journal: Sequence[Entry]) -> list[Step | Entry]:
+    """What happened, in order; entries of one step come together, where the first of them was."""
+    steps: dict[str, Step] = {}
+    told: list[Step | Entry] = []
+    for entry in journal:
+        if not isinstance(entry, STEP):
+            told.append(entry)
+        elif entry.step in steps:
+            steps[entry.step].entries.append(entry)
+        else:
+            told.append(steps.setdefault(entry.step, Step(entry.step, [entry])))
+    return told
+
+
+async def tree_of(caller: Caller, run: Run[Any], *, depth: int = 0) -> Tree:
+    """The tree of a run; branches end where they are too deep, or where a child is no longer kept."""
+    tree = Tree(Text.assemble(plain(run.workflow), " ", render.status(run.status)) if depth == 0 else _child(run))
+    journal = await run.journal()
+    began_ms = journal[0].at_ms
+    for each in steps_of(journal):
+        if isinstance(each, Step):
+            branch = tree.add(_label(each, began_ms))
+            for failure in each.failures:
+                branch.add(plain(f"attempt {failure.attempt}: {failure.error.type}: {failure.error.message}", "red"))
+            await _grow(branch, caller, each.child, depth)
+        else:
+            tree.add(Text.assemble(_at(each, began_ms), plain(worded(each), "dim")))
+    for wait in run.waiting_on:
+        tree.add(plain(f"waits for {wait}", "yellow"))
+    return tree
+
+
+async def _grow(branch: Tree, caller: Caller, child: str | None, depth: int) -> None:
+    if child is None or depth >= DEPTH_MAX:
+        return
+    try:
+        branch.children.append(await tree_of(caller, await caller.get(child), depth=depth + 1))
+    except UnknownRun:
+        branch.add(plain(f"run {child}, which is no longer kept", "dim"))
+
+
+def _child(run: Run[Any]) -> Text:
+    return Text.assemble("run ", run.id, " of ", plain(run.workflow), " ", render.status(run.status))
+
+
+def _label(step: Step, began_ms: int) -> Text:
+    last = step.last
+    match last:
+        case Performed(intent=intent, attempt=attempt):
+            verb = "undone by " if intent.kind == "undo" else ""
+            tries = f", attempt {attempt}" if attempt > 1 else ""
+            words = Text.assemble(("✓ ", "green"), verb, plain(step.name), plain(f"  {intent.key}{tries}", "dim"))
+        case Joined(error=None) | Spawned():
+            words = Text.assemble(("✓ " if isinstance(last, Joined) else "→ ", "green"), plain(step.name))
+        case Joined() | GaveUp():
+            words = Text.assemble(("✗ ", "red"), plain(step.name))
+        case Attempted():
+            words = Text.assemble(("… ", "yellow"), plain(step.name), (" to be tried again", "yellow"))
+        case _:
+            words = Text.assemble(("… ", "yellow"), plain(step.name), (" was begun", "yellow"))
+    return Text.assemble(_at(last, began_ms), words)
+
+
+def _at(entry: Entry, began_ms: int) -> Text:
+    return Text(f"+{render.span((entry.at_ms - began_ms) / 1000)} ", style="dim")

@@ -1,0 +1,213 @@
+"""Settings of a process: read once from `holdfast.toml`, the environment and the command line, in this order of rank.
+
+    holdfast.toml      port = 8787            the weakest
+    environment        HOLDFAST_PORT=8787
+    command line       --port 8787            the strongest
+
+Rules
+- All faults are found before any is reported, and each says where it is and what is allowed there.
+- A name that is not known is a fault of the file: a setting that is silently ignored is worse than an error.
+- An API key is never part of a message.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from holdfast.errors import InvalidConfig, UsageError
+from holdfast.kernel import keys, leases, units
+
+FILE = "holdfast.toml"
+PREFIX = "HOLDFAST_"
+SCHEMES = ("sqlite", "http", "https")
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """What a process is told about its surroundings."""
+
+    url: str = "sqlite:///holdfast.db"
+    api_key: str | None = None
+    namespace: str = "default"
+    packs: tuple[str, ...] = ()
+    queues: tuple[str, ...] | None = None
+    concurrency: int = 200
+    lease: str = "30s"
+    host: str = "127.0.0.1"
+    port: int = 8787
+    require_keys: bool | None = None
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether the URL names a gateway, and not a store."""
+        return urlsplit(self.url).scheme in {"http", "https"}
+
+    @property
+    def url_shown(self) -> str:
+        """The URL without a password that it may hold."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if self.is_gateway else self.url
+
+    def __repr__(self) -> str:
+        return f"Config(url={self.url!r}, namespace={self.namespace!r})"
+
+
+class Fault(NamedTuple):
+    """A setting that cannot work."""
+
+    where: str
+    what: str
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; allowed: {self.allowed}"
+
+
+def _url(value: object) -> str:
+    text = _text(value)
+    if urlsplit(text).scheme not in SCHEMES:
+        raise ValueError
+    return text
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value.strip()
+
+
+def _namespace(value: object) -> str:
+    return keys.checked(_text(value), what="namespace")
+
+
+def _names(value: object) -> tuple[str, ...]:
+    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError
+    return tuple(_text(item) for item in cast("list[object]", items))
+
+
+def _whole_number(low: int, high: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError
+        if not low <= (number := int(value)) <= high:
+            raise ValueError
+        return number
+
+    return read
+
+
+def _lease(value: object) -> str:
+    leases.checked_ttl(units.milliseconds(cast("units.Duration", value)))
+    return value if isinstance(value, str) else f"{value}s"
+
+
+def _truth(value: object) -> bool:
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in words:
+        raise ValueError
+    return words[value.lower()]
+
+
+class Setting(NamedTuple):
+    """One setting: what it means, what is allowed, and how a value is read."""
+
+    name: str
+    what: str
+    allowed: str
+    read: Callable[[object], Any]
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+SETTINGS = (
+    Setting("url", "The store, or the gateway, to talk to.", "sqlite:///file.db or http(s)://host:port", _url),
+    Setting("api_key", "The API key for a gateway.", "the token that `holdfast keys create` printed", _text),
+    Setting("namespace", "Whose runs are meant. At a gateway the API key decides.", "text", _namespace),
+    Setting("packs", "The modules whose packs are loaded.", "names such as shop.orders or shop.orders:pack", _names),
+    Setting("queues", "The queues that a worker serves; all if unset.", "names of queues", _names),
+    Setting(
+        "concurrency",
+        "How many runs and effects are at work in one process.",
+        "1 to 100000",
+        _whole_number(1, 100_000),
+    ),
+    Setting("lease", "How long the work of a dead process waits for another one.", "a duration from 200ms on", _lease),
+    Setting("host", "The address that is listened on.", "a name or an address", _text),
+    Setting("port", "The port that is listened on; 0 takes a free one.", "0 to 65535", _whole_number(0, 65_535)),
+    Setting(
+        "require_keys",
+        "Whether requests need an API key. Unset: only on addresses that others can reach.",
+        "true or false",
+        _truth,
+    ),
+)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def read(*, file: Path | None, environment: Mapping[str, str], options: Mapping[str, object]) -> Config:
+    """The settings; raises `InvalidConfig` with all faults. Options that are None were not given.
+
+    Without a `file`, `holdfast.toml` in the current directory is read if there is one.
+    """
+    faults: list[Fault] = []
+    values: dict[str, Any] = {}
+    for name, (where, value) in (_from_file(file, faults) | _from(environment) | _given(options)).items():
+        setting = _BY_NAME[name]
+        try:
+            values[name] = setting.read(value)
+        except (ValueError, UsageError):
+            shown = "it does not fit" if name == "api_key" else f"{value!r:.60} does not fit"
+            faults.append(Fault(where, shown, setting.allowed))
+    if faults:
+        raise InvalidConfig(
+            "the settings cannot work:\n" + "\n".join(f"  {fault}" for fault in faults) + "\n",
+            hint="`holdfast doctor` checks them again.",
+        )
+    return Config(**values)
+
+
+Found = dict[str, tuple[str, object]]
+
+
+def _from_file(file: Path | None, faults: list[Fault]) -> Found:
+    path = file or Path(FILE)
+    if file is None and not path.is_file():
+        return {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        faults.append(Fault(str(path), f"it cannot be read ({error.strerror})", "a readable file"))
+        return {}
+    except ValueError as error:  # TOML that is none, or no UTF-8
+        faults.append(Fault(str(path), str(error), "TOML: name = value"))
+        return {}
+    known = ", ".join(_BY_NAME)
+    faults += [Fault(f"{path}: {name}", "no setting has this name", known) for name in table if name not in _BY_NAME]
+    return {name: (f"{path}: {name}", value) for name, value in table.items() if name in _BY_NAME}
+
+
+def _from(environment: Mapping[str, str]) -> Found:
+    return {
+        setting.name: (setting.variable, environment[setting.variable])
+        for setting in SETTINGS
+        if environment.get(setting.variable)
+    }
+
+
+def _given(options: Mapping[str, object]) -> Found:
+    return {
+        name: (f"--{name.replace('_', '-')}", value)
+        for name, value in options.items()
+        if value is not None and value != []
+    }
