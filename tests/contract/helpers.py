@@ -27,6 +27,7 @@ from holdfast.kernel.changes import (
     TokenFree,
     Watcher,
 )
+from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.journal import Continued, Entry
 from holdfast.kernel.searches import Search
 from holdfast.ports.store import Claim, History, KnownHook, Store
@@ -93,7 +94,7 @@ async def claim(
     workflows: tuple[str, ...] = (WORKFLOW,),
     namespace: str = "default",
 ) -> list[Run]:
-    return await store.claim(Claim(namespace, owner, f"nonce-of-{owner}", workflows, limit))
+    return (await store.claim(Claim(namespace, owner, f"nonce-of-{owner}", workflows, limit))).runs
 
 
 def progress(
@@ -268,3 +269,26 @@ async def rich(store: Store, run_id: str = "run-1", *, retention_ms: int = 30 * 
 
 def message_of_child(run_id: str) -> str:
     return f"{run_id}-child/1/child#1"
+
+
+def a_document(store: Store, id: str = "d-1", *, body: bytes = b"{}", **fields: Any) -> Document:
+    """A document that is made now."""
+    document = Document("default", "note", id, next_version(None, now_ms=store.now_ms()), body)
+    return msgspec.structs.replace(document, **fields)
+
+
+def successor(store: Store, document: Document, **fields: Any) -> Writing:
+    """The wish to put another version in the place of `document`."""
+    version = next_version(document.version, now_ms=store.now_ms())
+    return Writing(msgspec.structs.replace(document, version=version, **fields), replaces=document.version)
+
+
+async def writes(store: Store, *writings: Writing | Document) -> list[bool]:
+    """Offer them in one call; a document alone is one that is made."""
+    return await store.write([each if isinstance(each, Writing) else Writing(each) for each in writings])
+
+
+async def stored(store: Store, id: str = "d-1", **fields: Any) -> Document:
+    document = a_document(store, id, **fields)
+    assert await writes(store, document) == [True]
+    return document

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from holdfast.kernel.changes import Status
-from holdfast.ports.store import Store
+from holdfast.ports.store import Claim, Claimed, Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend
 from tests.contract.helpers import (
@@ -53,6 +53,21 @@ async def test_higher_priority_goes_first_then_who_was_ready_first(store: Store,
         await admitted(store, run_id, key=run_id, priority=priority)
         clock.advance(10)
     assert [run.id for run in await claim(store)] == ["top", "high", "mid-1", "mid-2", "low"]
+
+
+async def test_a_claim_says_since_when_the_first_of_its_runs_was_ready(store: Store, clock: FakeClock) -> None:
+    wish = Claim("default", "w-1", "n-1", (WORKFLOW, "shop.refund"), 2)
+    assert await store.claim(wish) == Claimed([], None)
+    await admitted(store, "later", key=None, delay_ms=60_000)
+    assert await store.claim(wish) == Claimed([], None)
+    start_ms = store.now_ms()
+    for run_id, workflow, priority in [("low", WORKFLOW, -1), ("mid", "shop.refund", 0), ("high", WORKFLOW, 9)]:
+        await admitted(store, run_id, key=None, workflow=workflow, priority=priority)
+        clock.advance(10)
+    claimed = await store.claim(wish)
+    assert ([run.id for run in claimed.runs], claimed.ready_ms) == (["high", "mid"], start_ms + 10)
+    claimed = await store.claim(wish)
+    assert ([run.id for run in claimed.runs], claimed.ready_ms) == (["low"], start_ms)
 
 
 async def test_readiness_counts_and_not_admission(store: Store, clock: FakeClock) -> None:

@@ -1,4 +1,4 @@
-"""A file of the first schema, with work in it, is opened by the present code: all is there, and goes on."""
+"""A file of an earlier schema, with work in it, is opened by the present code: all is there, and goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.kernel import hooks, runs
 from holdfast.kernel.changes import Outcome, Status, Watcher
 from holdfast.kernel.journal import Attempted, Intended, Performed, Spawned
 from holdfast.kernel.searches import Search
-from holdfast.ports.store import Serves
+from holdfast.ports.store import Member, Serves
 from holdfast.stores.sqlite import SqliteStore, files
 from tests.builders import NOW_MS, FakeClock, a_value, performed
 from tests.contract.helpers import (
@@ -33,6 +33,7 @@ from tests.contract.helpers import (
     refused,
     retry,
     signalled,
+    stored,
     takeover,
     unread,
     watch,
@@ -86,7 +87,7 @@ def _first_version(path: Path) -> None:
     """A file as the first version left it when its process was killed."""
     db = database(path)
     db.execute("PRAGMA journal_mode = WAL")
-    db.execute(resources.files(files._PACKAGE).joinpath("0001_core.sql").read_text(encoding="utf-8"))
+    db.execute(_script("0001_core.sql"))
     db.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {files.APPLICATION_ID}")
     for run_id, key, status, epoch, owner, wake_ms, length, unread_, *end in RUNS:
         started_ms = None if status == "pending" else NOW_MS
@@ -108,6 +109,40 @@ def _first_version(path: Path) -> None:
     db.execute("INSERT INTO leases VALUES ('w-9', ?)", (LATER + 1_000,))
     db.execute("INSERT INTO clock VALUES (1, 'boot-1', ?)", (LATER - 1_000,))
     db.close()
+
+
+def _second_version(path: Path) -> None:
+    """A file as the second version left it when its process was killed."""
+    _first_version(path)
+    db = database(path)
+    db.execute(_script("0002_keys_for_life.sql"))
+    db.execute("PRAGMA user_version = 2")
+    db.execute("INSERT INTO hooks (run_id, name, namespace, token) VALUES ('timer', 'approval', 'default', 't-1')")
+    db.execute("INSERT INTO attributes VALUES ('timer', 'customer', 'default', 'text', 'c-1', ?)", (NOW_MS,))
+    db.execute("INSERT INTO inbox (run_id, id, scope, body) VALUES ('timer', 'm-1', 's-1', NULL)")
+    db.execute(OLD_JOIN, ("w-8", LATER + 1_000, "default", f'["{WORKFLOW}"]'))
+    db.close()
+
+
+# How a worker of the second version joins.
+OLD_JOIN = "INSERT INTO leases (owner, until_ms, namespace, workflows) VALUES (?, ?, ?, ?)"
+
+
+def _script(name: str) -> str:
+    return resources.files(files._PACKAGE).joinpath(name).read_text(encoding="utf-8")
+
+
+def _rows(path: Path) -> dict[str, list[dict[str, object]]]:
+    """Every row of every table."""
+    db = database(path)
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()]
+    columns = {name: [row[1] for row in db.execute(f"PRAGMA table_info({name})").fetchall()] for name in tables}
+    rows = {
+        name: [dict(zip(columns[name], row, strict=True)) for row in db.execute(f"SELECT * FROM {name}").fetchall()]
+        for name in tables
+    }
+    db.close()
+    return rows
 
 
 @pytest.fixture
@@ -279,3 +314,68 @@ async def test_a_migration_that_fails_leaves_the_first_schema_as_it_was(tmp_path
     assert db.pragma("user_version") == 1
     assert db.execute("SELECT count(*) FROM messages").fetchall() == [(4,)]
     db.close()
+
+
+# -- from the second version on
+
+
+@pytest.fixture
+async def second(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    _second_version(tmp_path / "second.db")
+    store = SqliteStore(tmp_path / "second.db", clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_no_row_of_the_second_version_is_changed(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "second.db"
+    _second_version(path)
+    before = _rows(path)
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    await store.close()
+    after = _rows(path)
+    assert all(before.values()), before
+    assert after.pop("documents") == []
+    new = {"host": "", "pid": 0, "concurrency": 0, "joined_ms": 0}
+    assert after == {**before, "leases": [{**lease, **new} for lease in before["leases"]]}
+
+
+async def test_the_schema_of_the_second_version_becomes_that_of_a_new_file(second: SqliteStore, tmp_path: Path) -> None:
+    new = SqliteStore(tmp_path / "new.db", clock=FakeClock())
+    await new.open()
+    await new.close()
+    assert _schema(tmp_path / "second.db") == _schema(tmp_path / "new.db")
+
+
+async def test_documents_can_be_written_at_once(second: SqliteStore) -> None:
+    document = await stored(second, due_ms=second.now_ms())
+    assert await second.due("default", ["note"], 10) == [document]
+
+
+async def test_a_worker_of_the_second_version_is_a_member_who_says_nothing_about_itself(second: SqliteStore) -> None:
+    assert await second.members("default") == [
+        Member("w-8", 0, LATER + 1_000, Serves("default", (WORKFLOW,)), holds=0),
+    ]
+    assert await second.served("default") == {WORKFLOW}
+    assert await second.renew("w-8", 5_000)
+
+
+async def test_a_worker_of_the_second_version_goes_on_beside_us(
+    second: SqliteStore, tmp_path: Path, clock: FakeClock
+) -> None:
+    """It has the file open while a newer process brings it up to date, and joins under its old statement."""
+    db = database(tmp_path / "second.db")
+    db.execute(OLD_JOIN, ("w-7", LATER + 9_000, "default", "[]"))
+    db.close()
+    assert {member.owner for member in await second.members("default")} == {"w-7", "w-8"}
+    clock.advance(1_000)
+    assert await second.rescue(10) == ["running"]
+    assert [member.owner for member in await second.members("default")] == ["w-7"]
+
+
+async def test_what_is_to_be_done_in_an_old_file_is_counted(second: SqliteStore) -> None:
+    backlog = await second.backlog("default")
+    assert sum(backlog.statuses.values()) == len(RUNS)
+    assert [(depth.workflow, depth.ready, depth.oldest_ms) for depth in backlog.depths] == [(WORKFLOW, 2, LATER)]

@@ -14,12 +14,26 @@ from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
 from tests.builders import performed
 from tests.contract.conftest import SqliteBackend
-from tests.contract.helpers import admission, admitted, claim, committed, completion, database, history, progress
+from tests.contract.helpers import (
+    a_document,
+    admission,
+    admitted,
+    claim,
+    committed,
+    completion,
+    database,
+    history,
+    progress,
+    writes,
+)
 
-# Read whole on purpose: one row, one row per process, or the list that was passed in.
-SMALL = {"clock", "leases", "json_each"}
+# Read whole on purpose: one row, one row per process, the list that was passed in, or what a subquery has bounded.
+SMALL = {"clock", "leases", "json_each", "(subquery"}
 # What they answer may be long, or only its first row is wanted: the index has the order.
-IN_ORDER = {"ready", "over", "next_priority", "journal", "messages", "hook", "first_wake", "next_owner"}
+IN_ORDER = {
+    *("ready", "over", "next_priority", "journal", "messages", "hook", "first_wake", "next_owner"),
+    *("next_workflow", "first_waking", "documents", "due_documents", "over_documents"),
+}
 # Asked once, when a machine has restarted.
 RARE = {"newest"}
 
@@ -85,6 +99,21 @@ async def test_the_cost_of_a_step_does_not_grow_with_what_is_finished(sqlite: Sq
     await store.commit([completion(store, change.run) for change in begun if change.run is not None])
     late = [await steps_of_one_life(f"late-{n}") for n in range(5)]
     assert max(late) <= max(early) * 2, (early, late)
+
+
+async def test_documents_read_together_cost_what_they_cost_alone_however_many_there_are(sqlite: SqliteBackend) -> None:
+    store = await sqlite.another()
+    await writes(store, *(a_document(store, f"d-{n}") for n in range(10)))
+    places = [("default", "note", f"d-{n}") for n in range(10)]
+
+    async def cost() -> int:
+        before = await _work(store)
+        assert len(await store.named(places)) == 10
+        return await _work(store) - before
+
+    few = await cost()
+    await writes(store, *(a_document(store, f"other-{n}") for n in range(5_000)))
+    assert await cost() <= few * 4, few  # the tree is deeper, that is all
 
 
 async def _work(store: Store) -> int:

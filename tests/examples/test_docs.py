@@ -15,7 +15,10 @@ from tests.examples.pages import ROOT, blocks, name_of, pages, printed_as, run_p
 RUN = [page for page in pages() if any(block.info == "python run" for block in blocks(page))]
 SCRIPTS = [(page, *script) for page in pages() for script in scripts(page)]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
-KNOWN_FENCES = {"", "python", "python run", "python script", "python file", "text", "mermaid", "sh", "json", "sql"}
+KNOWN_FENCES = {
+    *("", "python", "python run", "python script", "python file"),
+    *("text", "mermaid", "sh", "json", "js", "sql"),
+}
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)

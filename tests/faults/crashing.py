@@ -12,6 +12,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,14 @@ VERBS = (
     "hook",
     "hook_of_token",
     "served",
+    "members",
+    "backlog",
+    "inspect",
+    "write",
+    "document",
+    "named",
+    "documents",
+    "due",
     "renew",
     "rescue",
     "prune",
@@ -81,8 +90,8 @@ class CrashingStore:
         if name not in VERBS:
             return method
 
-        async def counted(*args: Any) -> Any:
-            return await self._call(name, method, *args)
+        async def counted(*args: Any, **options: Any) -> Any:
+            return await self._call(name, partial(method, **options), *args)
 
         return counted
 

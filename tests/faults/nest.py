@@ -40,6 +40,7 @@ def reap(*_: object) -> None:
 
 
 def hatch(module: str, options: Any, out: str, err: str) -> int:
+    importlib.import_module(module)  # once, here, for all that will need it
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # "hatched" is said before "ended"
     pid = os.fork()
     if not pid:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from tests.faults.actor import Part
 from tests.faults.ledger import Line, read_lines
@@ -151,9 +152,9 @@ class Nest:
         self._in, self._out = self._popen.stdin, self._popen.stdout
         os.set_blocking(self._out.fileno(), False)
 
-    async def hatch(self, part: Part, out: Path, err: Path) -> Handle:
+    async def hatch(self, part: Struct, out: Path, err: Path, *, module: str) -> Handle:
         request = {
-            "module": "tests.faults.actor",
+            "module": module,
             "options": msgspec.to_builtins(part),
             "out": str(out),
             "err": str(err),
@@ -206,10 +207,10 @@ class Processes:
         self._all: list[Process] = []
         self._numbers = itertools.count(1)
 
-    async def fork(self, part: Part) -> Process:
+    async def fork(self, part: Struct, *, module: str = "tests.faults.actor") -> Process:
         """A process from the nest: cheap, for tests that need many."""
         out, err = self._files()
-        handle = await self._nest.hatch(part, out, err)
+        handle = await self._nest.hatch(part, out, err, module=module)
         return self._keep(handle, out, err)
 
     def run(self, part: Part, *, env: Mapping[str, str] = {}, prefix: tuple[str, ...] = ()) -> Process:

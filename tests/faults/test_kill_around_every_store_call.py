@@ -28,8 +28,11 @@ LEASE = "1s"
 ORDERS = {1: ("o1",), 3: ("o1", "o2")}
 AT_ONCE = 6
 SHARES = 4
-# What this scenario may call. The others are asked by clients, for hooks, and after a lost reply.
-NOT_CALLED = {"run", "run_of_key", "held", "search", "hook", "hook_of_token", "served"}
+# What this scenario may call. The others are asked by clients, for hooks, for documents, and after a lost reply.
+NOT_CALLED = {
+    *("run", "run_of_key", "held", "search", "hook", "hook_of_token", "served", "members", "backlog", "inspect"),
+    *("write", "document", "named", "documents", "due"),
+}
 CALLED = tuple(verb for verb in VERBS if verb not in NOT_CALLED)
 
 

@@ -40,7 +40,7 @@ def worker_of(hf: Holdfast) -> Worker:
 
 def owner_of(hf: Holdfast) -> str:
     """The name under which this Holdfast holds runs."""
-    keeper = hf._replica._keeper
+    keeper = hf._replica.keeper
     assert keeper is not None
     return keeper.owner
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import InputMismatch, Pack, StoreUnavailable, UnknownRun, heartbeat, sleep, spawn
+from holdfast import InFlight, InputMismatch, NotAllowedNow, Pack, StoreUnavailable, UnknownRun, heartbeat, sleep, spawn
 from holdfast.engine.events import EffectBegan, RunEnded, RunsPruned
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, eventually, heard
 from tests.integration.wrappers import LossyStore
 
 LARGE = "x" * 400_000  # kept beside the journal
@@ -454,3 +454,21 @@ async def test_a_key_given_at_the_start_takes_the_place_of_the_template(home: Ho
         assert (one.run.key, two.run.key, three.run.key) == ("mine", "checkout:o-1", "mine")
         assert (one.created, two.created, three.created) == (True, True, True)
         assert not (await hf.start(shop.anonymous("o-1"), key="mine")).created
+
+
+async def test_whoever_joins_nobody_is_told_who_is_at_it(home: Home) -> None:
+    holding = Holding()
+    async with home.holdfast(holding.pack) as hf:
+        run = (await hf.start(holding.work(1), key="k", request_id="r-1")).run
+        with pytest.raises(InFlight) as caught:
+            await hf.start(holding.work(1), key="k", join=False)
+        assert caught.value.run_id == run.id
+        again = await hf.start(holding.work(1), key="k", join=False, request_id="r-1")
+        assert (again.run.id, again.created) == (run.id, True)
+        holding.gate.set()
+        settled = await run.settled(timeout=PATIENCE_SECONDS)
+        assert (settled.status, settled.is_settled, run.is_settled) == ("completed", True, False)
+        assert (await settled.result_json(), await settled.input_json()) == (b"1", b'{"n":1}')
+        with pytest.raises(NotAllowedNow):
+            await run.result_json()
+        assert await hf.start(holding.work(1), key="k", join=False) == (settled, False)

@@ -32,7 +32,7 @@ from holdfast.engine.events import CancelRequested, EffectWillRetry, OutcomeUnde
 from holdfast.kernel.journal import CancelAsked, Cancelled, Dropped, Late
 from tests.integration.conftest import PATIENCE_SECONDS, Home, SqliteHome, eventually, heard
 from tests.integration.ledgers import ONCE, Ledger, Moments, Shop, ThreadLedger, lefts, time_is_up, until_recorded
-from tests.integration.wrappers import LossyStore, SeverableStore
+from tests.integration.wrappers import CountingStore, LossyStore, SeverableStore
 
 NAMES = "abcde"
 
@@ -92,6 +92,29 @@ async def test_after_k_of_n_effects_the_receipt_has_exactly_those_keys(home: Hom
     assert five.ledger.done == keys
     async with home.holdfast(five.pack) as hf:  # asked for again, it is the same
         assert await (await hf.get(run.id)).receipt() == receipt
+
+
+async def test_a_cancellation_that_was_asked_for_is_done_though_nobody_waits(home: Home) -> None:
+    shop = Shop()
+
+    @shop.pack.workflow
+    async def some() -> None:
+        await shop.take("a")
+        await hook("never")
+
+    async with home.holdfast(shop.pack) as hf, home.holdfast(worker=False) as elsewhere:
+        run = (await hf.start(some())).run
+        await until_recorded(run, "take#1")
+        shop.ledger.hold("undo:step:a")
+        cancelling = await (await elsewhere.get(run.id)).ask_cancel("enough")
+        await eventually(lambda: any("undo" in key for key in shop.ledger.begun))
+        assert not (await run.refresh()).is_settled
+        shop.ledger.let_go()
+        await run.settled(timeout=PATIENCE_SECONDS)
+        receipt = await cancelling.receipt()
+        assert receipt == await run.receipt()
+        assert (receipt.outcome, receipt.reason) == ("compensated", "enough")
+        assert len(heard(elsewhere).all(CancelRequested)) == 1
 
 
 async def test_an_effect_in_flight_is_interrupted_and_its_outcome_is_unknown(home: Home) -> None:
@@ -611,6 +634,27 @@ async def test_a_client_cancels_what_another_process_executes(sqlite_home: Sqlit
             await run.result(timeout=PATIENCE_SECONDS)
 
 
+async def test_a_cancellation_is_asked_for_in_one_commit(sqlite_home: SqliteHome) -> None:
+    shop, counting = Shop(), list[CountingStore]()
+
+    @shop.pack.workflow
+    async def order() -> None:
+        await hook("never")
+
+    def through(store: Any) -> CountingStore:
+        counting.append(CountingStore(store))
+        return counting[0]
+
+    async with (
+        sqlite_home.holdfast(shop.pack) as worker,
+        sqlite_home.holdfast(worker=False, through=through) as client,
+    ):
+        run = (await worker.start(order())).run
+        await until_status(run, "waiting")
+        assert (await (await client.get(run.id)).cancel()).outcome == "no_effects"
+        assert len(counting[0].changes) == 1
+
+
 async def test_clients_that_cancel_at_the_same_time_have_the_same_receipt(sqlite_home: SqliteHome) -> None:
     five = Five()
     five.ledger.hold("step:b1")
@@ -851,7 +895,7 @@ async def test_the_outcomes_of_workflows_are_listed(home: Home) -> None:
     async def other() -> None: ...
 
     async with home.holdfast(five.pack) as hf:
-        assert {each.name: each.outcomes for each in hf.workflows()} == {
+        assert {each.name: each.outcomes for each in await hf.workflows()} == {
             "shop.five": ("partial", "resumable"),
             "shop.other": None,
         }

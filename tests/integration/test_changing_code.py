@@ -316,7 +316,7 @@ async def test_a_run_keeps_the_version_under_which_it_was_admitted(home: Home) -
         assert await finished(before) == ["before%201", "1"]
         assert await finished(after) == ["before%202", "2"]
         assert ((await before.refresh()).version, after.version) == ("1", "2")
-        assert [each.version for each in hf.workflows()] == ["2"]
+        assert [each.version for each in await hf.workflows()] == ["2"]
         assert (await before.fork(at="act#1")).version == "1"  # its code is that of the run it came from
     unversioned = Release(asks, ledger=ledger)
     async with home.holdfast(unversioned.pack) as hf:

@@ -124,7 +124,7 @@ async def test_many_follow_one_run_and_whoever_stops_harms_nobody(home: Home, st
             assert [event.entry for event in events] == (journal if n % 2 else journal[:2])
         with contextlib.suppress(asyncio.CancelledError):
             await gone
-        assert hf._replica._followers._following == {}
+        assert hf._replica.followers._following == {}
 
 
 async def test_a_blocked_run_has_not_ended_and_its_followers_wait(home: Home) -> None:

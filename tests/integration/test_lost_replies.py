@@ -50,7 +50,7 @@ class Trade:
 
 async def _nobody_holds_anything(hf: Any) -> bool:
     replica = hf._replica
-    return await replica._ports.store.held(replica._keeper.owner) == []
+    return await replica._ports.store.held(replica.keeper.owner) == []
 
 
 def _every_first_time(names: set[str]) -> Any:
@@ -175,7 +175,7 @@ async def test_whoever_asks_again_after_the_run_changed_hands_does_not_become_it
                 [change] = [change for change in args[0] if _records(change, "act#1")]
                 await self.inner.leave(change.run.owner)
                 claim = Claim("default", "thief", "the thief's", ("trade.trade",), 1)
-                stolen.extend(await self.inner.claim(claim))
+                stolen.extend((await self.inner.claim(claim)).runs)
                 return await LossyStore(self.inner, lambda *_: True).called(name, _nothing, ())
             return answer
 

@@ -264,11 +264,12 @@ async def test_a_worker_leaves_runs_of_workflows_that_it_does_not_know(home: Hom
 async def test_two_workers_share_the_work_and_do_nothing_twice(home: Home) -> None:
     pack = Pack("p")
     ledger: list[int] = []
+    gate = asyncio.Event()
 
     @pack.effect(retry=Retry(attempts=1))
     async def act(n: int) -> int:
         ledger.append(n)
-        await asyncio.sleep(0.001)
+        await gate.wait()
         return n
 
     @pack.workflow(key="k:{n}")
@@ -282,6 +283,9 @@ async def test_two_workers_share_the_work_and_do_nothing_twice(home: Home) -> No
     ):
         both = [heard(one), heard(two)]
         runs = [(await client.start(work(n))).run for n in range(60)]
+        for seen in both:  # neither has room for all, so a fast one cannot leave the other nothing to do
+            await seen.until(EffectBegan)
+        gate.set()
         assert [await run.result(timeout=60) for run in runs] == [2 * n for n in range(60)]
         shares = [len(seen.all(RunEnded)) for seen in both]
     assert sum(shares) == 60

@@ -43,6 +43,45 @@ class Plant:
         self.work = work
 
 
+class SlowToHand(StoreWrapper):
+    """Hands out runs when the gate is opened, though they have been claimed before."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.claimed, self.gate, self.handed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+        answer = await verb(*args)
+        if name == "claim" and answer.runs:
+            self.claimed.set()
+            await self.gate.wait()
+        if name == "histories":
+            self.handed.set()
+        return answer
+
+
+async def test_a_run_whose_claim_was_under_way_when_it_winds_down_begins_nothing_and_is_given_back(home: Home) -> None:
+    plant, stores = Plant(), list[SlowToHand]()
+    plant.gate.set()
+
+    def through(store: Any) -> SlowToHand:
+        stores.append(SlowToHand(store))
+        return stores[0]
+
+    async with home.holdfast(plant.pack, worker=False) as client:
+        run = (await client.start(plant.work(1))).run
+        async with home.holdfast(plant.pack, through=through) as hf:
+            [store] = stores
+            await asyncio.wait_for(store.claimed.wait(), 30)
+            hf.wind_down()
+            store.gate.set()
+            await asyncio.wait_for(store.handed.wait(), 30)
+        assert heard(hf).all(EffectBegan) == []
+        assert plant.ledger == {}
+        async with home.holdfast(plant.pack):
+            assert await run.result(timeout=30) == ["quick", "slow", "last"]
+
+
 async def test_a_stop_lets_effects_in_flight_end_and_begins_nothing_new(home: Home) -> None:
     plant = Plant()
     async with home.holdfast(plant.pack) as hf:

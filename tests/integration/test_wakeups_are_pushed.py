@@ -12,8 +12,9 @@ from msgspec import Raw
 from holdfast import HoldfastError, Pack, Retry
 from holdfast.engine.events import EffectBegan, RunOvertaken
 from holdfast.kernel import runs
+from holdfast.kernel.changes import Run
 from holdfast.kernel.journal import Spawned, Value
-from holdfast.ports.store import Claim
+from holdfast.ports.store import Claim, Store
 from tests.integration.conftest import Holding, Home, SqliteHome, eventually, heard, owner_of, worker_of
 from tests.integration.wrappers import GatedStore, StoreWrapper
 
@@ -57,6 +58,10 @@ async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwh
         assert await waiting == "done"
 
 
+async def _stolen(store: Store) -> list[Run]:
+    return (await store.claim(Claim("default", "thief", "n", ("p.work",), 1))).runs
+
+
 async def _has(run: Any, kind: type) -> bool:
     return any(isinstance(entry, kind) for entry in await run.journal())
 
@@ -90,7 +95,7 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(
         async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
             answer = await verb(*args)
             if name == "histories" and [history.run.id for history in answer] == [run.id]:
-                [kid] = await self.inner.claim(Claim("default", "thief", "n", ("p.child",), 1))
+                [kid] = (await self.inner.claim(Claim("default", "thief", "n", ("p.child",), 1))).runs
                 value = Value(Raw(b'"the child came first"'))
                 change = runs.decide(kid, runs.Returned(value), now_ms=self.inner.now_ms())
                 await self.inner.commit([change])
@@ -155,7 +160,7 @@ async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_
             if name != "next_wake_ms" or not self.armed:
                 return await verb(*args)
             self.armed = False
-            await eventually(lambda: self.inner.claim(Claim("default", "thief", "n", ("p.work",), 1)))
+            await eventually(lambda: _stolen(self.inner))
             answer = await verb(*args)
             assert answer is None
             asked.set()

@@ -25,6 +25,7 @@ from holdfast import (
     sleep,
 )
 from holdfast.engine.events import EffectBegan, RunBlocked, RunLetGo
+from holdfast.engine.registry import Description
 from tests.builders import FakeClock
 from tests.integration.conftest import Home, eventually, heard, owner_of
 
@@ -503,23 +504,34 @@ async def test_a_holdfast_describes_its_workflows(home: Home) -> None:
         markers=("new", "done"),
         outcomes=("no_effects", "compensated"),
     )
-    async def checkout(order: str) -> None: ...
+    async def checkout(order: str) -> None:
+        """Sells.
+
+        Once.
+        """
 
     @pack.workflow
     async def plain() -> None: ...
 
     async with home.holdfast(pack, worker=False) as hf:
-        described = {each.name: each for each in hf.workflows()}
+        described = {each.name: each for each in await hf.workflows()}
     assert set(described) == {"shop.checkout", "shop.plain"}
-    assert described["shop.checkout"] == (
-        "shop.checkout",
-        "c:{order}",
-        "7",
-        "slow",
-        3_600_000,
-        {"new": ("done",), "done": ()},
-        ("no_effects", "compensated"),
+    assert described["shop.checkout"] == Description(
+        name="shop.checkout",
+        doc="Sells.\n\nOnce.",
+        key="c:{order}",
+        version="7",
+        queue="slow",
+        retention_ms=3_600_000,
+        markers={"new": ("done",), "done": ()},
+        outcomes=("no_effects", "compensated"),
+        input_schema=described["shop.checkout"].input_schema,
+        result_schema=described["shop.checkout"].result_schema,
     )
+    schema = described["shop.checkout"].input_schema or {}
+    assert schema["$defs"]["Arguments"]["properties"] == {"order": {"type": "string"}}
+    assert schema["$defs"]["Arguments"]["required"] == ["order"]
+    assert described["shop.checkout"].result_schema == {"type": "null"}
     plain_ = described["shop.plain"]
     assert (plain_.key, plain_.version, plain_.queue, plain_.markers, plain_.outcomes) == (
         None,

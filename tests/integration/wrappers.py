@@ -6,14 +6,18 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Change
 from holdfast.ports.store import Store
 
-READS = {"run", "runs", "run_of_key", "histories", "messages", "held", "blob", "next_wake_ms"}
-WRITES = {"commit", "claim", "join", "renew", "leave", "rescue", "prune"}
+READS = {
+    *("run", "runs", "run_of_key", "histories", "messages", "held", "blob", "next_wake_ms"),
+    *("document", "named", "documents", "due", "members", "backlog"),
+}
+WRITES = {"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write"}
 
 
 class StoreWrapper:
@@ -27,8 +31,8 @@ class StoreWrapper:
         if not inspect.iscoroutinefunction(verb):
             return verb
 
-        async def call(*args: Any) -> Any:
-            return await self.called(name, verb, args)
+        async def call(*args: Any, **options: Any) -> Any:
+            return await self.called(name, partial(verb, **options), args)
 
         return call
 
@@ -49,7 +53,7 @@ class CountingStore(StoreWrapper):
         self.calls[name] += 1
         answer = await verb(*args)
         if name == "claim":
-            self.claimed += [run.id for run in answer]
+            self.claimed += [run.id for run in answer.runs]
         if name == "commit":
             self.changes += args[0]
         return answer

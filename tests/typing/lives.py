@@ -145,7 +145,7 @@ async def main(hf: Holdfast) -> None:
     assert_type(await hf.explain(run), Story)
     assert_type(await hf.explain(sell, "sell:o-1"), Story)
     assert_type(await hf.replay_check(sell, limit=10), list[Replayed])
-    assert_type(hf.workflows(), tuple[Description, ...])
+    assert_type(await hf.workflows(), tuple[Description, ...])
 
 
 # -- mistakes that an editor shows

@@ -154,6 +154,7 @@ def test_a_run_has_few_attributes():
     assert len(merged(full, {"a0": None, "new": 1})) == COUNT_MAX
     with pytest.raises(UsageError, match="a run cannot have 33 attributes"):
         merged(full, {"new": 1})
+    merged({**full, "holdfast.parent": "run-1"}, {"a0": 1})  # the engine's own take nobody's place
 
 
 def test_the_journal_keeps_removals_too():

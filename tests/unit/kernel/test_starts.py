@@ -10,6 +10,7 @@ from holdfast.kernel.journal import Started
 from holdfast.kernel.starts import (
     SUPERSEDED_DEADLINE_MS,
     Again,
+    Busy,
     Mine,
     Mismatch,
     Overtook,
@@ -110,6 +111,28 @@ def test_what_a_start_answers_that_brings_a_signal(holder, answer):
         assert resolution.change == hooks.to_owner("run-1", a_signal(), scope=wish.scope)
     elif isinstance(resolution, Again):
         assert resolution.guard == KeyHeldBy("run-1", found.fence)  # a retry of it must not land beside
+
+
+@pytest.mark.parametrize("signal", [None, a_signal()])
+@pytest.mark.parametrize(
+    ("holder", "answer"),
+    [
+        ({}, Busy),
+        ({"status": Status.RUNNING}, Busy),
+        ({"status": Status.BLOCKED}, Busy),
+        (MINE, Mine),  # the reply was lost
+        (OTHER_INPUT, Mismatch),
+        (ENDED_AND_OVER, Again),
+    ],
+)
+def test_what_a_start_answers_that_joins_nobody(holder, answer, signal):
+    found = a_run("run-1", **holder)
+    assert isinstance(resolve(wanted("run-2", join=False, signal=signal), found, now_ms=NOW_MS), answer)
+
+
+def test_an_ended_holder_is_no_reason_to_come_back_later():
+    found = a_run("run-1", status=Status.COMPLETED, expires_ms=NOW_MS + 1)
+    assert resolve(wanted("run-2", join=False), found, now_ms=NOW_MS) == Theirs(found)
 
 
 def test_a_holder_that_has_gone_leaves_the_key_free():

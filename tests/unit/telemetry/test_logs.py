@@ -97,6 +97,12 @@ def test_fields_without_a_value_are_left_out_of_text(log):
     assert "run_id=run-1" in line
 
 
+def test_text_is_for_people_and_has_no_more_digits_than_they_read(log):
+    event = events.EffectPerformed("run-1", "charge#1", 1, "shop.charge", 12.345678)
+    assert "took_ms=12.346" in TextLines().format(recorded(event, log)).split()
+    assert json.loads(JsonLines().format(recorded(event, log)))["took_ms"] == 12.345678
+
+
 @pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
 def test_a_text_of_several_lines_stays_on_one(formatter, log):
     record = recorded(events.EffectGaveUp("run-1", "charge#1", 3, "boom\nsecond\r\nthird"), log)

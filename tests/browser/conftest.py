@@ -1,0 +1,169 @@
+"""A real server with the demo shop on a free port, and a real Chromium that looks at it.
+
+async def test_x(site, visit):
+    page = await visit("/runs")              # a page of a new visitor; at the end nothing may have gone wrong in it
+    site.hf, site.url, site.runs["waiting"]  # what is behind it
+
+Server, browser and tests share one event loop per module, so that a test may reach behind the pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+
+from holdfast import Holdfast, Run, server
+from holdfast.gateway.endpoints import Settings
+from holdfast.gateway.lobby import Lobby
+from holdfast.gateway.server import Server
+from tests.browser.demo import Item, catalogue, checkout, refund, shop, slow, survey, world
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+PATIENCE_SECONDS = 30.0
+expect.set_options(timeout=PATIENCE_SECONDS * 1_000)
+ITEMS = [Item("kelp", 1_250, 2), Item("rope", 4_200)]
+
+
+@dataclass
+class Site:
+    """A server with a dashboard, and what is behind it."""
+
+    hf: Holdfast
+    url: str
+    lobby: Lobby
+    runs: dict[str, Run[Any]] = field(default_factory=dict)
+
+    async def reached(self, run: Run[Any], *statuses: str) -> Run[Any]:
+        """The run as soon as it has one of these statuses."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (run := await run.refresh()).status not in statuses:
+                await asyncio.sleep(0.01)
+        return run
+
+    async def approvable(self, order: str) -> Run[Any]:
+        """An order that waits for a person."""
+        run, _ = await self.hf.start(checkout(order, "ada", ITEMS, approval=True))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "hook" not in [wait.kind for wait in run.waiting_on]:
+                await asyncio.sleep(0.01)
+                run = await run.refresh()
+        return run
+
+    async def blocked(self, order: str) -> Run[Any]:
+        """A refund that waits for what nobody can deliver; retried, it gets through."""
+        world.bank_is_down = True
+        run, _ = await self.hf.start(refund(order))
+        run = await self.reached(run, "blocked")
+        world.bank_is_down = False
+        return run
+
+    async def failed(self, order: str) -> Run[Any]:
+        """An order that the bank refused; retried, it gets through."""
+        world.bank_is_down = True
+        run, _ = await self.hf.start(checkout(order, "bob", ITEMS))
+        run = await self.reached(run, "failed")
+        world.bank_is_down = False
+        return run
+
+
+@asynccontextmanager
+async def served(*, require_keys: bool = False) -> AsyncGenerator[Site]:
+    """A site with nothing in it."""
+    former, gate = world.gate, asyncio.Event()
+    world.gate = gate
+    async with Holdfast("memory://", packs=[shop]) as hf:
+        house = server.house(hf, settings=Settings(require_keys=require_keys))
+        listening = Server(house.lobby)
+        url = await listening.start(server.application(house), "127.0.0.1", 0)
+        try:
+            yield Site(hf, url, house.lobby)
+        finally:
+            gate.set()  # nobody is left waiting at it
+            world.gate = former
+            await listening.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site() -> AsyncGenerator[Site]:
+    """A site that has a run in every state."""
+    async with served() as site:
+        hf = site.hf
+        done, _ = await hf.start(checkout("o-1-flaky", "grace", ITEMS))
+        gated, _ = await hf.start(slow("<script>alert(1)</script>"), attributes={"note": '"><b>bold</b>'})
+        resting, _ = await hf.start(survey("o-6"))
+        large, _ = await hf.start(catalogue(2, words=2_000))
+        found = await asyncio.gather(
+            site.reached(done, "completed"),
+            site.approvable("o-2-flaky"),
+            site.approvable("o-3"),
+            site.reached(gated, "running"),
+            site.reached(resting, "waiting"),
+            site.reached(large, "completed"),
+        )
+        names = ("completed", "waiting", "cancelled", "running", "sleeping", "large")
+        site.runs = dict(zip(names, found, strict=True))
+        await site.runs["cancelled"].cancel("no longer wanted")
+        site.runs["cancelled"] = await site.runs["cancelled"].refresh()
+        site.runs["blocked"] = await site.blocked("o-4")
+        site.runs["failed"] = await site.failed("o-5")
+        yield site
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncGenerator[Browser]:
+    if not Path(CHROMIUM).exists():
+        pytest.fail(f"the browser tests need Chromium, and {CHROMIUM} does not exist: install it, or set CHROMIUM")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        await browser.close()
+
+
+Visiting = Callable[..., Awaitable[Page]]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def visit(site: Site, browser: Browser) -> AsyncGenerator[Visiting]:
+    """Opens pages of the site, each for a new visitor. Whatever a page complains about fails the test."""
+    complaints: list[str] = []
+    async with AsyncExitStack() as stack:
+
+        async def visit(path: str, *, at: str = "", width: int = 1280, **options: Any) -> Page:
+            context = await browser.new_context(
+                viewport={"width": width, "height": 800}, base_url=at or site.url, **options
+            )
+            stack.push_async_callback(context.close)
+            context.set_default_timeout(PATIENCE_SECONDS * 1_000)
+            page = await context.new_page()
+            page.on("pageerror", lambda error: complaints.append(f"{path}: {error}"))
+            page.on("console", lambda message: _hear(message, path, complaints))
+            await page.goto(path)
+            return page
+
+        yield visit
+    assert not complaints
+
+
+def _hear(message: ConsoleMessage, path: str, complaints: list[str]) -> None:
+    # That an answer was a refusal is what a test may have wanted; a blocked script or style never is.
+    if message.type in {"error", "warning"} and "responded with a status of 4" not in message.text:
+        complaints.append(f"{path}: {message.text}")

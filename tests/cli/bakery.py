@@ -1,0 +1,52 @@
+"""The pack of these tests: workflows that end in every way, at once or when they are told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast import Pack, Permanent, Retry, attempt, hook, mark, set_attributes, spawn
+
+bakery = Pack("bakery")
+
+
+@dataclass
+class Loaf:
+    """What comes out of the oven."""
+
+    name: str
+    grams: int
+
+
+@bakery.effect(key="clean:{name}")
+async def clean(name: str, result: str) -> str:
+    return f"{name} is clean"
+
+
+@bakery.effect(key="knead:{name}", retry=Retry(attempts=3, base="1ms"), undo=clean)
+async def knead(name: str, grams: int) -> str:
+    if name.startswith("sticky") and attempt() < 2:
+        raise ConnectionError("the dough sticks")
+    if name.startswith("burnt"):
+        raise Permanent("there is no flour")
+    return f"{grams} g of {name}"
+
+
+@bakery.workflow(key="bake:{name}", markers=("kneaded",))
+async def bake(name: str, grams: int = 500) -> Loaf:
+    """Knead and bake.
+
+    It fails for burnt loaves.
+    """
+    await set_attributes({"name": name, "grams": grams})
+    await knead(name, grams)
+    await mark("kneaded")
+    return Loaf(name, grams)
+
+
+@bakery.workflow(key="order:{name}")
+async def order(name: str) -> str:
+    """Bake, then wait for somebody to say go."""
+    child = await spawn(bake(name))
+    await child.result()
+    await knead(f"{name}-dough", 10)
+    return f"{name}: {await hook('go', token=f'go:{name}', type=str)}"

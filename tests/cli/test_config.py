@@ -1,0 +1,81 @@
+"""Settings come from the file, the environment and the options, and all faults are reported together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import InvalidConfig
+from holdfast.config import SETTINGS, Config, read
+
+
+def config(file: Path | None = None, environment: dict[str, str] | None = None, **options: object) -> Config:
+    return read(file=file, environment=environment or {}, options=options)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_any_source_the_defaults_hold():
+    assert config() == Config()
+
+
+def test_every_field_is_a_setting_and_every_setting_a_field():
+    assert [setting.name for setting in SETTINGS] == list(Config.__struct_fields__)
+
+
+def test_the_file_yields_to_the_environment_and_both_yield_to_options():
+    Path("holdfast.toml").write_text('port = 1\nhost = "a"\nnamespace = "file"\n')
+    read = config(environment={"HOLDFAST_PORT": "2", "HOLDFAST_HOST": "b"}, port=3)
+    assert (read.port, read.host, read.namespace) == (3, "b", "file")
+
+
+def test_lists_are_lists_in_the_file_and_words_in_the_environment():
+    Path("holdfast.toml").write_text('packs = ["shop.orders", "shop.stock:pack"]\n')
+    assert config().packs == ("shop.orders", "shop.stock:pack")
+    assert config(environment={"HOLDFAST_PACKS": "a, b c"}).packs == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("HOLDFAST_URL", "postgres://x"),
+        ("HOLDFAST_PORT", "http"),
+        ("HOLDFAST_PORT", "65536"),
+        ("HOLDFAST_CONCURRENCY", "0"),
+        ("HOLDFAST_LEASE", "soon"),
+        ("HOLDFAST_LEASE", "1ms"),
+        ("HOLDFAST_REQUIRE_KEYS", "maybe"),
+        ("HOLDFAST_NAMESPACE", "n" * 300),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_with_what_is_allowed(variable, text):
+    with pytest.raises(InvalidConfig, match=rf"{variable}: .* does not fit; allowed: "):
+        config(environment={variable: text})
+
+
+def test_all_faults_are_reported_together():
+    Path("holdfast.toml").write_text('port = "x"\nnamespaec = "typo"\nconcurrency = true\n')
+    with pytest.raises(InvalidConfig) as refused:
+        config(environment={"HOLDFAST_LEASE": "never"}, url="nonsense")
+    for part in ("holdfast.toml: port", "holdfast.toml: namespaec", "concurrency", "HOLDFAST_LEASE", "--url"):
+        assert part in str(refused.value)
+
+
+def test_a_file_that_is_named_must_be_there_and_be_toml(tmp_path):
+    with pytest.raises(InvalidConfig, match=r"other\.toml: it cannot be read"):
+        config(tmp_path / "other.toml")
+    (tmp_path / "bad.toml").write_text("port = = 1")
+    with pytest.raises(InvalidConfig, match=r"bad\.toml"):
+        config(tmp_path / "bad.toml")
+
+
+def test_an_api_key_is_never_part_of_a_message():
+    assert "hf_secret" not in repr(config(environment={"HOLDFAST_API_KEY": "hf_secret"}))
+    Path("holdfast.toml").write_text('api_key = ["hf_secret"]\n')
+    with pytest.raises(InvalidConfig) as refused:
+        config()
+    assert "hf_secret" not in str(refused.value)

@@ -1,0 +1,156 @@
+"""`dev`, `serve` and `worker` as real processes: they say where they are, do their work, and stop in order."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Process, until
+
+PACK = "tests.cli.bakery"
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[list[Process]]:
+    started: list[Process] = []
+    yield started
+    for process in started:
+        process.close()
+
+
+def posted(url: str, body: str) -> dict[str, object]:
+    request = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"}, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_dev_says_where_to_click_and_what_to_type_and_both_work(tmp_path, processes):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        process = Process("dev", PACK, "--port", str(port), cwd=tmp_path)
+        processes.append(process)
+        said = ""
+        while "Ctrl-C" not in said:
+            said += process.line()
+    url = re.search(r"dashboard +(http://\S+)", said)[1]
+    assert url != f"http://127.0.0.1:{port}", "the next free port was taken"
+    assert f"Port {port} is taken" in process.errors()
+    with urllib.request.urlopen(url, timeout=60) as page:
+        assert page.status == 200
+
+    curl = shlex.split(re.search(r"curl (.*?\n.*?)\n", said, re.DOTALL)[1].replace("\\\n", " "))
+    run = posted(curl[2], curl[-1])
+    assert run["status"] == "completed"
+    typed = shlex.split(re.search(r"^ +holdfast (start .*)$", said, re.MULTILINE)[1])
+    assert Cli()(*typed).json == run["result"]
+
+    assert (tmp_path / "holdfast.db").exists()
+    assert process.stop(signal.SIGINT) == 0, process.errors()
+    assert "Traceback" not in process.errors()
+
+
+def test_an_ephemeral_store_leaves_nothing_behind(tmp_path, processes):
+    process = Process("dev", PACK, "--ephemeral", "--port", "0", "--json", cwd=tmp_path, TMPDIR=str(tmp_path))
+    processes.append(process)
+    ready = json.loads(process.line())
+    assert Path(ready["store"].removeprefix("sqlite:///")).exists()
+    assert process.stop() == 0, process.errors()
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("errors-")] == []
+
+
+def test_a_gateway_and_a_worker_share_a_store(tmp_path, processes):
+    options = ("--url", f"sqlite:///{tmp_path}/shared.db", "--json")
+    gateway = Process("serve", PACK, "--port", "0", "--no-dashboard", *options, cwd=tmp_path)
+    processes.append(gateway)
+    url = json.loads(gateway.line())["url"]
+    cli = Cli(HOLDFAST_URL=url)
+    run = cli("start", "bake", "name=rye", "--json").json["run"]
+    assert cli("show", run["id"], "--json").json["waiting_on"][0]["kind"] == "no_worker"
+    assert "no live workers" in cli("workers").out.lower()
+    worker = Process("worker", PACK, "--concurrency", "7", *options, cwd=tmp_path)
+    processes.append(worker)
+    assert cli("result", run["id"]).json == {"name": "rye", "grams": 500}
+    assert cli("workers", "--json").json["workers"][0]["concurrency"] == 7
+    assert worker.stop() == 0, worker.errors()
+    assert gateway.stop() == 0, gateway.errors()
+
+
+def test_a_gateway_that_needs_keys_takes_those_of_its_store(tmp_path, processes):
+    store = f"sqlite:///{tmp_path}/keyed.db"
+    admin = Cli(HOLDFAST_URL=store)("keys", "create", "me", "--scope", "admin")
+    token = admin.out.strip()
+    process = Process("serve", PACK, "--port", "0", "--require-keys", "--json", "--url", store, cwd=tmp_path)
+    processes.append(process)
+    url = json.loads(process.line())["url"]
+    assert Cli(HOLDFAST_URL=url)("runs", "--json").problem["code"] == "not_authenticated"
+    keyed = Cli(HOLDFAST_URL=url, HOLDFAST_API_KEY=token)
+    assert keyed("runs", "--json").json == {"runs": [], "next": None}
+
+    made = keyed("keys", "create", "reader", "--scope", "read", "--expires-in", "90d", "--json").json
+    reader = Cli(HOLDFAST_URL=url, HOLDFAST_API_KEY=made["token"])
+    assert reader("runs").code == 0
+    assert reader("start", "bake", "name=x", "--json").problem["code"] == "not_permitted"
+    listed = keyed("keys", "list", "--json").json["keys"]
+    assert [(key["name"], key["scope"]) for key in listed] == [("me", "admin"), ("reader", "read")]
+    assert made["token"] not in keyed("keys", "list").out
+    assert keyed("keys", "revoke", made["key"]["id"], "--json").json["revoked_at"]
+    assert "revoked" in keyed("keys", "list").out
+    assert token not in process.errors()
+
+
+def test_an_address_that_others_can_reach_needs_keys(tmp_path):
+    said = Cli(HOLDFAST_URL=f"sqlite:///{tmp_path}/open.db")("serve", "--host", "0.0.0.0", "--open", "--port", "0")
+    assert said.code == 2
+    assert "hint:" in said.err
+
+
+def test_a_port_that_is_taken_is_a_usage_error(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = Cli(HOLDFAST_URL=f"sqlite:///{tmp_path}/x.db")("serve", "--port", str(taken.getsockname()[1]), "--json")
+    assert said.code == 2, said
+    assert said.problem["hint"]
+
+
+def test_watching_shows_each_change_once(tmp_path, processes):
+    store = f"sqlite:///{tmp_path}/watched.db"
+    cli = Cli(HOLDFAST_URL=store, HOLDFAST_PACKS=PACK)
+    cli("start", "bake", "name=a", "--delay", "1h")
+    process = Process("runs", "--watch", "--json", "--url", store, cwd=tmp_path)
+    processes.append(process)
+    assert len(json.loads(process.line())["runs"]) == 1
+    cli("start", "bake", "name=b", "--delay", "1h")
+    assert len(json.loads(process.line())["runs"]) == 2
+    assert process.stop(signal.SIGINT) == 130
+
+
+def test_dev_starts_anew_when_the_code_of_a_pack_changes(tmp_path, processes):
+    source = (
+        "from holdfast import Pack\n\npack = Pack('p')\n\n@pack.workflow\nasync def {name}() -> int:\n    return 1\n"
+    )
+    module = tmp_path / "shifting.py"
+    module.write_text(source.format(name="first"))
+    process = Process("dev", "shifting", "--port", "0", "--json", "--reload", cwd=tmp_path)
+    processes.append(process)
+
+    def names():
+        url = json.loads(process.line())["url"]
+        return [each["name"] for each in Cli(HOLDFAST_URL=url)("workflows", "--json").json["workflows"]]
+
+    assert names() == ["p.first"]
+    module.write_text("broken(")
+    until(lambda: "SyntaxError" in process.errors(), process.errors)
+    module.write_text(source.format(name="second"))
+    assert names() == ["p.second"]
+    assert process.stop() == 0, process.errors()

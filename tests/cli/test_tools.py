@@ -1,0 +1,205 @@
+"""`doctor`, `bench`, `replay-check`, `version`, completion and help."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from holdfast.cli import completions, doctor, live
+from holdfast.cli.live import View
+from holdfast.cli.main import app
+from holdfast.cli.output import Output
+from holdfast.cli.samples import sample
+from tests.cli.conftest import ROOT
+
+PACK = ("--pack", "tests.cli.bakery")
+
+
+def levels(said):
+    return {finding["what"]: finding["level"] for finding in json.loads(said.out)["findings"]}
+
+
+def test_doctor_finds_nothing_wrong_with_a_good_store(cli):
+    assert "none serves queue 'default'" in cli("start", "bake", "name=a", *PACK).err
+    said = cli("doctor", *PACK, "--json")
+    assert said.code == 0, said
+    assert "error" not in levels(said).values()
+    assert "bakery (2 workflows)" in cli("doctor", *PACK).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "what"),
+    [
+        (("--url", "http://127.0.0.1:1"), {}, "gateway"),
+        (("--pack", "no_such_module"), {}, "packs"),
+        ((), {"HOLDFAST_PORT": "x"}, "settings"),
+    ],
+)
+def test_doctor_exits_with_1_if_something_cannot_work(cli, arguments, environment, what):
+    said = cli("doctor", *arguments, "--json", **environment)
+    assert said.code == 1
+    assert levels(said)[what] == "error"
+
+
+def test_doctor_says_if_the_store_is_no_store(cli):
+    Path("holdfast.db").write_text("not a database, but long enough to look at" * 100)
+    said = cli("doctor", "--json")
+    assert said.code == 1
+    assert levels(said)["store"] == "error"
+
+
+def test_doctor_doubts_variables_that_nothing_reads(cli):
+    said = cli("doctor", HOLDFAST_NAMESPAEC="typo")
+    assert said.code == 0
+    assert "HOLDFAST_NAMESPAEC" in said.out
+
+
+def test_doctor_knows_every_variable_that_the_code_reads():
+    read = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"environ(?:\.get\(|\[)\"(HOLDFAST_\w+)\"", path.read_text(encoding="utf-8"))
+    }
+    assert read == set(doctor.OTHERS)
+
+
+def test_doctor_makes_no_store(cli):
+    assert cli("doctor").code == 0
+    assert not Path("holdfast.db").exists()
+
+
+def test_bench_compares_with_a_floor_and_leaves_nothing_behind(cli):
+    measures = cli("bench", "--runs", "20", "--json").json["measures"]
+    assert [measure["name"] for measure in measures] == [
+        "keyed starts",
+        "effects",
+        "start to result, p50",
+        "start to result, p99",
+    ]
+    for measure in measures:
+        assert measure["ratio"] == pytest.approx(measure["value"] / measure["floor"])
+    assert list(Path().iterdir()) == []
+
+
+def test_replay_check_names_the_runs_that_new_code_does_not_fit(cli):
+    cli("start", "bake", "name=a", "--delay", "1h", *PACK)
+    assert cli("replay-check", *PACK, "--json").json["diverged"] == 0
+    assert "1 runs replayed, all of them fit." in cli("replay-check", *PACK).out
+    said = cli("replay-check")
+    assert said.code == 1
+    assert "bakery.bake" in said.out
+
+
+def test_workflows_are_listed_without_a_store(cli):
+    assert "name, grams" in cli("workflows", *PACK).out
+    assert "name a pack" in cli("workflows").out
+    assert not Path("holdfast.db").exists()
+
+
+def test_version_is_that_of_the_package(cli):
+    assert cli("version").out.strip() == metadata.version("holdfast")
+
+
+def test_names_and_runs_are_completed_and_nothing_is_ever_said(cli, monkeypatch, capfd):
+    assert completions.run_ids("") == []
+    assert completions.workflow_names("") == []
+    assert not Path("holdfast.db").exists()
+    run = cli("start", "bake", "name=a", "--json", *PACK).json["run"]["id"]
+    monkeypatch.setenv("HOLDFAST_PACKS", "tests.cli.bakery")
+    assert completions.run_ids(run[:5]) == [run]
+    assert completions.run_ids("x") == []
+    assert completions.workflow_names("bakery.o") == ["bakery.order"]
+    shell = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_CWORD": "2", "HOLDFAST_PACKS": "tests.cli.bakery"}
+    assert cli(COMP_WORDS="holdfast start bakery.b", **shell).out == "bakery.bake\n"
+    assert cli(COMP_WORDS=f"holdfast show {run[:20]}", **shell).out == f"{run}\n"
+    monkeypatch.setenv("HOLDFAST_PACKS", "no_such_module")
+    assert completions.workflow_names("") == []
+    assert capfd.readouterr() == ("", "")
+
+
+def commands(group=None, path=()):
+    group = group or get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_there_is_a_command_for_every_verb():
+    wanted = "dev serve worker start runs show result signal cancel resume retry fork explain workflows workers"
+    names = {path[0] for path, _ in commands()}
+    assert {*wanted.split(), "keys", "doctor", "bench"} <= names
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in commands()])
+def test_every_command_and_every_option_has_help(cli, path, command):
+    assert command.help
+    assert [parameter.name for parameter in command.params if not parameter.help] == []
+    assert cli(*path, "--help").code == 0
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_tables_fit_narrow_terminals_and_keep_ids_whole(cli, columns):
+    run = cli("start", "bake", f"name={'long' * 20}", "--json", *PACK).json["run"]["id"]
+    shown = cli("runs", COLUMNS=columns).out
+    assert run in shown
+    assert "pending" in shown
+    assert max(map(len, shown.splitlines())) <= int(columns)
+
+
+def test_colours_are_for_terminals_only(cli):
+    cli("start", "bake", "name=a", *PACK)
+    assert "\x1b" not in cli("runs").out
+    assert "\x1b[" in cli("runs", FORCE_COLOR="1").out
+    assert "\x1b[3" not in cli("runs", FORCE_COLOR="1", NO_COLOR="1").out
+
+
+async def test_a_view_is_told_anew_only_when_it_has_changed(monkeypatch, capsys):
+    monkeypatch.setattr(live, "EVERY_SECONDS", 0)
+    seen = iter([View("a", ""), View("a", ""), View("b", ""), View("b", ""), View("a", "", over=True)])
+
+    async def look():
+        return next(seen)
+
+    await live.watch(Output(as_json=True), look)
+    assert capsys.readouterr().out.splitlines() == ['"a"', '"b"', '"a"']
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, "text-1"),
+        ({"type": "string", "format": "date-time"}, "2026-01-31T12:00:00Z"),
+        ({"type": "integer", "minimum": 5}, 5),
+        ({"type": "integer"}, 1),
+        ({"type": "boolean"}, True),
+        ({"enum": ["a", "b"]}, "a"),
+        ({"const": 3}, 3),
+        ({"default": [1]}, [1]),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 1.5),
+        ({"type": "array", "items": {"type": "string"}}, ["text-1"]),
+        ({"type": "array"}, []),
+        ({}, None),
+        (
+            {
+                "$ref": "#/$defs/Order",
+                "$defs": {
+                    "Order": {
+                        "type": "object",
+                        "properties": {"id": {"type": "string"}, "next": {"$ref": "#/$defs/Order"}},
+                        "required": ["id"],
+                    }
+                },
+            },
+            {"id": "id-1"},
+        ),
+    ],
+)
+def test_a_sample_fits_its_schema(schema, value):
+    assert sample(schema) == value

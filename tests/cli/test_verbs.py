@@ -1,0 +1,298 @@
+"""The verbs from the command line: the same through a store and through a gateway."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+from tests.cli.conftest import Cli, until
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has used."""
+    return f"loaf-{os.getpid()}-{next(_numbers)}"
+
+
+def started(there, workflow, *arguments):
+    return there("start", workflow, *arguments, "--json").json["run"]
+
+
+def until_opened(there, run):
+    """Wait until the hook of an order is open."""
+    until(
+        lambda: any(entry["what"] == "opened" for entry in there("journal", run["id"]).lines),
+        lambda: there("explain", run["id"]),
+    )
+
+
+def test_start_answers_the_run_and_whether_it_was_created(there, name):
+    first = there("start", "bake", f"name={name}", "grams=750", "--json").json
+    second = there("start", "bake", f"name={name}", "grams=750", "--json").json
+    assert (first["created"], second["created"]) == (True, False)
+    assert first["run"]["id"] == second["run"]["id"]
+    assert first["run"]["workflow"] == "bakery.bake"
+    assert first["run"]["key"] == f"bake:{name}"
+
+
+def test_start_with_wait_prints_the_result(there, name):
+    said = there("start", "bake", f"name={name}", "grams=750", "--wait")
+    assert said.json == {"name": name, "grams": 750}
+    assert f"under key bake:{name}" in said.err
+    document = there("start", "bake", f"name={name}", "grams=750", "--wait", "--json").json
+    assert document["run"]["result"] == {"name": name, "grams": 750}
+    assert document["run"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("form", ["text", "file", "stdin"])
+def test_the_input_comes_from_an_option_a_file_or_stdin(there, name, form, tmp_path):
+    text = f'{{"name": "{name}", "grams": 1}}'
+    (tmp_path / "input.json").write_text(text)
+    given = {"text": text, "file": f"@{tmp_path}/input.json", "stdin": "-"}[form]
+    said = there("start", "bake", "--input", given, "grams=2", "--wait", input=text if form == "stdin" else None)
+    assert said.json == {"name": name, "grams": 2}, "pairs add to the input and overrule it"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--input", "{nonsense"), "--input is not JSON"),
+        (("--input", "[1]"), "--input is not a JSON object"),
+        (("--input", "@/no/such/file"), "cannot be read"),
+        (("grams",), "'grams' is not NAME=VALUE"),
+        (("name=x", "grams=many"), "$.grams"),
+        (("name=x", "colour=brown"), "'colour'"),
+        (("name=x", "--delay", "soon"), "'soon' is not a duration"),
+    ],
+)
+def test_input_that_does_not_fit_is_a_usage_error(there, arguments, says):
+    said = there("start", "bake", *arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert says in said.err
+
+
+def test_a_workflow_that_nobody_knows_is_a_usage_error(there):
+    said = there("start", "nope", "--json")
+    assert (said.code, said.problem["code"], said.problem["exit_code"]) == (2, "unknown_workflow", 2)
+
+
+def test_the_same_key_with_another_input_is_refused(there, name):
+    there("start", "bake", f"name={name}", "grams=1")
+    said = there("start", "bake", f"name={name}", "grams=2", "--json")
+    assert (said.code, said.problem["code"]) == (2, "input_mismatch")
+
+
+def test_options_of_a_start_reach_the_run(there, name):
+    run = started(
+        there,
+        "bake",
+        f"name={name}",
+        *("--key", f"other:{name}", "--attribute", "shelf=3", "--attribute", f"note={name}"),
+        *("--attribute", 'since={"at": "2026-01-31T12:00:00Z"}', "--delay", "1h", "--priority", "7"),
+    )
+    assert (run["key"], run["priority"], run["status"]) == (f"other:{name}", 7, "pending")
+    assert run["attributes"] == {"shelf": 3, "note": name, "since": {"at": "2026-01-31T12:00:00Z"}}
+    assert [wait["kind"] for wait in run["waiting_on"]] == ["delay"]
+    successor = started(there, "bake", f"name={name}", "--key", f"other:{name}", "--replace", run["id"])
+    assert successor["id"] != run["id"]
+
+
+def test_a_failed_run_exits_with_1_and_can_be_tried_again(there, name):
+    run = started(there, "bake", f"name=burnt-{name}")
+    said = there("result", run["id"])
+    assert said.code == 1
+    assert "there is no flour" in said.err
+    assert "Traceback" not in said.err
+    problem = there("result", run["id"], "--json").problem
+    assert (problem["code"], problem["exit_code"], problem["run_id"]) == ("run_failed", 1, run["id"])
+    assert there("retry", run["id"], "--json").json["id"] == run["id"]
+    assert there("result", run["id"]).code == 1
+
+
+def test_a_result_that_does_not_come_in_time_exits_with_75(there, name):
+    run = started(there, "order", f"name={name}")
+    said = there("result", run["id"], "--timeout", "50ms", "--json")
+    assert (said.code, said.problem["code"]) == (75, "timed_out")
+    there("cancel", run["id"])
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "result", "explain", "journal", "input", "cancel", "receipt", "resume", "retry", "release-key"]
+)
+def test_a_run_that_nobody_knows_is_a_usage_error(there, command):
+    for reference in ("0" * 32, "bakery.bake/bake:nobody"):
+        said = there(command, reference, "--json")
+        assert (said.code, said.problem["code"]) == (2, "unknown_run")
+        assert said.problem["hint"]
+
+
+def test_a_run_is_named_by_its_id_or_by_workflow_and_key(there, name):
+    run = started(there, "bake", f"name={name}")
+    for reference in (run["id"], f"bake/bake:{name}", f"bakery.bake/bake:{name}"):
+        assert there("show", reference, "--json").json["id"] == run["id"]
+
+
+def test_show_draws_attempts_and_children(there, name):
+    there("start", "bake", f"name=sticky-{name}", "--wait")
+    shown = there("show", f"bake/bake:sticky-{name}").out
+    assert "✓ knead#1" in shown
+    assert "attempt 1: ConnectionError: the dough sticks" in shown
+    assert "marker" in shown
+    started(there, "order", f"name={name}")
+    there("signal", f"order/order:{name}", "go", "now")
+    there("result", f"order/order:{name}")
+    shown = there("show", f"order/order:{name}").out
+    assert "of bakery.bake completed" in shown
+    assert f"knead:{name}-dough" in shown
+
+
+def test_follow_tells_what_happens_to_the_end(there, name):
+    run = started(there, "order", f"name={name}")
+    there("signal", run["id"], "go", "now", "--dedupe", "d-1")
+    events = there("show", run["id"], "--follow", "--json").lines
+    assert [event["cursor"] for event in events] == list(range(len(events)))
+    assert events[0]["entry"]["what"] == "started"
+    assert events[-1]["entry"]["what"] == "completed"
+    assert "completed" in there("show", run["id"], "--follow").out.splitlines()[-1]
+
+
+def test_signals_reach_hooks_by_run_and_by_token(there, name):
+    run = started(there, "order", f"name={name}")
+    assert there("signal", run["id"], "go", '"by run"', "--json").json["id"] == run["id"]
+    assert there("result", run["id"], "--json").json == {"result": f"{name}: by run"}
+    other = started(there, "order", f"name={name}-b")
+    until_opened(there, other)
+    assert there("resume-hook", f"go:{name}-b", "by token", "--json").json["id"] == other["id"]
+    assert there("result", other["id"], "--json").json == {"result": f"{name}-b: by token"}
+    assert there("resume-hook", "go:nobody", "--json").problem["code"] == "unknown_hook"
+    assert there("signal", run["id"], "go", "late", "--json").problem["code"] == "not_allowed_now"
+
+
+def test_a_start_may_carry_a_signal_and_a_live_run_gets_it(there, name):
+    first = there("start", "order", f"name={name}", "--signal", "go=now", "--dedupe", "d-1", "--wait", "--json").json
+    assert (first["created"], first["run"]["result"]) == (True, f"{name}: now")
+
+
+def test_an_ended_run_is_watched_only_once(there, name):
+    run = started(there, "bake", f"name={name}")
+    there("result", run["id"])
+    assert there("show", run["id"], "--watch", "--json").lines[0]["status"] == "completed"
+    assert "knead#1" in there("show", run["id"], "--watch", FORCE_COLOR="1").out
+
+
+def test_a_terminal_shows_that_one_waits(there, name):
+    said = there("start", "bake", f"name={name}", "--wait", FORCE_COLOR="1")
+    assert said.code == 0
+    assert " is running" in said.err or " is pending" in said.err or " is completed" in said.err
+
+
+def test_cancel_says_what_was_left_behind(there, name):
+    run = started(there, "order", f"name={name}")
+    until_opened(there, run)
+    receipt = there("cancel", run["id"], "--reason", "no oven", "--json").json
+    assert (receipt["outcome"], receipt["reason"]) == ("partial", "no oven"), "its child had baked already"
+    assert [(left["key"], left["state"]) for left in receipt["effects"]] == [(f"knead:{name}-dough", "undone")]
+    assert there("receipt", run["id"], "--json").json == receipt
+    shown = there("receipt", run["id"]).out
+    assert "partial (no oven)" in shown
+    assert f"undone knead:{name}-dough" in shown
+    said = there("result", run["id"], "--json")
+    assert (said.code, said.problem["code"]) == (1, "run_cancelled")
+
+
+def test_a_cancelled_run_that_did_nothing_can_be_resumed(there, name):
+    run = started(there, "bake", f"name={name}", "--delay", "1h")
+    assert there("cancel", run["id"], "--json").json["outcome"] == "no_effects"
+    assert there("resume", run["id"], "--json").json["id"] == run["id"]
+
+
+def test_fork_and_release_key(there, name):
+    run = started(there, "bake", f"name={name}")
+    there("result", run["id"])
+    fork = there("fork", run["id"], "--at", "knead#1", "--json").json
+    assert fork["id"] != run["id"]
+    assert fork["attributes"]["holdfast.forked_from"] == run["id"]
+    there("result", fork["id"])
+    assert not there("release-key", fork["id"], "--reason", "mistake", "--json").json["holds_key"]
+    assert there("fork", run["id"], "--at", "nowhere#1").code == 2
+
+
+def test_runs_are_found_by_what_they_show(there, name):
+    small = started(there, "bake", f"name={name}-s", "grams=100")["id"]
+    large = started(there, "bake", f"name={name}-l", "grams=900")["id"]
+    for run in (small, large):
+        there("result", run)
+
+    def found(*options: str) -> list[str]:
+        answer = there("runs", "--workflow", "bake", "--key-prefix", f"bake:{name}", *options, "--json").json
+        return [run["id"] for run in answer["runs"]]
+
+    assert found() == [large, small]
+    assert found("--oldest-first") == [small, large]
+    assert found("--attribute", f"name={name}-s") == [small]
+    assert found("--attribute", "grams>100") == [large]
+    assert found("--attribute", "grams>=100", "--attribute", "grams<900") == [small]
+    assert found("--status", "completed", "--status", "failed") == [large, small]
+    assert found("--status", "waiting") == []
+    assert found("--created-after", "1h", "--finished-after", "1h") == [large, small]
+    assert found("--created-before", "2020-01-01T00:00:00Z") == []
+
+
+def test_runs_come_in_pages(there, name):
+    for number in range(3):
+        started(there, "bake", f"name={name}-{number}", "--delay", "1h")
+    options = ("runs", "--key-prefix", f"bake:{name}", "--limit", "2")
+    first = there(*options, "--json").json
+    second = there(*options, "--after", first["next"], "--json").json
+    assert [run["key"][-1] for page in (first, second) for run in page["runs"]] == ["2", "1", "0"]
+    assert second["next"] is None
+    assert f"--after {first['next']}" in there(*options).out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--status", "asleep"),
+        ("--attribute", "=1"),
+        ("--attribute", "grams>=x"),
+        ("--attribute", "grams=1", "--attribute", "grams>0"),
+        ("--attribute", "grams>0", "--attribute", "grams=1"),
+        ("--created-after", "yesterday"),
+        ("--limit", "0"),
+        ("--after", "nonsense"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_a_usage_error(there, options):
+    said = there("runs", *options)
+    assert (said.code, said.out) == (2, ""), said
+
+
+def test_surroundings_are_shown(there):
+    workflows = there("workflows", "--json").json["workflows"]
+    assert [each["name"] for each in workflows] == ["bakery.bake", "bakery.order"]
+    assert workflows[0]["input_schema"]
+    assert "Knead and bake." in there("workflows").out
+    workers = there("workers", "--json").json
+    assert [each["workflows"] for each in workers["workers"]] == [["bakery.bake", "bakery.order"]]
+    assert set(workers["backlog"]) == {"statuses", "depths"}
+    assert "bakery.bake" in there("workers").out
+
+
+def test_a_store_and_its_gateway_say_the_same(development, name):
+    store = Cli(HOLDFAST_URL=development["store"], HOLDFAST_PACKS="tests.cli.bakery")
+    gateway = Cli(HOLDFAST_URL=development["gateway"])
+    run = started(store, "bake", f"name=sticky-{name}")["id"]
+    store("result", run)
+    for command in (
+        *(("show", run, "--json"), ("explain", run), ("explain", run, "--json"), ("journal", run)),
+        *(("result", run), ("result", run, "--json"), ("show", run, "--follow"), ("receipt", run, "--json")),
+        *(("runs", "--key-prefix", f"bake:sticky-{name}", "--json"), ("workflows",), ("workflows", "--json")),
+    ):
+        first, second = store(*command), gateway(*command)
+        assert (first.code, first.out, first.err) == (second.code, second.out, second.err), command
+    assert store("input", run).json == gateway("input", run).json

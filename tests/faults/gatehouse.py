@@ -1,0 +1,103 @@
+"""A process of a test that serves a gateway: `python -m tests.faults.gatehouse house.json`, a `Gatehouse` as JSON.
+
+It says `ready` with its URL as soon as it listens, and goes in order when it is asked to by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast import Holdfast, Pack, effect_key, hook
+from holdfast.gateway import app
+from holdfast.gateway.auth import OpenDoor
+from holdfast.gateway.endpoints import Settings
+from holdfast.gateway.server import Server
+from tests.faults import ledger
+from tests.faults.actor import say
+from tests.faults.crashing import CrashingStore, Point
+
+gate = Pack("gate")
+
+
+@gate.effect
+async def act(name: str, n: int) -> int:
+    ledger.here().write(call=effect_key(), step=f"act {n}", order=name, attempt=1)
+    return n
+
+
+@gate.workflow(key="keyed:{name}")
+async def keyed(name: str) -> str:
+    return f"{name} {await act(name, 0)}"
+
+
+@gate.workflow
+async def plain(name: str) -> str:
+    return f"{name} {await act(name, 0)}"
+
+
+@gate.workflow(key="steps:{name}")
+async def steps(name: str, count: int) -> int:
+    """Each step is one signal, and what is done about it."""
+    go = hook("go", type=int)
+    return sum([await act(name, await go) for _ in range(count)])
+
+
+class Gatehouse(Struct, frozen=True, kw_only=True):
+    """What to serve, and when to die: at a point of the store, or when the answer to a POST is about to be sent."""
+
+    path: str
+    ledger: str
+    worker: bool = True
+    lease: str = "1s"
+    point: Point | None = None
+    dies_before_the_answer: bool = False
+
+
+async def keep(house: Gatehouse) -> None:
+    book = ledger.use(Path(house.ledger))
+    store = CrashingStore(Path(house.path), point=house.point, ledger=book)
+    async with Holdfast(store, packs=[gate], worker=house.worker, lease=house.lease) as hf:
+        shared = app.house(hf, gatekeeper=OpenDoor(hf), settings=Settings(require_keys=False))
+        server = Server(shared.lobby)
+        application: ASGIApp = app.create(shared)
+        serving = asyncio.create_task(hf.serve())
+        await asyncio.sleep(0)  # so that it listens to SIGTERM before anybody may send it
+        url = await server.start(Mortal(application) if house.dies_before_the_answer else application, "127.0.0.1", 0)
+        say("ready", url=url)
+        await serving
+        await server.stop()
+    say("done")
+
+
+class Mortal:
+    """An application whose process is killed when the answer to a POST is ready."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if scope["method"] == "POST":
+                os.kill(os.getpid(), signal.SIGKILL)
+            await send(message)
+
+        await self._inner(scope, receive, sent)
+
+
+def main(options: Any) -> None:
+    os.environ.setdefault("HOLDFAST_LOG", "json")
+    asyncio.run(keep(msgspec.convert(options, Gatehouse)))
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,43 @@
+"""A gateway as a process: `python -m tests.gateway.process <module with PACKS> <store url> [options]`.
+
+Prints its URL as soon as it listens, and stops in order on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+
+from holdfast import Holdfast
+from holdfast.gateway import app
+from holdfast.gateway.auth import KeyedDoor, OpenDoor
+from holdfast.gateway.endpoints import Settings
+from holdfast.gateway.server import Server
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("module")
+    parser.add_argument("store")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--lease", default="30s")
+    parser.add_argument("--keys", action="store_true", help="require API keys")
+    parser.add_argument("--no-worker", action="store_true")
+    parser.add_argument("--wait-max", type=float, default=60.0, help="seconds that a request may wait")
+    asked = parser.parse_args()
+    packs = importlib.import_module(asked.module).PACKS
+    async with Holdfast(
+        asked.store, packs=packs, worker=not asked.no_worker, namespace=asked.namespace, lease=asked.lease
+    ) as hf:
+        settings = Settings(require_keys=asked.keys, wait_seconds_max=asked.wait_max)
+        house = app.house(hf, gatekeeper=KeyedDoor(hf) if asked.keys else OpenDoor(hf), settings=settings)
+        server = Server(house.lobby)
+        print(await server.start(app.create(house), "127.0.0.1", asked.port), flush=True)
+        await hf.serve()
+        await server.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,135 @@
+"""How a server stops: in order, whatever is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from holdfast import Pack
+from holdfast.gateway.limits import Limits
+from holdfast.gateway.lobby import Lobby
+from holdfast.gateway.server import Server
+from tests.gateway.conftest import PATIENCE_SECONDS, Launch, Serve
+
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BODY = b'{"input": {}}'
+POST = b"POST /v1/workflows/p.waits/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+async def test_sigterm_answers_what_is_open_and_exits_with_zero(launch: Launch, tmp_path: Path) -> None:
+    gateway = await launch("tests.gateway.packs", tmp_path / "home.db")
+    port = int(gateway.url.rpartition(":")[2])
+    run = (await gateway.http.post("/v1/workflows/p.waits/runs")).json()
+
+    async with asyncio.timeout(PATIENCE_SECONDS), gateway.http.stream("GET", f"/v1/runs/{run['id']}/events") as stream:
+        lines = stream.aiter_lines()
+        while not (await anext(lines)).startswith("data:"):
+            pass
+        reader, writer = await at_work(port, POST + b"Content-Length: %d\r\n" % len(BODY))
+        writer.write(BODY[:5])
+        poll = f"GET /v1/runs/{run['id']}/result?wait=60s HTTP/1.1\r\nHost: localhost\r\n"
+        poll_reader, poll_writer = await at_work(port, poll.encode())
+        idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", port)
+        idle_writer.write(GET)
+        assert await idle_reader.readline() == b"HTTP/1.1 200 OK\r\n"
+
+        gateway.process.terminate()
+
+        async for _ in lines:
+            pass  # the stream ends as a stream should, or this raises
+        assert (await poll_reader.read()).startswith(b"HTTP/1.1 202 Accepted\r\n")
+        await idle_reader.read()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+        writer.write(BODY[5:])
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 201 Created\r\n")
+        assert b"\r\nconnection: close\r\n" in answer
+        assert await gateway.ended() == 0
+        for each in (writer, poll_writer, idle_writer):
+            each.close()
+
+
+async def at_work(port: int, head: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection whose request is being handled: the server asks for its body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head + b"Expect: 100-continue\r\n\r\n")
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    return reader, writer
+
+
+async def hang(scope: Scope, receive: Receive, send: Send) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_what_does_not_end_in_time_is_cut_without_an_outcry(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    server = Server(Lobby(1), limits=Limits(drain_seconds_max=0.05))
+    url = await server.start(hang, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(GET)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not server._state.tasks:
+            await asyncio.sleep(0.001)
+        await server.stop()
+        with contextlib.suppress(ConnectionResetError):  # it may be told in either way
+            assert await reader.read() == b""
+    assert not server._state.tasks
+    assert not server._state.connections
+    assert [record.getMessage() for record in caplog.records] == []
+    writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HT", GET], ids=["nothing", "half a request", "a request before"])
+async def test_a_connection_with_nothing_under_way_is_closed_at_once(serve: Serve, sent: bytes) -> None:
+    gateway = await serve(limits=Limits(drain_seconds_max=3600, header_seconds_max=3600, idle_seconds_max=3600))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        reader, writer = await asyncio.open_connection(*gateway.address)
+        writer.write(sent)
+        if sent == GET:
+            await reader.readuntil(b'{"status":"ok"}')
+        else:
+            while [each._head_bytes for each in gateway.server._state.connections] != [len(sent)]:
+                await asyncio.sleep(0.001)
+        await gateway.server.stop()
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_long_poll_answers_when_the_server_stops(serve: Serve) -> None:
+    from tests.gateway.packs import pack
+
+    gateway = await serve(pack, limits=Limits(drain_seconds_max=3600))
+    run = (await gateway.http.post("/v1/workflows/p.waits/runs")).json()
+    poll = asyncio.create_task(gateway.http.get(f"/v1/runs/{run['id']}/result?wait=60s"))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not gateway.house.lobby.taken:
+            await asyncio.sleep(0.001)
+        await gateway.server.stop()
+        answer = await poll
+    assert (answer.status_code, answer.headers["connection"]) == (202, "close")
+    assert answer.json()["id"] == run["id"]
+
+
+async def test_every_answer_is_dated_and_names_no_server(serve: Serve) -> None:
+    gateway = await serve()
+    for path in ("/livez", "/nowhere"):
+        answer = await gateway.http.get(path)
+        assert "date" in answer.headers
+        assert "server" not in answer.headers
+
+
+async def test_head_answers_as_get_does_without_the_body(serve: Serve) -> None:
+    gateway = await serve(Pack("p"))
+    for path in ("/livez", "/v1/runs", "/openapi.json", "/v1/runs/nobody"):
+        got, head = await gateway.http.get(path), await gateway.http.head(path)
+        assert (head.status_code, head.headers["content-type"]) == (got.status_code, got.headers["content-type"])
+        assert head.content == b""
+    refused = await gateway.http.head("/v1/hooks/some-token")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")

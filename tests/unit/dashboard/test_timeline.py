@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from msgspec import Raw
+
+from holdfast.dashboard.timeline import LANES_MAX, Bar, Lane, Row, Scale, Timeline, timeline
+from holdfast.kernel.journal import (
+    Attempted,
+    Blocked,
+    CancelAsked,
+    Cancelled,
+    Completed,
+    Elapsed,
+    Entry,
+    Failure,
+    GaveUp,
+    Intent,
+    Joined,
+    Marked,
+    Opened,
+    Performed,
+    Received,
+    Retried,
+    Spawned,
+    Started,
+    Stopped,
+    Value,
+)
+from holdfast.kernel.waits import Wait
+
+NONE = Value(json=Raw(b"null"))
+BROKEN = Failure("OSError", "broken")
+
+
+def intent(name: str, kind: str = "effect") -> Intent:
+    return Intent(kind, f"p.{name}")
+
+
+def performed(at_ms: int, step: str) -> Performed:
+    return Performed(at_ms, step, intent(step), 1, NONE)
+
+
+def drawn(*entries: Entry, waits: tuple[Wait, ...] = (), until_ms: int = 1_000) -> Timeline:
+    return timeline((Started(0, NONE), *entries), waits, until_ms=until_ms)
+
+
+def row(name: str, found: Timeline) -> Row:
+    return next(each for each in found.rows if each.name == name)
+
+
+def took(found: Timeline) -> dict[str, str]:
+    return {each.name: each.took for each in found.rows}
+
+
+def test_steps_of_one_task_follow_each_other():
+    assert took(drawn(performed(100, "a#1"), performed(250, "b#1"), Completed(250), until_ms=250)) == {
+        "a#1": "100 ms",
+        "b#1": "150 ms",
+    }
+
+
+def test_steps_of_tasks_side_by_side_begin_where_their_maker_stood():
+    found = drawn(performed(100, "first#1"), performed(150, "0/a#1"), performed(400, "1/b#1"), performed(500, "last#1"))
+    assert took(found) == {"first#1": "100 ms", "0/a#1": "50 ms", "1/b#1": "300 ms", "last#1": "400 ms"}
+    assert row("0/a#1", found).bars[0].x == row("1/b#1", found).bars[0].x
+
+
+def test_an_effect_that_is_retried_shows_each_attempt_and_the_pauses_between():
+    found = row(
+        "a#1",
+        drawn(
+            Attempted(100, "a#1", intent("a"), 1, BROKEN, retry_at_ms=200),
+            Attempted(300, "a#1", intent("a"), 2, BROKEN, retry_at_ms=400),
+            Performed(450, "a#1", intent("a"), 3, NONE),
+        ),
+    )
+    assert [bar.state for bar in found.bars] == ["failed", "pause", "failed", "pause", "done"]
+    assert found.took == "450 ms"
+    assert "attempt 1 failed with OSError: broken, 100 ms" in found.text
+    assert "returned in attempt 3, 50 ms" in found.text
+
+
+def test_an_effect_that_failed_for_good_says_why():
+    found = row("a#1", drawn(GaveUp(10, "a#1", intent("a"), 3, BROKEN)))
+    assert [bar.state for bar in found.bars] == ["failed"]
+    assert "gave up after attempt 3: OSError: broken" in found.text
+
+
+def test_a_child_lasts_from_its_start_to_its_end_and_leads_to_its_page():
+    found = row(
+        "ship#1",
+        drawn(
+            Spawned(100, "ship#1", intent("ship", "spawn"), "child-1"),
+            performed(200, "a#1"),
+            Joined(700, "ship.result#1", "child-1", value=NONE),
+        ),
+    )
+    assert (found.kind, found.run_id, found.took) == ("child", "child-1", "600 ms")
+
+
+def test_a_child_that_has_not_ended_is_open():
+    found = row("ship#1", drawn(Spawned(100, "ship#1", intent("ship", "child"), "child-1"), until_ms=900))
+    assert [(bar.state, found.took) for bar in found.bars] == [("open", "800 ms")]
+
+
+def test_a_hook_is_waited_for_from_the_last_record_to_the_signal():
+    found = drawn(
+        performed(100, "a#1"),
+        Opened(110, "hook#1", Intent("hook", "approval", "token")),
+        Received(5_000, "approval", "s1", NONE),
+        Elapsed(6_000, "sleep#1", 6_000),
+        until_ms=6_000,
+    )
+    assert took(found) == {"a#1": "100 ms", "hook approval": "4.9 s", "sleep#1": "1 s"}
+    assert "opened" in row("hook approval", found).text
+
+
+@pytest.mark.parametrize(
+    ("wait", "lane"),
+    [
+        (Wait("timer", "sleep#1", 9_000, "sleep#1"), "sleep#1"),
+        (Wait("hook", "approval"), "hook approval"),
+        (Wait("running", "replica-1"), "at work"),
+        (Wait("no_worker", "default"), "waiting to begin"),
+    ],
+)
+def test_what_is_waited_for_is_open_until_now(wait: Wait, lane: str):
+    found = row(lane, drawn(performed(100, "a#1"), waits=(wait,), until_ms=900))
+    assert [(bar.state, found.took) for bar in found.bars] == [("open", "800 ms")]
+    assert round(found.bars[0].x + found.bars[0].width) == 100
+
+
+def test_markers_share_a_lane():
+    found = row("markers", drawn(Marked(10, "mark#1", "charged"), Marked(900, "mark#2", "shipped")))
+    assert [dot.text.partition(",")[0] for dot in found.dots] == ["charged", "shipped"]
+    assert found.dots[0].x < found.dots[1].x
+
+
+def test_what_is_undone_begins_when_the_code_has_ended():
+    found = drawn(
+        performed(100, "a#1"),
+        CancelAsked(600, 30_000, "no longer wanted"),
+        Stopped(700),
+        Performed(800, "undo:a#1", intent("a", "undo"), 1, NONE),
+        Cancelled(800),
+        until_ms=800,
+    )
+    assert took(found) == {"a#1": "100 ms", "cancellation": "200 ms", "undo:a#1": "100 ms"}
+    assert row("undo:a#1", found).kind == "undo"
+    assert "asked for: no longer wanted" in row("cancellation", found).text
+
+
+def test_a_blocked_run_is_blocked_until_it_is_retried_and_goes_on_from_there():
+    found = drawn(Blocked(100, "replay_diverged", "b#1 is not a#1"), Retried(500), performed(600, "a#1"), until_ms=600)
+    assert took(found) == {"blocked": "400 ms", "a#1": "100 ms"}
+    still = row("blocked", drawn(Blocked(100, "x", "y"), waits=(Wait("blocked", "x: y"),), until_ms=300))
+    assert [bar.state for bar in still.bars] == ["open"]
+
+
+def test_a_short_step_shows_beside_a_wait_of_days():
+    found = drawn(performed(5, "a#1"), Elapsed(604_800_005, "sleep#1", 0), until_ms=604_800_005)
+    assert 0 < row("a#1", found).bars[0].width < 1 < row("sleep#1", found).bars[0].width
+    assert [tick.text for tick in found.ticks] == ["0", "7 d"]
+
+
+def test_a_run_that_has_done_nothing_has_no_rows():
+    assert drawn(until_ms=0).rows == ()
+
+
+def test_many_lanes_are_cut_and_counted():
+    found = drawn(*(performed(n, f"a#{n}") for n in range(1, LANES_MAX + 8)))
+    assert (len(found.rows), found.left_out) == (LANES_MAX, 7)
+
+
+def test_everything_drawn_lies_within_the_picture():
+    found = drawn(
+        Attempted(100, "a#1", intent("a"), 1, BROKEN, retry_at_ms=50_000), performed(1_000, "b#1"), until_ms=1_000
+    )
+    for each in found.rows:
+        assert all(bar.x >= 0 and bar.x + bar.width <= 100.4 for bar in each.bars), each
+
+
+def test_ticks_keep_their_distance():
+    lanes = [Lane("a", "effect", [Bar(n, n + 1, "done", "") for n in range(0, 1_000, 10)])]
+    places = [tick.x for tick in Scale(0, 1_000, lanes).ticks()]
+    assert places[0] == 0
+    assert places[-1] == 100
+    assert all(after - before >= 12 for before, after in pairwise(places))
