@@ -71,7 +71,7 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _default_contenders() -> list[str]:
     peers = [name for peer in os.environ.get("PEERS", "").split(",") for name in PEERS.get(peer, [])]
-    return ["holdfast", "floor", "dbos", "dbos_tuned", *peers]
+    return ["holdfast", "floor", "dbos", "dbos_tuned", "holdfast_http", "echo", *peers]
 
 
 def _measure(console: Console, jobs: Sequence[Job], *, quick: bool) -> list[Sample]:

@@ -51,9 +51,13 @@ def findings(values: Mapping[Subject, list[float]]) -> list[Finding]:
                 comparison.figure_theirs or comparison.figure,
             )
         )
-        if ours and theirs:
-            singles = [comparison.value(a, b) for a, b in zip(ours, theirs, strict=False)]
-            median = comparison.value(statistics.median(ours), statistics.median(theirs))
+        nothing = [0.0] * len(ours or ())
+        beyond = (
+            values.get((comparison.workload, comparison.beyond, comparison.figure)) if comparison.beyond else nothing
+        )
+        if ours and theirs and beyond:
+            singles = [comparison.value(*each) for each in zip(ours, theirs, beyond, strict=False)]
+            median = comparison.value(*map(statistics.median, (ours, theirs, beyond)))
             found.append(Finding(comparison, median, min(singles), max(singles)))
     return found
 

@@ -21,9 +21,15 @@ ROOT = Path(__file__).parents[1]
 # On the project's disk, not in the system's temporary directory: that may be memory, where a commit is free.
 SCRATCH = Path(__file__).parent / ".cache" / "scratch"
 TIMEOUT_S = 900
-ONLY_HOLDFAST = {"crowded", "empty", "depth", "W7"}
+# A workload that asks something of Holdfast alone is not given to the others.
+ONLY_FOR = {
+    "crowded": {"holdfast"},
+    "depth": {"holdfast"},
+    "W7": {"holdfast"},
+    "W8": {"holdfast", "holdfast_http", "echo"},
+}
 # A contender that differs from another one in some workloads only takes part in those.
-ONLY_IN = {"dbos_tuned": {"W6"}}
+ONLY_IN = {"dbos_tuned": {"W6"}, "holdfast_http": {"W8"}, "echo": {"W8"}}
 # What is measured in turns because one is compared with the other, or is the other half of it.
 TWINS = {"crowded": ("empty", "crowded"), "W6": ("W6", "W6-long"), "W7": ("W7-small", "W7")}
 # Those that search a file full of runs, and write nothing.
@@ -61,7 +67,7 @@ def plan(workloads: Sequence[str], contenders: Sequence[str], *, repetitions: in
         for repetition in range(1, repetitions + 1)
         for twin in TWINS.get(workload, (workload,))
         for contender in contenders
-        if (contender == "holdfast" or workload not in ONLY_HOLDFAST) and workload in ONLY_IN.get(contender, {workload})
+        if contender in ONLY_FOR.get(workload, {contender}) and workload in ONLY_IN.get(contender, {workload})
     ]
 
 

@@ -32,9 +32,11 @@ class Comparison:
     # What `theirs` is read from, where that is another workload or another figure of the same one.
     workload_theirs: str | None = None
     figure_theirs: str | None = None
+    # A contender whose figure is taken off ours first: what is compared is what we need beyond it.
+    beyond: str | None = None
 
-    def value(self, ours: float, theirs: float) -> float:
-        return ours - theirs if self.sense is Sense.EXCESS else ours / theirs
+    def value(self, ours: float, theirs: float, beyond: float = 0.0) -> float:
+        return ours - theirs if self.sense is Sense.EXCESS else (ours - beyond) / theirs
 
     def met(self, value: float) -> bool | None:
         """Whether the target is met; None where there is none."""
@@ -75,6 +77,10 @@ COMPARISONS = [
     # ... and what its users gain by needing no server is shown beside it.
     *_against("holdfast", "restate"),
     *_against("holdfast_split", "restate_tuned"),
+    Comparison("W8", "holdfast_http", "holdfast", "rate", Sense.RATE, bound=0.4),
+    Comparison("W8", "holdfast_http", "echo", "p50_ms", Sense.LATENCY, bound=2.0, beyond="holdfast"),
+    Comparison("W8", "holdfast_http", "echo", "p99_ms", Sense.LATENCY, beyond="holdfast"),
+    Comparison("W8", "holdfast_http", "echo", "rate", Sense.RATE),
     Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
     Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
     *(

@@ -8,6 +8,8 @@ NAMES = {
     "holdfast_split": "Holdfast, 2 processes",
     "dbos": "DBOS",
     "dbos_tuned": "DBOS, tuned",
+    "holdfast_http": "Holdfast over HTTP",
+    "echo": "JSON echo",
     "floor": "floor",
     "restate": "Restate",
     "restate_tuned": "Restate, tuned",
@@ -60,6 +62,8 @@ def subject(comparison: Comparison) -> str:
     named = f"{comparison.workload} {FIGURES[comparison.figure]}"
     if comparison.sense is Sense.EXCESS:
         return f"{named} above it"
+    if comparison.beyond:
+        return f"{named} beyond {NAMES[comparison.beyond]}"
     if comparison.workload_theirs:
         return f"{comparison.workload} : {comparison.workload_theirs} {FIGURES[comparison.figure]}"
     return f"{named} : {FIGURES[comparison.figure_theirs]}" if comparison.figure_theirs else named

@@ -9,6 +9,7 @@ W6       a signal to a run that has just begun to wait, to its result, one every
 W6-long  the same with runs that have waited for two seconds, and were let go              p50, p99
 W7       a page of 50 runs in a file of 1,000,000, for several searches                    medians
 W7-small the same in a file of 10,000, measured in turns with it                           medians
+W8       keyed starts over HTTP that wait for the result, 50 at a time                     runs/s, p50, p99
 crowded  W1, longer, on a file that already holds 100,000 finished runs                    runs/s
 empty    the same on an empty file, measured in turns with it                              runs/s
 depth    one run of 10,000 sequential effects: the last hundred against those round the 100th
@@ -208,6 +209,20 @@ async def pages(contender: Contender, size: int) -> Figures:
     return {f"{shape}_us": statistics.median(taken) * 1e6 for shape, taken in seconds.items()}
 
 
+async def awaited_starts(contender: Contender, size: int) -> Figures:
+    """W8: each latency is that of one of fifty who ask at once, so it counts their company too."""
+    await _warm_up(contender)
+    seconds: list[float] = []
+
+    async def one(order: str) -> None:
+        begin = time.perf_counter()
+        await contender.one(order)
+        seconds.append(time.perf_counter() - begin)
+
+    took = await _swarm(lambda order=f"h-{i}": one(order) for i in range(size))
+    return {"rate": size / took, **_latencies(seconds)}
+
+
 async def depth(contender: Contender, size: int) -> Figures:
     """Medians, since one checkpoint of the write-ahead log among a hundred effects says nothing of depth."""
     await _warm_up(contender)
@@ -235,6 +250,7 @@ WORKLOADS = {
     "W6-long": Workload("signal to result, let go", "ms", 100, 20, partial(signals, waited_s=WAITED_LONG_S)),
     "W7": Workload("a page among 1,000,000 runs", "µs", 1_000_000, 50_000, pages),
     "W7-small": Workload("a page among 10,000 runs", "µs", 10_000, 10_000, pages),
+    "W8": Workload("keyed start to result, 50 at a time", "runs/s", 3_000, 200, awaited_starts),
     # Longer than W1: what is asked of them is a difference of a tenth.
     "crowded": Workload("W1 among 100,000 finished runs", "runs/s", 10_000, 200, one_effect_runs),
     "empty": Workload("W1 in an empty file", "runs/s", 10_000, 200, one_effect_runs),

@@ -24,7 +24,7 @@ class Connection:
         """The status and the body of the answer."""
         idempotency = f"idempotency-key: {key}\r\n" if key else ""
         typed = "content-type: application/json\r\n" if body else ""
-        head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\n{idempotency}{typed}"
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{idempotency}{typed}"
         self._writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         status = int(answer[9:12])
