@@ -21,11 +21,12 @@ from typing import Any, get_args
 import msgspec
 
 import holdfast
-from holdfast import errors
+from docs import commands, http
+from holdfast import config, errors
 from holdfast.adapters import payloads
 from holdfast.engine import events, execution, pruner, replica, values, waker
 from holdfast.kernel import attributes, cancels, journal, keys, leases, searches
-from holdfast.telemetry import logs
+from holdfast.telemetry import logs, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -44,7 +45,7 @@ class Group:
 
 
 GROUPS = (
-    Group("For callers", "Start work, talk to it, ask about it.", "Holdfast", "Started", "Run"),
+    Group("For callers", "Start work, talk to it, ask about it.", "Holdfast", "Client", "Started", "Run"),
     Group(
         "What callers get",
         "Answers to the verbs above.",
@@ -60,6 +61,8 @@ GROUPS = (
         "ChildLeft",
         "Replayed",
         "Description",
+        "Member",
+        "Backlog",
     ),
     Group(
         "For authors",
@@ -104,7 +107,7 @@ GROUPS = (
 # You get these from somewhere; you do not build them.
 NOT_BUILT = {
     *("Run", "Call", "ChildRun", "Effect", "Workflow", "Started", "Hook", "Runs", "Page", "Marker", "Wait", "Story"),
-    *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description"),
+    *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
 }
 NOT_SHOWN = {"__init__", "__repr__", "__eq__", "__hash__", "__aenter__", "__aexit__", "__await__", "__call__"}
 
@@ -312,6 +315,36 @@ def event_page() -> str:
     return _page(lines)
 
 
+# -- metrics
+
+
+def metrics_page() -> str:
+    """Every metric, as the table has it."""
+    lines = [
+        "# Metrics",
+        "",
+        "`await hf.metrics().render()` answers them in the format of Prometheus; a gateway serves them at `/metrics`.",
+        "[Observing](../guides/observing.md) says how to read them.",
+        "",
+        "Counters and histograms are about this process, from the first call of `hf.metrics()` on. Gauges are about",
+        "the store, as the namespace of this `Holdfast` sees it: every process answers the same, so take their `max`,",
+        f"not their sum. The store is asked at most every {metrics.LOOK_EVERY_MS / 1000:g} s. If it does not answer,",
+        "they are missing.",
+        "",
+        "| metric | kind | labels | what it says |",
+        "|---|---|---|---|",
+    ]
+    for metric in metrics.METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    lines += ["", "The upper bounds of the histograms' buckets:", "", "| histogram | buckets |", "|---|---|"]
+    for metric in metrics.METRICS:
+        if metric.buckets:
+            bounds = ", ".join(f"{bound:,.10g}".rstrip() for bound in metric.buckets)
+            lines.append(f"| `{metric.name}` | {bounds} |")
+    return _page(lines)
+
+
 # -- the journal
 
 
@@ -377,6 +410,11 @@ def settings() -> str:
             f"`{payloads.PAYLOAD_MAX}` ({payloads.PAYLOAD_MAX // 2**20} MiB)",
             "The longest that one encoded value may be: an input, a result, the details of a heartbeat.",
         ),
+        "HOLDFAST_CONFIG": (
+            "a path",
+            f"`{config.FILE}`, if it is there",
+            "The settings file of the [command line](cli.md). Read by `holdfast` only, as are those below.",
+        ),
     }
     read = {
         name
@@ -387,12 +425,22 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        "What a Holdfast is given is given in code: see [`Holdfast(...)`](api.md#holdfast). Four things come from the",
+        "What a Holdfast is given is given in code: see [`Holdfast(...)`](api.md#holdfast). A few things come from the",
         "environment. They are read once, when a `Holdfast` is built; a value that cannot work raises `InvalidConfig`.",
         "",
         "| variable | values | default | what it does |",
         "|---|---|---|---|",
         *(f"| `{name}` | {' | '.join(cells)} |" for name, cells in described.items()),
+        "",
+        "## The command line",
+        "",
+        f"`holdfast` reads `{config.FILE}` in the current directory, then the environment, then its options; what",
+        "comes later wins. All faults are reported together. In the environment, the words of a list are parted by",
+        "spaces or commas.",
+        "",
+        "| in the file | in the environment | allowed | default | what it does |",
+        "|---|---|---|---|---|",
+        *(_setting(each) for each in config.SETTINGS),
         "",
         "## Fixed numbers",
         "",
@@ -414,6 +462,17 @@ def settings() -> str:
     return _page(lines)
 
 
+def _setting(setting: config.Setting) -> str:
+    default = getattr(config.Config(), setting.name)
+    shown = "unset" if default in (None, ()) else f"`{default}`"
+    return f"| `{setting.name}` | `{setting.variable}` | {setting.allowed} | {shown} | {setting.what} |"
+
+
+def command_page() -> str:
+    """Every command of `holdfast`, with its arguments and options."""
+    return _page(list(commands.lines()))
+
+
 # -- all of it
 
 
@@ -422,11 +481,19 @@ def _page(lines: list[str]) -> str:
     return "\n".join([title, "", STAMP, *rest]).rstrip() + "\n"
 
 
+def http_page() -> str:
+    """The HTTP API."""
+    return _page(list(http.lines()))
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api,
+    "cli.md": command_page,
     "errors.md": error_page,
     "events.md": event_page,
+    "http.md": http_page,
     "journal.md": journal_page,
+    "metrics.md": metrics_page,
     "settings.md": settings,
 }
 
