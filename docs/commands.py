@@ -11,7 +11,7 @@ from holdfast.cli.main import app
 from holdfast.cli.session import COMMON
 
 INTRODUCTION = """\
-`pip install 'holdfast[cli]'` installs the command `holdfast`. It talks to a store, or to a gateway:
+`pip install '.[cli]'` in a clone installs the command `holdfast`. It talks to a store, or to a gateway:
 
 ```sh
 holdfast runs --url sqlite:///shop.db

@@ -14,7 +14,7 @@ def main() -> None:
             raise
         sys.stderr.write(
             f"The command line needs {missing.name!r}, which is not installed.\n"
-            "Install it with: pip install 'holdfast[cli]'\n"
+            "Install it with Holdfast's extra `cli`: pip install '.[cli]'\n"
         )
         sys.exit(2)
     app()

@@ -141,7 +141,7 @@ class UnknownHook(UsageError):
     """No live run holds this token."""
 
     code = "unknown_hook"
-    hint = "Check the token and the namespace; a token is free again as soon as its run has ended."
+    hint = "Check the token and the namespace; the run may not have come to its hook yet, or may have ended."
 
     def __init__(self, token: str) -> None:
         super().__init__(f"no live run has a hook with the token {token!r}")

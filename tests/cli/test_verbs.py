@@ -296,3 +296,15 @@ def test_a_store_and_its_gateway_say_the_same(development, name):
         first, second = store(*command), gateway(*command)
         assert (first.code, first.out, first.err) == (second.code, second.out, second.err), command
     assert store("input", run).json == gateway("input", run).json
+
+
+def test_a_run_is_named_by_the_short_name_of_its_workflow_though_no_pack_is_at_hand(tmp_path):
+    store = f"sqlite:///{tmp_path}/short.db"
+    known = Cli(HOLDFAST_URL=store, HOLDFAST_PACKS="tests.cli.bakery")
+    assert known("start", "bake", "name=a", "--delay", "1h", "--key", "the key").code == 0
+    stranger = Cli(HOLDFAST_URL=store)
+    said = [cli("input", "bake/the key", "--json") for cli in (known, stranger)]
+    assert [each.code for each in said] == [0, 0]
+    assert said[0].json == said[1].json
+    assert stranger("show", "bake/another", "--json").problem["code"] == "unknown_run"
+    assert stranger("replay-check", "--json").problem["code"] == "invalid_config"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 from rich.text import Text
@@ -33,13 +35,19 @@ async def banner(hf: Holdfast, config: Config, out: Output) -> Callable[[str], N
                 Text(f"Start a run of {workflow.name}:", style="bold"),
                 plain(f"  curl -X POST '{url}/v1/workflows/{workflow.name}/runs?wait=30s' \\"),
                 plain(f"    -H 'Content-Type: application/json' -d {shlex.quote(body)}"),
-                plain(f"  holdfast start {workflow.name} {pairs} --wait --url {url}"),
+                plain(f"  {_command()} start {workflow.name} {pairs} --wait --url {url}"),
             ]
         lines.append(Text("Ctrl-C stops it in order.", style="dim"))
         document = {"store": config.url, "url": url, "pid": os.getpid()}
         out.line(document, Text("\n").join(lines))
 
     return say
+
+
+def _command() -> str:
+    """How this very program was called, so that what is printed can be pasted."""
+    called = sys.argv[0]
+    return os.path.relpath(called) if Path(called).name == "holdfast" else "holdfast"
 
 
 def _typed(value: object) -> str:

@@ -45,7 +45,7 @@ def _versions() -> Sequence[Finding]:
         ),
         Finding("ok", "event loop", f"uvloop {uvloop}")
         if uvloop
-        else Finding("warning", "event loop", "asyncio's own", "pip install 'holdfast[speed]' adds the faster uvloop."),
+        else Finding("warning", "event loop", "asyncio's own", "The extra `speed` brings the faster uvloop."),
     )
 
 

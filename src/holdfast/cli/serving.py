@@ -56,10 +56,10 @@ async def dev(
         if ephemeral:
             directory = stack.enter_context(TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True))
             config = _with(config, url=f"sqlite:///{directory}/holdfast.db")
-        wanted = config.port if port is None else port
-        taken = _free_port(config.host, wanted)
-        if taken != wanted:
-            session.out.note(f"Port {wanted} is taken; this is {taken}.", "yellow")
+        # A port that was asked for is that one or none: whoever asked will look for us there.
+        taken = _free_port(config.host, config.port) if port is None else port
+        if port is None and taken != config.port:
+            session.out.note(f"Port {config.port} is taken; this is {taken}.", "yellow")
         async with session.on(config).holdfast(creates=True, worker=True) as hf:
             await _serve(hf, replace(config, port=taken), on_ready=await banner(hf, config, session.out))
 
@@ -70,7 +70,9 @@ async def serve(
     *,
     host: Host = None,
     port: Port = None,
-    worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Execute runs in this process, too.")] = False,
+    worker: Annotated[
+        bool, typer.Option("--worker/--no-worker", help="Execute runs in this process, too; by default it only serves.")
+    ] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")] = True,
     require_keys: RequireKeys = None,
 ) -> None:
@@ -79,7 +81,7 @@ async def serve(
     if worker and not config.packs:
         raise InvalidConfig("the worker has no packs to run", hint="Name a module: holdfast serve --worker shop.orders")
     async with session.on(config).holdfast(creates=True, worker=worker) as hf:
-        await _serve(hf, config, dashboard=dashboard, on_ready=lambda url: _ready(session, config, url))
+        await _serve(hf, config, dashboard=dashboard, on_ready=lambda url: _ready(session, config, url, worker=worker))
 
 
 async def worker(
@@ -116,10 +118,16 @@ def _all(session: Session, packs: list[str] | None) -> tuple[str, ...]:
     return (*session.config.packs, *(packs or ()))
 
 
-def _ready(session: Session, config: Config, url: str | None) -> None:
+def _ready(session: Session, config: Config, url: str | None, *, worker: bool = True) -> None:
     words = f"Working on {config.url}" if url is None else f"Serving {config.url} at {url}"
     document = {"store": config.url, "namespace": config.namespace, "url": url, "pid": os.getpid()}
     session.out.line(document, plain(f"{words} (process {os.getpid()}). Ctrl-C stops it in order."))
+    if not worker:
+        session.out.note("It executes no runs itself: add --worker, or start `holdfast worker` beside it.")
+    from holdfast.gateway.auth import is_loopback  # noqa: PLC0415 - other commands need no web server
+
+    if url is not None and (not is_loopback(config.host) if config.require_keys is None else config.require_keys):
+        session.out.note("Requests need an API key: `holdfast keys create NAME` makes one.")
 
 
 def _free_port(host: str, wanted: int) -> int:

@@ -32,7 +32,15 @@ from holdfast.cli.output import Output
 from holdfast.client import Caller, Run
 from holdfast.config import Config
 from holdfast.engine.registry import Description
-from holdfast.errors import HoldfastError, InvalidConfig, RunError, TransientError, UsageError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidConfig,
+    RunError,
+    TransientError,
+    UnknownRun,
+    UnknownWorkflow,
+    UsageError,
+)
 from holdfast.stores.sqlite.files import path_of
 from holdfast.telemetry import traces
 
@@ -132,7 +140,28 @@ class Session:
 async def referred(caller: Caller, reference: str) -> Run[Any]:
     """The run that a person means: by its id, or by `workflow/key`."""
     workflow, slash, key = reference.partition("/")
-    return await (caller.find(workflow, key) if slash else caller.get(reference))
+    if not slash:
+        return await caller.get(reference)
+    try:
+        return await caller.find(workflow, key)
+    except UnknownWorkflow:
+        return await _found_by_key(caller, workflow, key)
+
+
+async def _found_by_key(caller: Caller, workflow: str, key: str) -> Run[Any]:
+    """The run that holds a key of the workflow with this short name, though no pack says which one that is."""
+    found = [
+        run
+        async for run in caller.runs(key_prefix=key)
+        if run.key == key and run.holds_key and run.workflow.partition(".")[2] == workflow
+    ]
+    if len(found) != 1:
+        names = ", ".join(sorted(run.workflow for run in found)) or "none"
+        raise UnknownRun(
+            f"{len(found)} runs of a workflow {workflow!r} hold the key {key!r}: {names}",
+            hint=f"Write the workflow's full name: pack.{workflow}/{key}.",
+        )
+    return found[0]
 
 
 def exit_code_of(error: HoldfastError) -> int:

@@ -14,6 +14,7 @@ from holdfast.cli.live import View
 from holdfast.cli.output import plain
 from holdfast.cli.session import Session
 from holdfast.client import LIVE
+from holdfast.errors import InvalidConfig
 from holdfast.gateway import views
 from holdfast.kernel.changes import Status
 
@@ -47,6 +48,10 @@ async def replay_check(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = None,
 ) -> None:
     """Replay stored journals against the code of today. Exit code 1 if one does not fit. Changes nothing."""
+    if not session.config.is_gateway and not session.config.packs:
+        raise InvalidConfig(
+            "there is no code to replay against", hint="Name it: holdfast replay-check --pack shop.orders"
+        )
     async with session.caller() as caller:
         with session.out.waiting("replaying"):
             statuses = [each.value for each in status] if status else LIVE

@@ -176,7 +176,8 @@ def _httpx() -> Any:
         import httpx  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise InvalidConfig(
-            "a Client needs the package httpx", hint="Install it: pip install 'holdfast[client]'."
+            "a Client needs the package httpx",
+            hint="Install Holdfast with its extra `client`.",
         ) from error
     return httpx
 

@@ -158,7 +158,8 @@ class Metrics:
             import prometheus_client as library  # noqa: PLC0415 - it is not part of the core install
         except ImportError as error:
             raise InvalidConfig(
-                "metrics need prometheus-client, which is not installed", hint="pip install 'holdfast[server]'"
+                "metrics need prometheus-client, which is not installed",
+                hint="Install Holdfast with its extra `server`.",
             ) from error
         self.registry: CollectorRegistry = library.CollectorRegistry()
         self._sight = sight

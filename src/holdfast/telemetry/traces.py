@@ -48,7 +48,8 @@ class Traces:
             from opentelemetry.sdk.trace import TracerProvider as SdkProvider  # noqa: PLC0415
         except ImportError as error:
             raise InvalidConfig(
-                "traces need opentelemetry-sdk, which is not installed", hint="pip install 'holdfast[otel]'"
+                "traces need opentelemetry-sdk, which is not installed",
+                hint="Install Holdfast with its extra `otel`.",
             ) from error
         if not isinstance(provider, SdkProvider):
             raise InvalidConfig(
