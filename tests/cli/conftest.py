@@ -116,6 +116,10 @@ class Process:
             self._popen.send_signal(number)
         return self._popen.wait(DEADLINE)
 
+    def ended(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self._popen.wait(DEADLINE)
+
     def errors(self) -> str:
         self._errors.flush()
         return Path(self._errors.name).read_text()

@@ -114,7 +114,7 @@ def test_an_address_that_others_can_reach_needs_keys(tmp_path):
     assert "hint:" in said.err
 
 
-def test_a_port_that_is_taken_is_a_usage_error(tmp_path):
+def test_a_port_that_is_taken_is_a_usage_error(tmp_path, processes):
     cli = Cli(HOLDFAST_URL=f"sqlite:///{tmp_path}/x.db")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -122,7 +122,9 @@ def test_a_port_that_is_taken_is_a_usage_error(tmp_path):
         port = str(taken.getsockname()[1])
         said = cli("serve", "--port", port, "--json")
         assert (said.code, said.problem["code"]) == (2, "invalid_config")
-        assert cli("dev", PACK, "--port", port).code == 2  # the one that was asked for, or none
+        process = Process("dev", PACK, "--port", port, cwd=tmp_path)
+        processes.append(process)
+        assert process.ended() == 2  # the one that was asked for, or none
 
 
 def test_watching_shows_each_change_once(tmp_path, processes):

@@ -90,9 +90,10 @@ def test_replay_check_names_the_runs_that_new_code_does_not_fit(cli):
     cli("start", "bake", "name=a", "--delay", "1h", *PACK)
     assert cli("replay-check", *PACK, "--json").json["diverged"] == 0
     assert "1 runs replayed, all of them fit." in cli("replay-check", *PACK).out
-    said = cli("replay-check")
+    said = cli("replay-check", "--pack", "examples.shop")  # which knows nothing of bakeries
     assert said.code == 1
     assert "bakery.bake" in said.out
+    assert cli("replay-check").code == 2  # a wrong call, and no finding
 
 
 def test_workflows_are_listed_without_a_store(cli):

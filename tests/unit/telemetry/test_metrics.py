@@ -236,4 +236,4 @@ def test_without_the_library_it_says_what_to_install(sight, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InvalidConfig, match="prometheus-client") as caught:
         Metrics(sight, now_ms=lambda: 0)
-    assert "holdfast[server]" in caught.value.hint
+    assert "extra `server`" in caught.value.hint

@@ -291,4 +291,4 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(InvalidConfig, match="opentelemetry-sdk") as caught:
         Traces(None)  # type: ignore[arg-type]
-    assert "holdfast[otel]" in caught.value.hint
+    assert "extra `otel`" in caught.value.hint
