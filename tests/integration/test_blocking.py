@@ -117,6 +117,7 @@ def test_a_cancelled_run_hands_its_receipt_over_and_is_replaced_by_a_successor(h
     list(_until(run, "performed"))
     replaced = hf.start(wait("a"), replace=run)
     assert replaced.created
+    list(_until(replaced.run, "performed"))
     receipt = replaced.run.cancel("enough", deadline="10s")
     assert (receipt.run_id, receipt.reason) == (replaced.run.id, "enough")
     assert replaced.run.receipt() == receipt
