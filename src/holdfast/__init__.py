@@ -6,6 +6,7 @@ from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
 from holdfast.engine.lookouts import Replayed, RunEvent
 from holdfast.engine.registry import Description
 from holdfast.errors import (
+    BusUnavailable,
     EffectFailed,
     EngineFault,
     GatewayFault,
@@ -73,6 +74,7 @@ from holdfast.workflow import (
 
 __all__ = [
     "Backlog",
+    "BusUnavailable",
     "Call",
     "ChildLeft",
     "ChildRun",

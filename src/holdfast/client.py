@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from holdfast.engine.lookouts import Replayed, RunEvent
 from holdfast.engine.operations import Cancellation
-from holdfast.engine.outcomes import SETTLED
 from holdfast.engine.registry import Description
 from holdfast.engine.service import StartOptions
 from holdfast.engine.serving import Operating, Serving
@@ -78,7 +77,7 @@ class Snapshot:
     @property
     def is_settled(self) -> bool:
         """Whether it has ended, or is blocked until a person does something."""
-        return self._row.status in SETTLED
+        return self._row.status in changes.SETTLED
 
     @property
     def fence(self) -> int:

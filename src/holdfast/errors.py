@@ -30,6 +30,7 @@
     │   └── EngineFault           Holdfast itself failed while it drove the run
     └── TransientError            nothing was decided: try again               (HTTP 503, exit 75)
         ├── StoreUnavailable      locked, full, unreachable
+        ├── BusUnavailable        NATS cannot be reached, or keeps nothing now
         ├── GatewayUnavailable    the gateway cannot be reached, or did not answer
         ├── GatewayFault          the gateway itself failed while it answered
         ├── TooBusy               too many requests wait here already
@@ -330,6 +331,13 @@ class StoreUnavailable(TransientError):
 
     code = "store_unavailable"
     hint = "Nothing was lost; try again when the store can be written."
+
+
+class BusUnavailable(TransientError):
+    """The bus cannot be reached, or does not keep what is published."""
+
+    code = "bus_unavailable"
+    hint = "Nothing was lost; try again under the same id."
 
 
 class GatewayUnavailable(TransientError):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "unit",
-    max_examples=80,
+    max_examples=50,
     stateful_step_count=50,
     deadline=None,  # the machine may be busy; slowness is the benchmark's matter
     print_blob=True,

@@ -1,6 +1,7 @@
 """API keys in the store: made, checked, listed, revoked.
 
-What is read of a key is remembered for two seconds: a key that another process revokes works for that long at most.
+What is read of a key is remembered, until a notice says that another process has changed a key, and for two seconds at
+most. So a key that is revoked anywhere is refused everywhere at once, and two seconds later if the notice was lost.
 """
 
 from __future__ import annotations
@@ -57,6 +58,12 @@ class ApiKeys:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._remembered: OrderedDict[str, _Read] = OrderedDict()
+        self._forgotten = 0  # how often
+
+    def forget(self) -> None:
+        """Another process has changed a key: what is remembered, or being read, may be outdated."""
+        self._remembered.clear()
+        self._forgotten += 1
 
     async def create(
         self, name: str, *, namespace: str, scope: Scope, expires_in: Duration | None = None
@@ -110,7 +117,7 @@ class ApiKeys:
             after = page[-1].id
 
     async def revoke(self, namespace: str, id: str) -> ApiKey:
-        """Make a key worthless, for good. Other processes notice within two seconds."""
+        """Make a key worthless, for good. Other processes are told, or notice within two seconds."""
         while True:
             kept, version = await self._read(id)
             if kept is None or kept.key.namespace != namespace:
@@ -133,8 +140,10 @@ class ApiKeys:
         known = self._remembered.get(id)
         if known is not None and self._store.now_ms() - known.at_ms < REMEMBERED_MS:
             return known.kept
-        asked_ms = self._store.now_ms()
+        asked_ms, forgotten = self._store.now_ms(), self._forgotten
         kept, _ = await self._read(id)
+        if forgotten != self._forgotten:
+            return kept  # it may have been read before the change
         self._remembered[id] = _Read(kept, asked_ms)
         self._remembered.move_to_end(id)
         if len(self._remembered) > REMEMBERED_MAX:

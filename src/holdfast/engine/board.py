@@ -193,7 +193,9 @@ class Board:
                 self._emit(StoreTroubled(str(error)))
                 self._news.set()
                 await self._clock.pause(TROUBLE_PAUSE_SECONDS)
-            await self._clock.pause(REST_FACTOR * (self._clock.steady_ms() - began_ms) / 1000)
+                continue
+            rest = REST_FACTOR * (self._clock.steady_ms() - began_ms) / 1000
+            await self._clock.pause(min(rest, SAFETY_POLL_SECONDS))
 
     async def _look_up(self) -> None:
         places = list(self._followers)

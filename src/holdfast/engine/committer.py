@@ -1,7 +1,9 @@
 """Group commit: the changes of all runs that are ready at the same time travel together.
 
 A lone change is never held back to wait for company: it leaves at the end of the loop's present turn. While a
-batch is being written, what becomes ready gathers and leaves as the next one. Batches leave one after the other.
+batch is being written, what becomes ready gathers and leaves as the next one. A store says how many batches may be
+under way at once: one where they are written one after the other anyway, more where a server works while we prepare the
+next.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from holdfast.errors import TransientError
 from holdfast.kernel.changes import Answer, Change, Committed
 from holdfast.ports.store import Store
 
-BATCH_MAX = 512
 Learn = Callable[[Answer | None], None]  # None: it is not known whether the change was made
 Offer = tuple[Change, "asyncio.Future[Answer]", Learn | None]
 
@@ -31,7 +32,7 @@ class Committer:
         self._on_changed = on_changed
         self._waiting: list[Offer] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._writer: asyncio.Task[None] | None = None
+        self._writers: set[asyncio.Task[None]] = set()
 
     def commit(self, change: Change, *, first: Learn | None = None) -> asyncio.Future[Answer]:
         """The store's answer to `change`. Raises `StoreUnavailable` if it could not give one.
@@ -42,22 +43,31 @@ class Committer:
             self._loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting.append((change, answer, first))
-        if self._writer is None:
-            self._writer = self._loop.create_task(self._write())
+        if len(self._waiting) == 1:
+            self._add_writer()
         return answer
+
+    def _add_writer(self) -> None:
+        if self._loop is not None and len(self._writers) < self._store.batches.at_once:
+            self._writers.add(self._loop.create_task(self._write()))
 
     async def drained(self) -> None:
         """Returns when nothing is waiting to be written."""
-        if self._writer is not None:
-            await asyncio.wait([self._writer])
+        if self._writers:
+            await asyncio.wait(self._writers)
 
     async def _write(self) -> None:
         try:
+            size = self._store.batches.size
             while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+                batch, self._waiting = self._waiting[:size], self._waiting[size:]
+                if self._waiting:
+                    self._add_writer()
                 await self._write_batch(batch)
         finally:
-            self._writer = None
+            writer = asyncio.current_task()
+            assert writer is not None
+            self._writers.discard(writer)
 
     async def _write_batch(self, batch: list[Offer]) -> None:
         try:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from holdfast.engine.access import Access
 from holdfast.engine.events import Emit
-from holdfast.engine.followers import Followers
+from holdfast.engine.followers import Followers, document_place
 from holdfast.kernel.documents import Document, Writing
 from holdfast.ports.ids import Ids
 
@@ -49,4 +49,4 @@ class Documents:
         return self._followers.following(self._place(kind, id))
 
     def _place(self, kind: str, id: str) -> str:
-        return f"{self.namespace}/{kind}/{id}"  # no run has such an id
+        return document_place(self.namespace, kind, id)

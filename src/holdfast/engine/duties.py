@@ -1,8 +1,13 @@
-"""Attends to duties: each does a bounded bit of work per `tick` and says how long it may sleep."""
+"""Attends to duties: each does a bounded bit of work per `tick` and says how long it may sleep.
+
+A duty that one process does for all is ticked only where it is led, see `leaders`. Its first tick comes with the
+election, the next ones at the duty's own pace: how long a lease lasts or when it is renewed does not matter.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from holdfast.engine.events import DutyFailed, Emit
@@ -19,12 +24,18 @@ class Duty(Protocol):
         ...
 
 
-class Attendant:
-    """Ticks one duty for ever; `nudge` makes the next tick come at once."""
+def name_of(duty: Duty) -> str:
+    """What a duty is called in leases, logs and metrics."""
+    return type(duty).__name__.lower()
 
-    def __init__(self, duty: Duty, *, emit: Emit) -> None:
+
+class Attendant:
+    """Ticks one duty for ever; `nudge` makes the next tick come at once. `allowed` returns when it may be ticked."""
+
+    def __init__(self, duty: Duty, *, emit: Emit, allowed: Callable[[], Awaitable[None]] | None = None) -> None:
         self._duty = duty
         self._emit = emit
+        self._allowed = allowed
         self._nudged = asyncio.Event()
 
     def nudge(self) -> None:
@@ -32,11 +43,13 @@ class Attendant:
 
     async def attend(self) -> None:
         while True:
+            if self._allowed is not None:
+                await self._allowed()
             self._nudged.clear()
             try:
                 delay = await self._duty.tick()
             except HoldfastError as error:
-                self._emit(DutyFailed(type(self._duty).__name__.lower(), str(error)))
+                self._emit(DutyFailed(name_of(self._duty), str(error)))
                 delay = TROUBLE_PAUSE_SECONDS
             try:
                 async with asyncio.timeout(delay):

@@ -207,6 +207,26 @@ class RunsPruned(Event, frozen=True):
     count: int
 
 
+class MessagesRelayed(Event, frozen=True):
+    """Messages between shards were delivered that a process had left behind."""
+
+    count: int
+
+
+class Elected(Event, frozen=True):
+    """This process leads a duty from now on. `term` grows from leader to leader."""
+
+    duty: str
+    term: int
+
+
+class Deposed(Event, frozen=True):
+    """This process no longer leads a duty: its lease could not be renewed, or somebody else has it."""
+
+    duty: str
+    term: int
+
+
 class RequestReplayed(Event, frozen=True):
     """A repeated request was answered with the first answer."""
 

@@ -7,6 +7,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 
+def document_place(namespace: str, kind: str, id: str) -> str:
+    """What a document is called among what is followed. No run has such an id."""
+    return f"{namespace}/{kind}/{id}"
+
+
 class Followers:
     """Who follows which run."""
 
@@ -37,14 +42,26 @@ class Followers:
             self._of_anything.remove(changed)
 
     def changed(self, run_id: str) -> None:
-        """A commit of this process has changed the run."""
+        """A commit has changed the run."""
         for event in self._following.get(run_id, ()):
             event.set()
+        self.anything_changed()
+
+    def documents_changed(self, namespace: str, kind: str) -> None:
+        """A commit of another process has changed documents of this kind."""
+        prefix = document_place(namespace, kind, "")
+        for place, events in self._following.items():
+            if place.startswith(prefix):
+                for event in events:
+                    event.set()
+
+    def anything_changed(self) -> None:
+        """A commit has changed something."""
         for event in self._of_anything:
             event.set()
 
     def all_changed(self) -> None:
-        """Another process has committed something."""
+        """Another process has committed something, and nobody knows what."""
         for events in (*self._following.values(), self._of_anything):
             for event in events:
                 event.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
@@ -21,6 +23,8 @@ from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, History, Member
 from holdfast.workflow import Current
 
+SAFETY_POLL_SECONDS = 15.0
+SERVED_MS = 1_000
 REPLAY_PAGE = 20  # replaying is work without a wait; others want their turn
 
 
@@ -46,6 +50,8 @@ class Lookouts:
         self._access = access
         self._served_here = served_here
         self._followers = followers
+        self._served: frozenset[str] = frozenset()
+        self._asked_ms = 0
 
     async def search(self, search: Search) -> list[Run]:
         self._access.require_open()
@@ -54,13 +60,17 @@ class Lookouts:
     async def served(self, runs: Sequence[Run]) -> frozenset[str] | None:
         """The workflows that some live worker executes; None if there is no need to ask.
 
-        It is asked only if one of the runs waits for a worker, and this process has none for it.
+        It is asked only if one of the runs waits for a worker, and this process has none for it. That there is one is
+        believed for a moment: who starts many runs does not ask for each.
         """
         now_ms = self._access.store.now_ms()
         waiting = (run for run in runs if run.wake_ms is not None and run.wake_ms <= now_ms)
-        if all(run.workflow in self._served_here for run in waiting):
+        wanted = {run.workflow for run in waiting} - self._served_here
+        if not wanted:
             return None
-        return await self._access.store.served(self._access.namespace)
+        if not wanted <= self._served or now_ms - self._asked_ms > SERVED_MS:
+            self._asked_ms, self._served = now_ms, await self._access.store.served(self._access.namespace)
+        return self._served
 
     async def members(self) -> list[Member]:
         """The live workers."""
@@ -102,7 +112,9 @@ class Lookouts:
                         yield event
                 if history.run.status in ENDED:
                     return
-                await changed.wait()
+                with contextlib.suppress(TimeoutError):  # a notice may be lost
+                    async with asyncio.timeout(SAFETY_POLL_SECONDS):
+                        await changed.wait()
 
     async def replay_check(
         self, workflow: str | None, statuses: frozenset[Status], limit: int | None

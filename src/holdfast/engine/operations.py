@@ -189,7 +189,12 @@ class Operations:
         blobs = [await self._blob(run_id, value) for value in forks.values(prefix) if inline(value) is None]
         while True:
             now_ms = self._access.store.now_ms()
-            fork_id = self._access.ids.run_id(now_ms)
+            fork_id = self._access.store.id_for(
+                self._access.ids.run_id(now_ms),
+                namespace=source.namespace,
+                workflow=source.workflow,
+                key=forks.key_of_fork(source, key),
+            )
             change = forks.fork(
                 source, prefix, fork_id=fork_id, step=step, key=key, origin=origin, void=void, now_ms=now_ms
             )

@@ -1,22 +1,23 @@
 """Tells those who wait for a run that it has ended, or that it is blocked.
 
-Runs that end in this process say so themselves. The others are looked up, all in one query, when another
-process has committed; and now and then besides, in case a notice was lost.
+Runs that end in this process say so themselves. The others are looked up, all in one query: those that a notice names,
+or all of them when another process has committed and nobody knows what; and now and then, in case a notice was lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Collection, Iterable
 
 from holdfast.engine.events import Emit, StoreTroubled
 from holdfast.errors import TimedOut, TransientError, UnknownRun
-from holdfast.kernel.changes import ENDED, Run, Status
+from holdfast.kernel.changes import SETTLED, Run
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
-SETTLED = ENDED | {Status.BLOCKED}
 SAFETY_POLL_SECONDS = 5.0
+TROUBLE_PAUSE_SECONDS = 0.2
 LOOK_UP_MAX = 500
 REST_FACTOR = 4  # after a look, rest this many times as long as it took: many waiters must not starve the work
 
@@ -31,6 +32,8 @@ class Outcomes:
         self._held_here = held_here
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
         self._changed = asyncio.Event()
+        self._named: set[str] = set()  # those that notices have named since the last look
+        self._look_at_all = False
 
     def settled(self, run: Run) -> None:
         """`run` has ended or is blocked, in this process."""
@@ -40,14 +43,22 @@ class Outcomes:
 
     def look(self) -> None:
         """Another process has committed something."""
+        self._look_at_all = True
         self._changed.set()
+
+    def look_at(self, run_ids: Collection[str]) -> None:
+        """Another process has settled these runs."""
+        if waited_for := self._waiting.keys() & run_ids:
+            self._named |= waited_for
+            self._changed.set()
 
     async def wait(self, run_id: str) -> Run:
         """The run, once it has ended or is blocked."""
         future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, []).append(future)
         if not self._held_here(run_id):
-            self._changed.set()  # it may have ended already
+            self._named.add(run_id)  # it may have ended already
+            self._changed.set()
         try:
             return await future
         finally:
@@ -72,23 +83,30 @@ class Outcomes:
 
     async def watch(self) -> None:
         """Look up what others have settled, for ever."""
+        looked_ms = self._clock.steady_ms()  # at all of them
         while True:
-            try:
-                async with asyncio.timeout(SAFETY_POLL_SECONDS):
+            left = SAFETY_POLL_SECONDS - (self._clock.steady_ms() - looked_ms) / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, left)):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
             self._changed.clear()
-            began_ms = self._clock.steady_ms()
+            began_ms, named = self._clock.steady_ms(), self._named
+            look_at_all = self._look_at_all or began_ms - looked_ms >= SAFETY_POLL_SECONDS * 1000
+            self._look_at_all, self._named = False, set()
             try:
-                await self._look_up()
+                await self._look_up(self._waiting if look_at_all else named & self._waiting.keys())
             except TransientError as error:
                 self._emit(StoreTroubled(str(error)))
-                self._changed.set()
-            await self._clock.pause(REST_FACTOR * (self._clock.steady_ms() - began_ms) / 1000)
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                self.look()
+                continue
+            if look_at_all:
+                looked_ms = self._clock.steady_ms()
+                rest = REST_FACTOR * (looked_ms - began_ms) / 1000
+                await self._clock.pause(min(rest, SAFETY_POLL_SECONDS))
 
-    async def _look_up(self) -> None:
-        run_ids = [run_id for run_id in self._waiting if not self._held_here(run_id)]
+    async def _look_up(self, waited_for: Iterable[str]) -> None:
+        run_ids = [run_id for run_id in waited_for if not self._held_here(run_id)]
         for start in range(0, len(run_ids), LOOK_UP_MAX):
             asked = run_ids[start : start + LOOK_UP_MAX]
             found = {run.id: run for run in await self._store.runs(asked)}

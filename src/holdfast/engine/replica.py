@@ -1,6 +1,7 @@
 """One process of the engine: its parts put together, started and stopped in order.
 
-Stop: take no more work → let effects in flight end, within the grace → give the rest back → close. All within 15 s.
+Stop: take no more work → let effects in flight end, within the grace → give the rest back, and the leases of duties →
+close. All within 15 s.
 """
 
 from __future__ import annotations
@@ -8,26 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Coroutine
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from holdfast.engine import events
+from holdfast.engine import apikeys, events
 from holdfast.engine.access import Access
 from holdfast.engine.admission import Admission
+from holdfast.engine.apikeys import ApiKeys
 from holdfast.engine.board import Board
 from holdfast.engine.committer import Committer
 from holdfast.engine.documents import Documents
-from holdfast.engine.duties import Attendant, Duty
+from holdfast.engine.duties import Attendant, Duty, name_of
 from holdfast.engine.events import Events
 from holdfast.engine.followers import Followers
 from holdfast.engine.guards import forbid_blocking_calls
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.leaders import DUTIES, Leaders
 from holdfast.engine.lookouts import Lookouts
 from holdfast.engine.operations import Operations
 from holdfast.engine.outcomes import Outcomes
 from holdfast.engine.pruner import Pruner
 from holdfast.engine.registry import Registry
+from holdfast.engine.relay import Relay
 from holdfast.engine.rescuer import Rescuer
 from holdfast.engine.service import Service
 from holdfast.engine.tasks import Tasks
@@ -35,10 +40,13 @@ from holdfast.engine.tracing import Tracing
 from holdfast.engine.waker import Waker
 from holdfast.engine.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.kernel import leaders
 from holdfast.kernel.changes import Run
+from holdfast.kernel.leaders import Holder
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
+from holdfast.ports.notices import Notice, Ready
 from holdfast.ports.store import Serves, Store
 
 GRACE_SECONDS = 10.0
@@ -58,7 +66,7 @@ class Ports(Struct, frozen=True):
 
 
 class Replica:
-    """A client of the store, and with `worker=True` an executor of runs."""
+    """A client of the store; with `worker` an executor of runs, with `duties` a candidate for what one does for all."""
 
     def __init__(
         self,
@@ -68,6 +76,8 @@ class Replica:
         emit: Events,
         namespace: str,
         worker: bool,
+        duties: bool,
+        instance: str,
         lease_ms: int,
         concurrency: int,
         strict: bool,
@@ -78,6 +88,7 @@ class Replica:
         self._ports = ports
         self._emit = emit
         self._registry = registry
+        self._served = frozenset(registry.served)
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
         self._winding_since_ms: float | None = None
@@ -87,11 +98,13 @@ class Replica:
         )
         self._worker: Worker | None = None
         self.keeper: Keeper | None = None
+        self.leaders: Leaders | None = None
         self._attendants: list[Attendant] = []
         self._waker: Waker | None = None
         self._waking: Attendant | None = None
         self._outcomes = Outcomes(ports.store, clock=ports.clock, emit=emit, held_here=self._held_here)
         self._board = Board(ports.store, clock=ports.clock, emit=emit)
+        self.api_keys = ApiKeys(ports.store)
         if worker:
             self.keeper = Keeper(
                 ports.store,
@@ -130,8 +143,14 @@ class Replica:
                 has_room=lambda: self._worker is not None and self._worker.has_room,
             )
             self._waking = self._attendant(self._waker)
-            self._attendant(Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._worker.ring))
-            self._attendant(Pruner(ports.store, emit=emit))
+        if duties:
+            self._lead(
+                Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._on_rescued),
+                Pruner(ports.store, emit=emit),
+                Relay(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._on_relayed),
+                holder=Holder(instance, ports.ids.nonce()),
+                lease_ms=lease_ms,
+            )
         self._strict = strict
         self._services: dict[str, Service] = {}
         self.is_open = False
@@ -193,10 +212,12 @@ class Replica:
             self._worker.loop = asyncio.get_running_loop()
             await self.keeper.join()
             self._run(self.keeper.keep, self._worker.claim, self._worker.deliver)
-            self._run(*(attendant.attend for attendant in self._attendants))
             self._emit(events.ReplicaStarted(self.keeper.owner, self._registry.served))
+        if self.leaders is not None:
+            self._run(self.leaders.keep)
+        self._run(*(attendant.attend for attendant in self._attendants))
         self._run(self._outcomes.watch, self._board.watch)
-        self._ports.store.watch(self._on_foreign_commit)
+        self._ports.store.watch(self._on_notice)
         self.is_open = True
 
     def wind_down(self) -> None:
@@ -226,17 +247,24 @@ class Replica:
             await self._ports.store.close()
 
     async def _leave(self, left: int) -> None:
-        if self.keeper is None:
-            return
+        goodbyes: list[Coroutine[Any, Any, None]] = []
+        if self.leaders is not None:
+            goodbyes.append(self._said(self.leaders.release()))
+        if self.keeper is not None:
+            goodbyes.append(self._said(self._ports.store.leave(self.keeper.owner)))
+        await asyncio.gather(*goodbyes)
+        if self.keeper is not None:
+            self._emit(events.ReplicaStopped(self.keeper.owner, left))
+
+    async def _said(self, goodbye: Coroutine[Any, Any, None]) -> None:
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._ports.store.leave(self.keeper.owner)
+                await goodbye
         except (HoldfastError, TimeoutError) as error:
             why = (
                 str(error) or f"leaving was not answered within {LAST_WORDS_SECONDS:g} s; the lease will expire instead"
             )
             self._emit(events.StoreTroubled(why))
-        self._emit(events.ReplicaStopped(self.keeper.owner, left))
 
     # -- what the parts tell each other
 
@@ -248,13 +276,45 @@ class Replica:
             return
         self._worker.has_mail(run_ids)
 
-    def _on_foreign_commit(self) -> None:
-        self._outcomes.look()
-        self.followers.all_changed()
-        self._board.look()
-        if self._worker is not None and self._waking is not None:
+    def _on_notice(self, notice: Notice) -> bool:
+        """Another process has changed something. False if it is work, and there is no room for it here."""
+        if notice.everything or any(kind == apikeys.KIND for _, kind in notice.documents):
+            self.api_keys.forget()
+        if notice.everything:
+            self._outcomes.look()
+            self.followers.all_changed()
+            self._board.look()
+        else:
+            self._outcomes.look_at(notice.settled)
+            for run_id in notice.runs:
+                self.followers.changed(run_id)
+            for namespace, kind in notice.documents:
+                if kind != leaders.KIND:  # who leads what concerns nobody here
+                    self.followers.documents_changed(namespace, kind)
+                    self.followers.anything_changed()
+                    self._board.look()
+        if self._worker is None or self._waking is None:
+            return False
+        if notice.everything:
             self._waking.nudge()
             self._worker.ring_for_mail()
+        elif notice.told:
+            self._worker.has_news_for(notice.told)
+        return self._has_use_for(notice.ready)
+
+    def _has_use_for(self, ready: tuple[Ready, ...]) -> bool:
+        """Whether this process takes up what is ready, as far as it is his."""
+        assert self._worker is not None
+        now_ms = self.store.now_ms()
+        mine = [each for each in ready if each.namespace == self.service.namespace and each.workflow in self._served]
+        for each in mine:
+            if each.wake_ms > now_ms:
+                self._on_wake_at(each.wake_ms)
+            elif self._worker.has_room:
+                self._worker.ring()
+            else:
+                return False
+        return bool(mine)
 
     def _on_lease_lost(self) -> None:
         if self._worker is not None and self.keeper is not None:
@@ -269,12 +329,37 @@ class Replica:
             self._on_wake_at(run.wake_ms)
 
     def _on_claimed(self) -> None:
-        if self._waking is not None:
+        if self._waker is not None and self._waking is not None and self._waker.has_rung:
             self._waking.nudge()  # what was due is taken; see what is next
 
     def _on_wake_at(self, wake_ms: int) -> None:
         if self._waker is not None and self._waking is not None and self._waker.is_news(wake_ms):
             self._waking.nudge()
+
+    def _on_relayed(self) -> None:
+        """Messages have been delivered that nobody else tells us of."""
+        if self._worker is not None:
+            self._worker.ring()
+            self._worker.ring_for_mail()
+
+    def _on_rescued(self) -> None:
+        if self._worker is not None:
+            self._worker.ring()
+
+    def _lead(self, *duties: Duty, holder: Holder, lease_ms: int) -> None:
+        """Attend to duties that one process does for all, while it is this one."""
+        assert tuple(map(name_of, duties)) == DUTIES
+        self.leaders = Leaders(
+            self._ports.store,
+            DUTIES,
+            holder=holder,
+            clock=self._ports.clock,
+            ttl_ms=leaders.ttl_ms(lease_ms),
+            emit=self._emit,
+        )
+        for duty in duties:
+            allowed = partial(self.leaders.until_leads, name_of(duty))
+            self._attendants.append(Attendant(duty, emit=self._emit, allowed=allowed))
 
     def _attendant(self, duty: Duty) -> Attendant:
         attendant = Attendant(duty, emit=self._emit)

@@ -19,7 +19,7 @@ from holdfast.engine.admission import Admission
 from holdfast.engine.failures import rebuilt
 from holdfast.engine.lookouts import Lookouts
 from holdfast.engine.operations import Operations
-from holdfast.engine.outcomes import SETTLED, Outcomes
+from holdfast.engine.outcomes import Outcomes
 from holdfast.engine.registry import Description
 from holdfast.engine.signals import Signals, check
 from holdfast.engine.values import digest_of, inline, kept
@@ -40,7 +40,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import attributes as attributes_, keys, traces
 from holdfast.kernel.attributes import Scalar
-from holdfast.kernel.changes import ENDED, Run, Signal, Status
+from holdfast.kernel.changes import ENDED, SETTLED, Run, Signal, Status
 from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.starts import Wanted
 from holdfast.kernel.traces import TRACEPARENT
@@ -249,6 +249,7 @@ class Service:
             # Without a key nothing else tells a repeated request from a new one.
             name = f"{self.namespace}/{workflow.name}/{options.request_id}"
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
+        run_id = self._store.id_for(run_id, namespace=self.namespace, workflow=workflow.name, key=key)
         value, blobs = kept(arguments)
         return Wanted(
             run_id=run_id,

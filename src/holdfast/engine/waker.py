@@ -30,6 +30,7 @@ class Waker:
         self._ring = ring
         self._has_room = has_room
         self._planned_ms: int | None = None
+        self.has_rung = False  # for what was due: what comes after it is not known yet
 
     def is_news(self, wake_ms: int) -> bool:
         """Whether a run that becomes claimable at `wake_ms` is due before anything known."""
@@ -38,6 +39,7 @@ class Waker:
     async def tick(self) -> float:
         """Ring if a run is due, and plan for the next one. With no room, a freed slot rings by itself."""
         self._planned_ms = None  # while we look, whatever is set is news
+        self.has_rung = False
         wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
         if wake_ms is None:
             self._emit(AskedInVain("waker"))
@@ -45,6 +47,7 @@ class Waker:
         delay = (wake_ms - self._store.now_ms()) / 1000
         if delay <= 0:
             self._planned_ms = None
+            self.has_rung = True
             if self._has_room():
                 self._ring()
             return SAFETY_POLL_SECONDS

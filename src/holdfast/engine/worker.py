@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from hashlib import blake2b
 from typing import Any
 
 from msgspec import UNSET
@@ -27,7 +26,7 @@ from holdfast.engine.steps import Command
 from holdfast.engine.tracing import Tracing
 from holdfast.engine.values import kept, unread
 from holdfast.errors import EngineFault, LeaseLost, TransientError, UnknownWorkflow
-from holdfast.kernel import attributes, cancels, runs
+from holdfast.kernel import attributes, cancels, ids, runs
 from holdfast.kernel.attributes import PARENT, ROOT
 from holdfast.kernel.cancels import Way
 from holdfast.kernel.changes import ENDED, Answer, Change, Committed, Known, Run, Watcher
@@ -41,7 +40,8 @@ from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Claim, History, Store
 
-CLAIM_MAX = 100
+CLAIM_MAX = 16  # no more at a time: what is left is for the others
+SAFETY_POLL_SECONDS = 5.0
 CLEAN_UP_SECONDS = 1.0  # for cancelled effects to close what they have open
 TROUBLE_PAUSE_SECONDS = 0.2
 _NO_LOOP: Any = None  # until the replica starts; a Holdfast may be made before there is a loop
@@ -94,7 +94,10 @@ class Worker:
         self._slots_taken = 0
         self._bell = asyncio.Event()
         self._mail_bell = asyncio.Event()
+        self._mail_for: set[str] | None = set()  # whose mail the bell rings for; None: any of those held here
         self._told: set[str] = set()  # runs held here that have mail; one that is let go now is to be claimed again
+        self._adopting = False
+        self._missed_mail = False  # messages may have come for a run between the look at its history and its adoption
         self._unsure = False
         self._stopping = False
 
@@ -106,6 +109,8 @@ class Worker:
 
     def ring_for_mail(self) -> None:
         """There may be messages for runs that are held here."""
+        self._missed_mail = self._adopting
+        self._mail_for = None
         self._mail_bell.set()
 
     def has_mail(self, run_ids: Collection[str]) -> None:
@@ -113,9 +118,21 @@ class Worker:
         for run_id in run_ids:
             if run_id in self._executions:
                 self._told.add(run_id)
-                self._mail_bell.set()
+                self._has_mail_for(run_id)
             else:
+                self._missed_mail = self._adopting
                 self._bell.set()  # it was let go
+
+    def has_news_for(self, run_ids: Collection[str]) -> None:
+        """These runs got messages by a commit of another process."""
+        self._missed_mail = self._adopting
+        for run_id in self._executions.keys() & run_ids:
+            self._has_mail_for(run_id)
+
+    def _has_mail_for(self, run_id: str) -> None:
+        if self._mail_for is not None:
+            self._mail_for.add(run_id)
+        self._mail_bell.set()
 
     def holds(self, run_id: str) -> bool:
         """Whether the run is in memory here."""
@@ -165,6 +182,15 @@ class Worker:
         await self._adopt_all(await self.store.runs(lost), owner)
 
     async def _adopt_all(self, runs: list[Run], owner: str) -> None:
+        self._adopting, self._missed_mail = True, False
+        try:
+            await self._adopt_each(runs, owner)
+        finally:
+            self._adopting = False
+        if self._missed_mail:
+            self.ring_for_mail()
+
+    async def _adopt_each(self, runs: list[Run], owner: str) -> None:
         histories = await self._histories(runs)
         for history in (histories[run.id] for run in runs if run.id in histories):
             if history.run.id in self._executions:
@@ -172,7 +198,6 @@ class Worker:
             elif not self._stopping and history.run.owner == owner == self._keeper.owner:
                 self._slots_taken += 1
                 self._adopt(history, await self.blobs_of(history))
-        self.ring_for_mail()  # what came after their histories were read
 
     async def _histories(self, runs: list[Run]) -> dict[str, History]:
         try:
@@ -233,15 +258,20 @@ class Worker:
     async def deliver(self) -> None:
         """Hand messages to the runs that are held here whenever the mail bell rings, for ever."""
         while True:
-            await self._mail_bell.wait()
+            try:
+                async with asyncio.timeout(SAFETY_POLL_SECONDS):
+                    await self._mail_bell.wait()
+            except TimeoutError:
+                self._mail_for = None  # a notice may be lost
             self._mail_bell.clear()
+            among, self._mail_for = self._mail_for, set()
             if not self._executions:
                 continue
             try:
                 # An answer may show what a run has read since, if it was let go and taken up again meanwhile. What
                 # comes for a run that was taken up after we asked, its own history has, or another ring will bring.
                 asked = self._adopted
-                mail = await self.store.messages(self._keeper.owner)
+                mail = await self.store.messages(self._keeper.owner, among)
                 if not mail:
                     self.emit(events.AskedInVain("mail"))
                 for run_id, messages in mail.items():
@@ -253,7 +283,7 @@ class Worker:
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
                 await self.clock.pause(TROUBLE_PAUSE_SECONDS)
-                self._mail_bell.set()
+                self.ring_for_mail()
 
     # -- Taker
 
@@ -320,7 +350,12 @@ class Worker:
         watcher = Watcher(parent.id, command.step) if command.intent.kind == "child" else None
         value, blobs = kept(command.arguments)
         wanted = Wanted(
-            run_id=_child_id(parent.id, command.step),
+            run_id=self.store.id_for(
+                ids.derived(parent.id, command.step),
+                namespace=parent.namespace,
+                workflow=workflow.name,
+                key=command.key,
+            ),
             namespace=parent.namespace,
             workflow=workflow.name,
             key=command.key,
@@ -436,8 +471,3 @@ def _lineage_of(parent: Run) -> bytes:
     known = attributes.decode(parent.attributes)
     trace = {TRACEPARENT: known[TRACEPARENT]} if TRACEPARENT in known else {}
     return attributes.encode({PARENT: parent.id, ROOT: known.get(ROOT, parent.id), **trace})
-
-
-def _child_id(parent_id: str, step: str) -> str:
-    """The same on every replay, and beside its parent in every index."""
-    return parent_id[:12] + blake2b(f"{parent_id}/{step}".encode(), digest_size=10).hexdigest()

@@ -45,6 +45,7 @@ class Status(StrEnum):
 
 
 ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+SETTLED = ENDED | {Status.BLOCKED}  # nothing more happens unless a person acts
 
 
 class Run(Struct, frozen=True, gc=False):
@@ -275,14 +276,21 @@ Answer = Committed | Refused
 
 
 def outcome_message(run: Run, watcher: Watcher) -> Outcome:
-    """What `watcher` is told about the end of `run`. Its id makes a repetition harmless."""
+    """What `watcher` is told about the end of `run`."""
+    return outcome(run.id, run.epoch, run.status, output=run.output, error=run.error, watcher=watcher)
+
+
+def outcome(
+    run_id: str, epoch: int, status: Status, *, output: bytes | None, error: bytes | None, watcher: Watcher
+) -> Outcome:
+    """What `watcher` is told about the end of a run. Its id makes a repetition harmless."""
     return Outcome(
-        f"{run.id}/{run.epoch}/{watcher.step}",
+        f"{run_id}/{epoch}/{watcher.step}",
         watcher.step,
-        run.id,
-        run.status,
-        UNSET if run.output is None else Raw(run.output),
-        UNSET if run.error is None else Raw(run.error),
+        run_id,
+        status,
+        UNSET if output is None else Raw(output),
+        UNSET if error is None else Raw(error),
     )
 
 

@@ -103,6 +103,15 @@ def values(entries: tuple[Entry, ...]) -> list[Value]:
     return [value for value in found if value is not None]
 
 
+def key_of_fork(source: Run, key: str | None) -> str | None:
+    """The key that a fork of `source` gets if `key` is asked for."""
+    return key if key is not None else source.key if _takes_over(source, key) else None
+
+
+def _takes_over(source: Run, key: str | None) -> bool:
+    return source.key is not None and source.holds_key and key in {None, source.key}
+
+
 def fork(
     source: Run,
     entries: tuple[Entry, ...],
@@ -119,7 +128,7 @@ def fork(
     `origin` is the run that seeds the chance of this lineage; `void` are the positions that the source has taken back
     later.
     """
-    takes_over = source.key is not None and source.holds_key and key in {None, source.key}
+    takes_over = _takes_over(source, key)
     if takes_over and source.status not in ENDED:
         raise NotAllowedNow(
             f"run {source.id} is {source.status} and needs its key {source.key!r}",
@@ -133,7 +142,7 @@ def fork(
     # The children of the source are its own: the fork may see how they end, and does not cancel them.
     copied = (replace(each, created=False) if isinstance(each, Spawned) else each for each in entries[1:])
     recorded = (first, *copied, *taken_back, Forked(now_ms, source.id, origin, step, beside=not takes_over))
-    own_key = key if key is not None else source.key if takes_over else None
+    own_key = key_of_fork(source, key)
     run = Run(
         id=fork_id,
         namespace=source.namespace,

@@ -23,11 +23,9 @@ same one, so there is no instant without an owner. A signal travels with the adm
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.kernel import hooks
+from holdfast.kernel import hooks, ids
 from holdfast.kernel.changes import (
     ENDED,
     Blob,
@@ -159,7 +157,7 @@ def successor(
     Whoever sends to a key wants the payload to be seen by some run: one that the owner did not take begins the next.
     """
     scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")
-    successor_id = f"{run.id[:12]}{blake2b(f'{run.id}/successor'.encode(), digest_size=10).hexdigest()}"
+    successor_id = ids.derived_beside(run.id, "successor")
     after = Run(
         id=successor_id,
         namespace=run.namespace,

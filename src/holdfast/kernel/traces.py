@@ -5,7 +5,8 @@ Rules
   is done for the run anywhere points to the same span.
 - A run is in the trace of whoever started it, if they said so: that is `holdfast.traceparent`, an attribute of the
   run. Its children and forks inherit it.
-- Otherwise it begins a trace, and the id of that trace is the id of the run: one can be searched for by the other.
+- Otherwise it begins a trace, and the id of that trace is the id of the run, without the shard that it may end in: one
+  can be searched for by the other.
 - A child is in the trace of its root, under its parent's span.
 - A `traceparent` that is not well-formed is ignored, as the W3C asks.
 """
@@ -17,7 +18,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from holdfast.kernel import attributes
+from holdfast.kernel import attributes, ids
 from holdfast.kernel.attributes import PARENT, RESERVED, ROOT
 
 TRACEPARENT = f"{RESERVED}traceparent"
@@ -70,8 +71,9 @@ def normal(header: str | None) -> str | None:
 
 def trace_id(run_id: str) -> str:
     """The id of the trace that a run begins."""
-    if _HEX_32.fullmatch(run_id) and run_id != _NO_TRACE:
-        return run_id
+    plain = ids.without_shard(run_id)
+    if _HEX_32.fullmatch(plain) and plain != _NO_TRACE:
+        return plain
     return blake2b(run_id.encode(), digest_size=16, person=b"holdfast trace").hexdigest()
 
 

@@ -6,6 +6,9 @@
     leases              join, renew, leave, rescue what an expired one held
     documents           small records beside the runs, changed by compare-and-set
 
+A store may keep runs in several shards. One commit is atomic within a shard; what it has to tell runs of another one
+is an idempotent message, delivered before `commit` answers, or by `relay` if whoever committed it died over it.
+
 Rules for every store
 - What `commit` has answered is durable. A call that raises `StoreUnavailable` may or may not have been applied;
   the same Changes are offered again, and answer as the first time.
@@ -16,7 +19,7 @@ Rules for every store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -25,6 +28,14 @@ from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Search
+from holdfast.ports.notices import Notice
+
+
+class Batches(Struct, frozen=True, gc=False):
+    """How many changes travel together at most, and how many such batches may be under way at once."""
+
+    size: int
+    at_once: int
 
 
 class Claim(Struct, frozen=True, gc=False):
@@ -111,9 +122,18 @@ COUNT_MAX = 10_000
 class Store(Protocol):
     """Where runs live."""
 
+    @property
+    def batches(self) -> Batches:
+        """In which portions it likes to be offered changes."""
+        ...
+
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     def now_ms(self) -> int: ...
+
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
+        """The id for a run that shall have this key: `run_id`, and its shard if this store has several."""
+        ...
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]: ...
 
@@ -129,8 +149,8 @@ class Store(Protocol):
     async def runs(self, run_ids: Sequence[str]) -> list[Run]: ...
     async def run_of_key(self, namespace: str, workflow: str, key: str) -> Run | None: ...
     async def histories(self, run_ids: Sequence[str]) -> list[History]: ...
-    async def messages(self, owner: str) -> dict[str, list[Message]]:
-        """Unread messages of the runs that `owner` holds, oldest first."""
+    async def messages(self, owner: str, among: Collection[str] | None = None) -> dict[str, list[Message]]:
+        """Unread messages of the runs that `owner` holds, oldest first; with `among`, of these runs alone."""
         ...
 
     async def held(self, owner: str) -> list[str]:
@@ -190,6 +210,10 @@ class Store(Protocol):
         """
         ...
 
+    async def relay(self, limit: int) -> int:
+        """Deliver up to `limit` messages between shards that were left behind; how many were."""
+        ...
+
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
         """Store each document if it replaces the stored version, each for itself; whether it is stored now."""
         ...
@@ -208,6 +232,10 @@ class Store(Protocol):
         """Documents of these kinds that are due, earliest first."""
         ...
 
-    def watch(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` within 20 ms of any commit that another process has made. Costs no write and no query."""
+    def watch(self, on_notice: Callable[[Notice], bool]) -> None:
+        """Call `on_notice` within 20 ms of any commit that another process has made. Costs no write and no query.
+
+        Work that is ready may be told to one process alone. If that one has no room it answers False, and the others
+        are told.
+        """
         ...

@@ -117,6 +117,39 @@ async def test_another_process_notices_a_revocation_within_two_seconds(keys, sto
         await elsewhere.authenticate(token)
 
 
+async def test_a_notice_makes_a_process_look_again_at_once(keys, store):
+    elsewhere = ApiKeys(store)
+    token, key = await keys.create("ci", namespace="n", scope="read")
+    assert await elsewhere.authenticate(token)
+    await keys.revoke("n", key.id)
+    elsewhere.forget()
+    with pytest.raises(NotAuthenticated, match="revoked"):
+        await elsewhere.authenticate(token)
+
+
+async def test_what_was_read_before_a_notice_is_not_remembered_after_it(clock):
+    """The key is revoked, and that is told, while an older answer of the store is still on its way."""
+
+    class Slow(MemoryStore):
+        slow = False
+
+        async def document(self, namespace, kind, id):
+            answer = await super().document(namespace, kind, id)
+            if self.slow:
+                self.slow = False
+                await keys.revoke("n", key.id)
+                elsewhere.forget()
+            return answer
+
+    store = Slow(clock=clock)
+    keys, elsewhere = ApiKeys(store), ApiKeys(store)
+    token, key = await keys.create("ci", namespace="n", scope="read")
+    store.slow = True
+    assert await elsewhere.authenticate(token)  # it began before the revocation
+    with pytest.raises(NotAuthenticated, match="revoked"):
+        await elsewhere.authenticate(token)
+
+
 async def test_a_key_in_use_is_read_every_two_seconds_at_most(keys, store, clock):
     token, _ = await keys.create("ci", namespace="n", scope="read")
     for _ in range(4 * REMEMBERED_MS // 100):

@@ -26,12 +26,12 @@ class SlowStore(MemoryStore):
         super().__init__(clock=SystemClock())
         self.gate = asyncio.Event()
         self.asked = asyncio.Event()
-        self.batches: list[int] = []
+        self.written: list[int] = []
         self.looks: list[int] = []
         self.broken: Exception | None = None
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
-        self.batches.append(len(writings))
+        self.written.append(len(writings))
         self.asked.set()
         await self.gate.wait()
         if self.broken is not None:
@@ -68,7 +68,7 @@ async def test_writes_that_are_ready_together_travel_together(store: SlowStore, 
     store.gate.set()
     assert await first == [True]
     assert await asyncio.gather(*others) == [[True, True]] * 3
-    assert store.batches == [1, 6]
+    assert store.written == [1, 6]
 
 
 async def test_whoever_is_cancelled_learns_it_when_the_store_has_answered(store: SlowStore, board: Board) -> None:

@@ -6,25 +6,32 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.committer import BATCH_MAX, Committer
+from holdfast.engine.committer import Committer
 from holdfast.engine.events import BatchCommitted, Event
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, Refused
+from holdfast.ports.store import Batches
 from tests.builders import a_run
 
 OK = Committed(None)
+SIZE = 512
 
 
 class GatedStore:
     """Answers each commit when the test says so, with what the test says."""
 
     def __init__(self) -> None:
-        self.batches: list[list[str]] = []
+        self.portions = Batches(size=SIZE, at_once=1)
+        self.offered: list[list[str]] = []
         self.arrived = asyncio.Event()
         self._gates: asyncio.Queue[BaseException | Sequence[Answer] | None] = asyncio.Queue()
 
+    @property
+    def batches(self) -> Batches:
+        return self.portions
+
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
-        self.batches.append([change.id for change in changes])
+        self.offered.append([change.id for change in changes])
         self.arrived.set()
         gate = await self._gates.get()
         if isinstance(gate, BaseException):
@@ -42,7 +49,7 @@ class GatedStore:
         async with asyncio.timeout(5):
             await self.arrived.wait()
         self.arrived.clear()
-        return self.batches[-1]
+        return self.offered[-1]
 
 
 class Desk:
@@ -84,7 +91,7 @@ async def test_a_lone_change_is_not_held_back_for_company(desk):
     """It is with the store by the end of the present turn of the loop: after one step of whoever else is ready."""
     desk.offer("a")
     await asyncio.sleep(0)
-    assert desk.store.batches == [["a"]]
+    assert desk.store.offered == [["a"]]
     desk.store.answer()
     await desk.committer.drained()
 
@@ -103,7 +110,7 @@ async def test_what_becomes_ready_while_a_batch_is_written_leaves_as_the_next_on
     await desk.store.next_batch()
     later = desk.offer("b") + desk.offer("c")
     await asyncio.sleep(0)
-    assert desk.store.batches == [["a"]]  # one after the other
+    assert desk.store.offered == [["a"]]  # one after the other
     desk.store.answer()
     assert await desk.store.next_batch() == ["b", "c"]
     assert first[0].done()
@@ -112,11 +119,11 @@ async def test_what_becomes_ready_while_a_batch_is_written_leaves_as_the_next_on
 
 
 async def test_a_batch_is_bounded_and_the_rest_follows_in_order(desk):
-    names = [str(number) for number in range(BATCH_MAX + 3)]
+    names = [str(number) for number in range(SIZE + 3)]
     answers = desk.offer(*names)
-    assert await desk.store.next_batch() == names[:BATCH_MAX]
+    assert await desk.store.next_batch() == names[:SIZE]
     desk.store.answer()
-    assert await desk.store.next_batch() == names[BATCH_MAX:]
+    assert await desk.store.next_batch() == names[SIZE:]
     desk.store.answer()
     assert await _answers(answers) == [OK] * len(names)
 
@@ -153,7 +160,7 @@ async def test_one_change_that_cannot_be_written_does_not_take_the_others_along(
     a, bad, c = await _answers(answers)
     assert (a, c) == (OK, OK)
     assert isinstance(bad, ValueError)
-    assert desk.store.batches == [["a", "bad", "c"], ["a"], ["bad"], ["c"]]
+    assert desk.store.offered == [["a", "bad", "c"], ["a"], ["bad"], ["c"]]
 
 
 async def test_a_waiter_that_has_gone_away_harms_nobody(desk):
@@ -223,3 +230,33 @@ async def test_a_stop_of_the_writer_reaches_every_waiter(desk):
     again = desk.offer("c")
     desk.store.answer()
     assert await _answers(again) == [OK]
+
+
+async def test_a_store_that_can_gets_the_next_batch_while_one_is_under_way():
+    desk = Desk()
+    desk.store.portions = Batches(size=2, at_once=2)
+    first = desk.offer("a")
+    await desk.store.next_batch()
+    second = desk.offer("b", "c")
+    assert await desk.store.next_batch() == ["b", "c"]
+    third = desk.offer("d", "e", "f")
+    await asyncio.sleep(0)
+    assert desk.store.offered == [["a"], ["b", "c"]]  # no more than two
+    for _ in range(4):
+        desk.store.answer()
+    await desk.committer.drained()
+    assert desk.store.offered == [["a"], ["b", "c"], ["d", "e"], ["f"]]
+    assert await _answers([*first, *second, *third]) == [OK] * 6
+
+
+async def test_what_is_ready_together_fills_as_many_batches_as_may_be_under_way():
+    desk = Desk()
+    desk.store.portions = Batches(size=2, at_once=2)
+    answers = desk.offer(*"abcde")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert desk.store.offered == [["a", "b"], ["c", "d"]]
+    for _ in range(3):
+        desk.store.answer()
+    assert await _answers(answers) == [OK] * 5
+    assert desk.store.offered[2:] == [["e"]]

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -238,6 +238,15 @@ WAITING = [
 ]
 
 
+@pytest.fixture
+def from_here_on() -> Iterator[None]:
+    """What was there before is set aside, so that to collect garbage is to look at what the test has made."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("from_here_on")
 @pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
 @pytest.mark.parametrize("code", WAITING, ids=lambda code: code.fn.__name__)
 async def test_eviction_leaves_no_task_no_output_and_no_warning(code, cancelled, capfd, recwarn, monkeypatch):
@@ -265,6 +274,7 @@ async def test_eviction_leaves_no_task_no_output_and_no_warning(code, cancelled,
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("from_here_on")
 @pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
 @pytest.mark.parametrize("code", WAITING, ids=lambda code: code.fn.__name__)
 def test_an_evicted_run_is_forgotten(code, cancelled):

@@ -1,0 +1,28 @@
+"""Ids of runs: 12 hexadecimal digits of time, 20 of chance or of a digest, and the name of the shard if there are any.
+
+Rules
+- Ids sort by time, so that new rows land side by side.
+- A run that another one brings forth has an id that follows from it: the same on every replay.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+_TIME = 12
+_LENGTH = 32
+SHARD = "-"  # what parts the rest from the name of a shard
+
+
+def without_shard(run_id: str) -> str:
+    return run_id[:_LENGTH] if run_id[_LENGTH:].startswith(SHARD) else run_id
+
+
+def derived(run_id: str, name: str) -> str:
+    """The id of what `run_id` brings forth under this name, without a shard."""
+    return run_id[:_TIME] + blake2b(f"{run_id}/{name}".encode(), digest_size=10).hexdigest()
+
+
+def derived_beside(run_id: str, name: str) -> str:
+    """The same, in the shard of `run_id`: for what has its key."""
+    return derived(run_id, name) + run_id[_LENGTH:]

@@ -1,0 +1,41 @@
+"""Notices: what a store tells other processes that they may want to look at.
+
+Rules
+- A notice is a hint. It may be lost, come twice or come late: whoever hears it looks into the store, and a slow safety
+  poll finds what no notice has told.
+- It names what has changed as closely as the store knows, so that nobody looks for what is not his.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+
+class Ready(Struct, frozen=True, gc=False, array_like=True):
+    """A run of this workflow may be claimed from `wake_ms` on."""
+
+    namespace: str
+    workflow: str
+    wake_ms: int
+
+
+class Notice(Struct, frozen=True, gc=False, array_like=True):
+    """What has changed: runs that moved, runs that got a message, workflows with work, kinds of documents.
+
+    `settled` are those among the runs that have ended or are blocked. With `everything` nobody knows what: look at all.
+    """
+
+    runs: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    ready: tuple[Ready, ...] = ()
+    documents: tuple[tuple[str, str], ...] = ()  # namespace and kind
+    everything: bool = False
+    settled: tuple[str, ...] = ()
+
+
+ANYTHING = Notice(everything=True)
+NOTHING = Notice()
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Notice).decode
