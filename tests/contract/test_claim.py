@@ -211,3 +211,13 @@ async def test_next_wake_forgets_runs_that_are_held_or_over(store: Store) -> Non
     await committed(store, completion(store, await held(store, "run-2", key="2")))
     await committed(store, let_go(store, await held(store, "run-3", key="3"), wake_ms=None))
     assert await store.next_wake_ms("default", (WORKFLOW,)) is None
+
+
+async def test_two_who_claim_at_once_share_what_is_ready(backend: Backend) -> None:
+    """Whoever is slower with some of them finds that there are more."""
+    stores = [await backend.another() for _ in range(2)]
+    for number in range(40):
+        await admitted(stores[0], f"run-{number}", key=None)
+    bites = await asyncio.gather(*(claim(store, f"w-{n}", limit=10) for n, store in enumerate(stores)))
+    assert [len(bite) for bite in bites] == [10, 10]
+    assert len({run.id for bite in bites for run in bite}) == 20

@@ -355,7 +355,7 @@ async def test_a_document_moves_within_its_queue(store: Store, clock: FakeClock)
 async def test_a_write_of_another_process_is_noticed_as_a_commit_is(backend: Backend) -> None:
     watcher, other = await backend.another(), await backend.another()
     told: list[int] = []
-    watcher.watch(lambda: told.append(1))
+    watcher.watch(lambda _: not told.append(1))
 
     async def until_told_of(count: int) -> None:
         async with asyncio.timeout(60):

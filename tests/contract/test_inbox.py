@@ -30,6 +30,7 @@ from tests.contract.helpers import (
     sending,
     signalled,
     stop,
+    takeover,
     unread,
 )
 
@@ -163,8 +164,8 @@ async def test_a_message_is_known_until_its_run_is_pruned(store: Store, clock: F
 async def test_a_message_is_received_once_in_its_scope(store: Store) -> None:
     """The same request to the next owner of a key or a token meets the first one, whoever got it."""
     first = await held(store, "run-1", key="1")
-    await held(store, "run-2", key="2")
     await signalled(store, "run-1", 1, scope=SCOPE)
+    await committed(store, takeover(store, first, "run-2", key="1"))
     answer = await offer(store, sending("run-2", 1, scope=SCOPE))
     assert answer == Committed(await store.run("default", "run-1"))
     await committed(store, completion(store, first, recorded=runs.Recorded(read=(a_signal(1).id,))))
@@ -313,3 +314,14 @@ async def test_a_request_to_cancel_is_delivered_once(store: Store) -> None:
     for _ in range(2):
         await committed(store, change)
     assert await unread(store) == (CancelRequest("cancel/n-1", 5, "too late"),)
+
+
+async def test_the_mail_of_some_runs_can_be_asked_for_alone(store: Store) -> None:
+    for number in range(3):
+        await held(store, f"run-{number}", key=f"{number}", owner="w-1")
+        await signalled(store, f"run-{number}", number)
+    await held(store, "another's", key="4", owner="w-2")
+    await signalled(store, "another's", 4)
+    found = await store.messages("w-1", ["run-2", "another's", "nobody"])
+    assert found == {"run-2": [a_signal(2)]}
+    assert sorted(await store.messages("w-1")) == ["run-0", "run-1", "run-2"]

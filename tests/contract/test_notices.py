@@ -6,26 +6,14 @@ import asyncio
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.stores.sqlite.store import NOTICE_SECONDS
 from tests.builders import performed
-from tests.contract.conftest import Backend, SqliteBackend
+from tests.contract.conftest import POLLS_MAX, Backend, SqliteBackend
 from tests.contract.helpers import admitted, committed, completion, database, held, progress
 
 ROOT = Path(__file__).parents[2]
-POLLS_MAX = 2  # of 10 ms each: the port promises 20 ms
-
-
-async def _polled(backend: Backend, until: Callable[[], bool] = lambda: False, *, polls: int = POLLS_MAX) -> None:
-    """Let that many polls pass, or fewer if `until` comes true."""
-    for _ in range(polls):
-        if until():
-            return
-        backend.clock.advance(NOTICE_SECONDS * 1000)
-        for _ in range(3):
-            await asyncio.sleep(0)
 
 
 async def test_two_polls_are_within_the_promise() -> None:
@@ -35,21 +23,21 @@ async def test_two_polls_are_within_the_promise() -> None:
 async def test_a_commit_of_another_store_is_noticed_within_two_polls(backend: Backend) -> None:
     watcher, other = await backend.another(), await backend.another()
     told: list[int] = []
-    watcher.watch(lambda: told.append(1))
-    await _polled(backend, polls=5)
+    watcher.watch(lambda _: not told.append(1))
+    await backend.quiet()
     run = await held(other)
     for number in range(10):
         before = len(told)
         run = await committed(other, progress(other, run, performed(f"s#{number}")))
-        await _polled(backend, lambda before=before: len(told) > before)
+        await backend.noticed(lambda before=before: len(told) > before)
         assert len(told) > before, number
 
 
 async def test_claims_leases_and_ends_are_noticed_too(sqlite: SqliteBackend) -> None:
     watcher, other = await sqlite.another(), await sqlite.another()
     told: list[int] = []
-    watcher.watch(lambda: told.append(1))
-    await _polled(sqlite, polls=5)
+    watcher.watch(lambda _: not told.append(1))
+    await sqlite.quiet()
     for happens in (
         lambda: admitted(other, "run-1"),
         lambda: other.join("w-1", 1_000),
@@ -57,18 +45,18 @@ async def test_claims_leases_and_ends_are_noticed_too(sqlite: SqliteBackend) -> 
     ):
         before = len(told)
         await happens()
-        await _polled(sqlite, lambda before=before: len(told) > before)
+        await sqlite.noticed(lambda before=before: len(told) > before)
         assert len(told) > before
 
 
 async def test_a_commit_of_another_process_is_noticed_within_two_polls(sqlite: SqliteBackend) -> None:
     watcher = await sqlite.another()
     told: list[int] = []
-    watcher.watch(lambda: told.append(1))
-    await _polled(sqlite, polls=5)
+    watcher.watch(lambda _: not told.append(1))
+    await sqlite.quiet()
     before = len(told)
     await asyncio.to_thread(_commit_elsewhere, sqlite.path)
-    await _polled(sqlite, lambda: len(told) > before)
+    await sqlite.noticed(lambda: len(told) > before)
     assert len(told) > before
     assert await watcher.run("default", "elsewhere") is not None
 
@@ -95,10 +83,11 @@ async def test_nothing_is_told_while_nothing_happens(sqlite: SqliteBackend) -> N
     watcher = await sqlite.another()
     await admitted(watcher)
     told: list[int] = []
-    watcher.watch(lambda: told.append(1))
-    await _polled(sqlite, polls=5)
+    watcher.watch(lambda _: not told.append(1))
+    await sqlite.quiet()
     before = len(told)
-    await _polled(sqlite, polls=200)
+    for _ in range(40):
+        await sqlite.quiet()
     assert len(told) == before
 
 
@@ -106,12 +95,13 @@ async def test_watching_writes_nothing(sqlite: SqliteBackend) -> None:
     watcher, other = await sqlite.another(), await sqlite.another()
     run = await held(other)
     await committed(other, completion(other, run))
-    watcher.watch(lambda: None)
-    await _polled(sqlite, polls=5)
+    watcher.watch(lambda _: True)
+    await sqlite.quiet()
     probe = database(sqlite.path)
     version = probe.execute("PRAGMA data_version").fetchall()
     wal = sqlite.path.with_name(sqlite.path.name + "-wal").stat()
-    await _polled(sqlite, polls=200)
+    for _ in range(40):
+        await sqlite.quiet()
     assert probe.execute("PRAGMA data_version").fetchall() == version
     after = sqlite.path.with_name(sqlite.path.name + "-wal").stat()
     assert (after.st_size, after.st_mtime_ns) == (wal.st_size, wal.st_mtime_ns)
@@ -121,11 +111,11 @@ async def test_watching_writes_nothing(sqlite: SqliteBackend) -> None:
 async def test_a_watcher_does_not_keep_others_from_writing(sqlite: SqliteBackend) -> None:
     """It must hold no snapshot: a log that can never be truncated would grow for ever."""
     watcher, other = await sqlite.another(), await sqlite.another()
-    watcher.watch(lambda: None)
-    await _polled(sqlite, polls=5)
+    watcher.watch(lambda _: True)
+    await sqlite.quiet()
     for number in range(20):
         await admitted(other, f"run-{number}", key=None)
-        await _polled(sqlite, polls=1)
+        await sqlite.noticed(lambda: False)
     probe = database(sqlite.path)
     busy, frames, done = probe.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
     assert (busy, frames, done) == (0, 0, 0)

@@ -5,7 +5,7 @@ Several Holdfasts of one process may share one: it is safe among tasks of one ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -38,7 +38,22 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Search, matches
 from holdfast.ports.clock import Clock
-from holdfast.ports.store import COUNT_MAX, Backlog, Claim, Claimed, Depth, Finding, History, KnownHook, Member, Serves
+from holdfast.ports.notices import ANYTHING, Notice
+from holdfast.ports.store import (
+    COUNT_MAX,
+    Backlog,
+    Batches,
+    Claim,
+    Claimed,
+    Depth,
+    Finding,
+    History,
+    KnownHook,
+    Member,
+    Serves,
+)
+
+BATCHES = Batches(size=512, at_once=1)
 
 
 class MemoryStore:
@@ -62,7 +77,11 @@ class MemoryStore:
         self._leases: dict[str, int] = {}
         self._workers: dict[str, tuple[int, Serves]] = {}  # since when, and what they serve
         self._documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[Notice], bool]] = []
+
+    @property
+    def batches(self) -> Batches:
+        return BATCHES
 
     async def open(self) -> None:
         """Nothing to open."""
@@ -72,6 +91,9 @@ class MemoryStore:
 
     def now_ms(self) -> int:
         return int(self._clock.steady_ms() + self._offset_ms)
+
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
+        return run_id
 
     def _put(self, run: Run) -> Run:
         """Write a row, and keep the two indexes that are asked most."""
@@ -354,8 +376,9 @@ class MemoryStore:
             for run in await self.runs(run_ids)
         ]
 
-    async def messages(self, owner: str) -> dict[str, list[Message]]:
-        held = (run for run in map(self._runs.__getitem__, self._unread) if run.owner == owner)
+    async def messages(self, owner: str, among: Collection[str] | None = None) -> dict[str, list[Message]]:
+        asked = self._unread if among is None else self._unread.intersection(among)
+        held = (run for run in map(self._runs.__getitem__, asked) if run.owner == owner)
         return {run.id: list(self._unread_of(run.id)) for run in held}
 
     def _unread_of(self, run_id: str) -> tuple[Message, ...]:
@@ -490,6 +513,9 @@ class MemoryStore:
                 table.pop(run.id, None)
         return len(over) + self._prune_documents(limit - len(over), now_ms)
 
+    async def relay(self, limit: int) -> int:  # noqa: ARG002 - nothing crosses shards where there is one
+        return 0
+
     def _prune_documents(self, limit: int, now_ms: int) -> int:
         # One whose versions have run ahead of the clock stays a moment longer: made anew, it must not repeat them.
         over = [
@@ -554,12 +580,12 @@ class MemoryStore:
 
     # -- notices
 
-    def watch(self, on_change: Callable[[], None]) -> None:
-        self._listeners.append(on_change)
+    def watch(self, on_notice: Callable[[Notice], bool]) -> None:
+        self._listeners.append(on_notice)
 
     def _notify(self) -> None:
         for listener in self._listeners:
-            listener()
+            listener(ANYTHING)
 
 
 def _is_live(document: Document, now_ms: int) -> bool:

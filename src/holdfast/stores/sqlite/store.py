@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +23,8 @@ from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.searches import Search
 from holdfast.ports.clock import Clock
-from holdfast.ports.store import Backlog, Claim, Claimed, Finding, History, KnownHook, Member, Serves
+from holdfast.ports.notices import ANYTHING, Notice
+from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
@@ -33,6 +34,7 @@ from holdfast.stores.sqlite.writes import Writes, run_by_id, run_of_key
 
 T = TypeVar("T")
 NOTICE_SECONDS = 0.01
+BATCHES = Batches(size=512, at_once=1)  # one transaction after the other, hence as few as possible
 
 
 class SqliteStore:
@@ -49,6 +51,10 @@ class SqliteStore:
         self._foreign_commits = False
         self._own_commits = 0
         self._writes = Writes(self.now_ms)
+
+    @property
+    def batches(self) -> Batches:
+        return BATCHES
 
     async def open(self) -> None:
         try:
@@ -69,6 +75,9 @@ class SqliteStore:
 
     def now_ms(self) -> int:
         return int(self._clock.steady_ms() + self._offset_ms)
+
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
+        return run_id
 
     # -- commit
 
@@ -141,11 +150,11 @@ class SqliteStore:
 
         return await self._read(read)
 
-    async def messages(self, owner: str) -> dict[str, list[Message]]:
+    async def messages(self, owner: str, among: Collection[str] | None = None) -> dict[str, list[Message]]:
         rows = await self._read(lambda db: db.execute(SQL["unread"], (owner,)).fetchall())
         found: dict[str, list[Message]] = {}
         for run_id, body in rows:
-            if (message := message_of(body)) is not None:
+            if (among is None or run_id in among) and (message := message_of(body)) is not None:
                 found.setdefault(run_id, []).append(message)
         return found
 
@@ -276,6 +285,9 @@ class SqliteStore:
 
         return await self._write(write)
 
+    async def relay(self, limit: int) -> int:  # noqa: ARG002 - nothing crosses shards where there is one
+        return 0
+
     # -- documents
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
@@ -303,10 +315,10 @@ class SqliteStore:
 
     # -- notices
 
-    def watch(self, on_change: Callable[[], None]) -> None:
-        self._notices = asyncio.create_task(self._notice(on_change))
+    def watch(self, on_notice: Callable[[Notice], bool]) -> None:
+        self._notices = asyncio.create_task(self._notice(on_notice))
 
-    async def _notice(self, on_change: Callable[[], None]) -> None:
+    async def _notice(self, on_notice: Callable[[Notice], bool]) -> None:
         """Tell commits of other processes from our own.
 
         A connection's data_version moves when any other connection commits. The writer looks at its own when it
@@ -327,7 +339,7 @@ class SqliteStore:
                     await self._writer.do(self._look_for_foreign_commits)
                 if self._foreign_commits or (idle and version != seen):
                     self._foreign_commits = False
-                    on_change()
+                    on_notice(ANYTHING)
                 in_doubt = not idle
                 seen = version
                 await self._clock.pause(NOTICE_SECONDS)

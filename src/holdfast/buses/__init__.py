@@ -1,0 +1,1 @@
+"""Buses: adapters of ports/bus.py."""

@@ -1,0 +1,199 @@
+"""Commits: a batch of changes becomes one round trip, and one more for each thing that crosses shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.errors import EngineFault
+from holdfast.kernel.changes import (
+    Alive,
+    Answer,
+    Change,
+    Committed,
+    Envelope,
+    HookOpen,
+    KeyFree,
+    KeyHeldBy,
+    Refused,
+    Run,
+    Status,
+    TokenFree,
+    TokenHeldBy,
+)
+from holdfast.ports.notices import Ready
+from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis.asks import Asks
+from holdfast.stores.redis.client import Call, Reply
+from holdfast.stores.redis.outbox import Delivered, Outbox
+from holdfast.stores.redis.rows import pack
+from holdfast.stores.redis.shards import Shards
+from holdfast.stores.redis.writes import Left, Writes, left_in, scope_name, token_name
+
+
+class Outcome(Struct):
+    """What became of a change: its answer, or the id of the run that has to be looked up for it."""
+
+    committed: bool
+    run: Run | None = None
+    look_up: str = ""
+    told: tuple[str, ...] = ()
+    left: tuple[Left, ...] = ()
+    woken: tuple[str, ...] = ()  # what the wake-ups of those begin with who may be claimed now
+
+    def answer(self) -> Answer:
+        return Committed(self.run, self.told) if self.committed else Refused(self.run)
+
+
+class Commits:
+    """How batches are committed."""
+
+    def __init__(self, asks: Asks, shards: Shards, writes: Writes, outbox: Outbox) -> None:
+        self._asks = asks
+        self._shards = shards
+        self._writes = writes
+        self._outbox = outbox
+
+    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+        """What became of each."""
+        plain = [change for change in changes if not isinstance(change.guard, TokenFree | TokenHeldBy)]
+        others = [change for change in changes if isinstance(change.guard, TokenFree | TokenHeldBy)]
+        of_plain = iter(await self._commit_plain(plain) if plain else ())
+        of_others = iter(await asyncio.gather(*map(self._about_token, others)) if others else ())
+        outcomes = [
+            next(of_others if isinstance(change.guard, TokenFree | TokenHeldBy) else of_plain) for change in changes
+        ]
+        await self._look_up([outcome for outcome in outcomes if outcome.look_up])
+        return outcomes
+
+    async def _commit_plain(self, changes: list[Change]) -> list[Outcome]:
+        calls = [self._writes.call(change) for change in changes]
+        replies = await self._asks.ask([*calls, *self._outbox.tidying()], writes=True)
+        outcomes = list(map(self._outcome, changes, replies))
+        await self._deliver([outcome for outcome in outcomes if outcome.left])
+        told = {run_id for outcome in outcomes for run_id in outcome.told}
+        for outcome in outcomes:
+            if outcome.run is not None and outcome.run.id in told and outcome.run.status is Status.WAITING:
+                outcome.look_up = outcome.run.id  # it was let go, and told something in the same breath
+        return outcomes
+
+    # -- changes of one shard
+
+    def _outcome(self, change: Change, reply: Reply) -> Outcome:
+        verdict, *rest = rows.items(reply)
+        match verdict:
+            case b"again":
+                return Outcome(True, rows.run_of(rest[0]))
+            case b"received":
+                return Outcome(True, look_up=rows.text(rest[0]))
+            case b"held":
+                return Outcome(False, look_up=rows.text(rest[0]))
+            case b"refused":
+                return Outcome(False, rows.run_of(rest[0]))
+            case _:
+                return self._done(change, rest)
+
+    def _done(self, change: Change, rest: list[Reply]) -> Outcome:
+        run = change.run
+        if not rest:
+            return Outcome(True, run)
+        now = rows.run_of(rest[0]) or run
+        if isinstance(change.guard, KeyFree | KeyHeldBy):
+            left, told, woken = rest[1:]
+            return Outcome(True, now, "", tuple(rows.texts(told)), self._left(run, left), tuple(rows.texts(woken)))
+        if isinstance(change.guard, Alive):
+            return Outcome(True, now, "", tuple(rows.texts(rest[1])), (), tuple(rows.texts(rest[2])))
+        return Outcome(True, now, "", tuple(rows.texts(rest[2])), self._left(now, rest[1]))
+
+    def _left(self, run: Run | None, left: Reply) -> tuple[Left, ...]:
+        return tuple(left_in(self._shards.of_run(run.id), left)) if left and run is not None else ()
+
+    async def _deliver(self, outcomes: list[Outcome]) -> None:
+        if not outcomes:
+            return
+        try:
+            delivered = iter(await self._outbox.deliver([each for outcome in outcomes for each in outcome.left]))
+        except EngineFault:
+            return  # what was committed is committed; `relay` finds what could not be delivered, and says why
+        for outcome in outcomes:
+            done: list[Delivered] = [next(delivered) for _ in outcome.left]
+            outcome.told = (*(each.told for each in done if each.told is not None), *outcome.told)
+            outcome.woken += tuple(each.woken for each in done if each.woken is not None)
+
+    async def _look_up(self, outcomes: list[Outcome]) -> None:
+        if not outcomes:
+            return
+        found = await self._asks.rows([outcome.look_up for outcome in outcomes])
+        for outcome, run in zip(outcomes, found, strict=True):
+            outcome.run = run
+
+    # -- changes about tokens: the token has a shard of its own
+
+    async def _about_token(self, change: Change) -> Outcome:
+        guard = change.guard
+        if isinstance(guard, TokenFree):
+            [hook] = change.opens
+            return await self._open_token(guard, hook, change.id)
+        assert isinstance(guard, TokenHeldBy)
+        [envelope] = change.envelopes
+        return await self._signal_token(guard, envelope)
+
+    async def _open_token(self, guard: TokenFree, hook: HookOpen, opening: str) -> Outcome:
+        """First the token, then the note at the run.
+
+        If its fence is lost between them, whoever takes the run up asks for what it has. If it ends, the token is free.
+        """
+        fence = guard.fence
+        run = await self._asks.row(fence.run_id)
+        if run is None or run.fence != fence:
+            return Outcome(False, run)
+        holder = await self._outbox.claim(guard.namespace, hook, run.id, opening=opening)
+        if holder is not None:
+            return Outcome(False, holder)
+        at = (b"%d" % fence.epoch, fence.nonce.encode())
+        if await self._outbox.open_hook(run.id, guard.namespace, hook, opening=opening, fence=at):
+            return Outcome(True, run)
+        return Outcome(False, await self._asks.row(run.id))
+
+    async def _signal_token(self, guard: TokenHeldBy, envelope: Envelope) -> Outcome:
+        """Reserve the signal's id at the token, hand the signal to the run, end the reservation."""
+        shard = self._shards.of_token(guard.namespace, guard.token)
+        keys = (self._shards.names(shard), self._shards.out(shard))
+        message = envelope.message
+        scope, body = scope_name(envelope.scope, message.id), rows.encode_message(message)
+        words = ("signal", guard.run_id, message.id, scope.decode(), body.decode())
+        args = (token_name(guard.namespace, guard.token).encode(), guard.run_id.encode(), scope, pack(words))
+        while True:
+            [reply] = await self._asks.ask([Call(scripts.RESERVE, keys, args)], writes=True)
+            verdict, *rest = rows.items(reply)
+            if verdict == b"refused":
+                return Outcome(False, look_up=guard.run_id) if guard.run_id else Outcome(False)
+            if verdict == b"ok":
+                receiver, reservation = guard.run_id, rows.text(rest[0])
+            else:
+                receiver, _, reservation = rows.text(rest[0]).partition("\0")
+            if not reservation:
+                return Outcome(True, look_up=receiver)
+            # Of somebody who died over it, or just now: hand it over in any case.
+            left = Left(shard, reservation.encode(), words)
+            delivered = await self._outbox.signal(left, receiver, message.id, scope.decode(), body)
+            if delivered.received:
+                told = () if delivered.told is None else (delivered.told,)
+                woken = () if delivered.woken is None else (delivered.woken,)
+                return Outcome(True, look_up=receiver, told=told, woken=woken)
+            if verdict == b"ok":
+                return Outcome(False, look_up=receiver)
+
+
+def ready_of(change: Change, outcome: Outcome, *, now_ms: int) -> list[Ready]:
+    """The work that a change has made, now or later."""
+    found = [Ready(*rows.woken_workflow(prefix), now_ms) for prefix in outcome.woken]
+    run = outcome.run
+    if outcome.committed and change.run is not None and run is not None and run.wake_ms is not None:
+        found.append(Ready(run.namespace, run.workflow, run.wake_ms))
+    then = change.then
+    if outcome.committed and then is not None and then.run is not None and then.run.id in outcome.told:
+        found.append(Ready(then.run.namespace, then.run.workflow, now_ms))
+    return found

@@ -1,0 +1,115 @@
+"""Documents: each in the shard of its name (the rules are the kernel's, in `holdfast.kernel.documents`).
+
+Members of the index: d namespace · kind · id, for lists; q namespace · kind · due · place, for the queue of a kind;
+y expires · place, for the pruner. A place is namespace · kind · id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.kernel.documents import Document, Writing
+from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis.asks import Asks
+from holdfast.stores.redis.client import Call, Reply
+from holdfast.stores.redis.rows import instant, listed, number, safe
+from holdfast.stores.redis.shards import Shards
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Document).decode
+_INSTANT_WIDTH = 12
+
+
+def _place(namespace: str, kind: str, id: str) -> str:
+    return f"{safe(namespace)}\0{safe(kind)}\0{safe(id)}"
+
+
+class Documents:
+    """How documents are written, found and removed."""
+
+    def __init__(self, asks: Asks, shards: Shards, instant: Callable[[], bytes]) -> None:
+        self._shards = shards
+        self._ask = asks.ask
+        self._instant = instant
+
+    async def write(self, writings: Sequence[Writing]) -> list[bool]:
+        return [reply == 1 for reply in await self._ask([self._writing(each) for each in writings], writes=True)]
+
+    def _writing(self, writing: Writing) -> Call:
+        new = writing.document
+        place = _place(new.namespace, new.kind, new.id)
+        members = [f"d\0{place}"]
+        if new.due_ms is not None:
+            members.append(f"q\0{safe(new.namespace)}\0{safe(new.kind)}\0{instant(new.due_ms)}\0{place}")
+        if new.expires_ms is not None:
+            members.append(f"y\0{instant(new.expires_ms)}\0{place}")
+        args = (
+            self._instant(),
+            place.encode(),
+            number(writing.replaces),
+            number(new.version),
+            number(new.expires_ms),
+            _encode(new),
+            *listed([member.encode() for member in members]),
+        )
+        return Call(scripts.WRITE_DOCUMENT, self._keys(self._shards.of_document(new.namespace, new.kind, new.id)), args)
+
+    async def named(self, places: Sequence[tuple[str, str, str]]) -> list[Document]:
+        nowhere = (b"", b"", b"0")
+        calls = [
+            Call(
+                scripts.DOCUMENTS,
+                self._keys(self._shards.of_document(*place)),
+                (self._instant(), b"1", *listed([_place(*place).encode()]), *nowhere),
+            )
+            for place in places
+        ]
+        return _found(await self._ask(calls))
+
+    async def page(self, namespace: str, kind: str, *, after: str, limit: int) -> list[Document]:
+        prefix = f"d\0{safe(namespace)}\0{safe(kind)}\0"
+        low = f"({prefix}{safe(after)}" if after else f"[{prefix}"
+        found = await self._between(low, f"({prefix}", limit, width=2)
+        return sorted(found, key=lambda document: document.id)[:limit]
+
+    async def due(self, namespace: str, kinds: Sequence[str], limit: int, *, now_ms: int) -> list[Document]:
+        found: list[Document] = []
+        for kind in dict.fromkeys(kinds):
+            prefix = f"q\0{safe(namespace)}\0{safe(kind)}\0"
+            width = len(prefix.encode()) + _INSTANT_WIDTH + 1
+            found += await self._between(f"[{prefix}", f"({prefix}{instant(now_ms + 1)}", limit, width=width, ends=True)
+        found.sort(key=lambda document: (document.due_ms, document.kind, document.id))
+        return found[:limit]
+
+    async def _between(self, low: str, high: str, limit: int, *, width: int, ends: bool = False) -> list[Document]:
+        if limit < 1:
+            return []
+        top = high.encode() if ends else high.encode() + b"\xff"
+        args = (self._instant(), b"%d" % limit, b"0", low.encode(), top, b"%d" % width)
+        calls = [Call(scripts.DOCUMENTS, self._keys(shard), args) for shard in self._shards.all]
+        return _found(await self._ask(calls))
+
+    async def prune(self, limit: int, *, now_ms: int) -> int:
+        """Remove expired documents; how many."""
+        pruned = 0
+        for shard in self._shards.all:
+            if pruned >= limit:
+                break
+            index, docs = self._keys(shard)
+            bounds = (b"0", b"%d" % (limit - pruned), b"[y\0", f"(y\0{instant(now_ms + 1)}".encode())
+            [reply] = await self._ask([Call(scripts.RANGE, (index,), bounds)])
+            places = [member.split("\0", 2)[2] for members in rows.items(reply) for member in rows.texts(members)]
+            calls = [
+                Call(scripts.FORGET_DOCUMENT, (index, docs), (self._instant(), place.encode())) for place in places
+            ]
+            pruned += sum(reply == 1 for reply in await self._ask(calls, writes=True))
+        return pruned
+
+    def _keys(self, shard: int) -> tuple[bytes, bytes]:
+        return self._shards.index(shard), self._shards.docs(shard)
+
+
+def _found(replies: list[Reply]) -> list[Document]:
+    return [_decode(each) for reply in replies for each in rows.items(reply) if isinstance(each, bytes)]

@@ -1,0 +1,12 @@
+-- Grants or refuses the wish of a new run for a token: once.
+local aux = KEYS[1]
+local wish, hook, opened = take(), take(), take()
+
+if redis.call('HEXISTS', aux, wish) == 0 then
+  return 0
+end
+if opened ~= '' then
+  redis.call('HSET', aux, hook, opened)
+end
+redis.call('HDEL', aux, wish)
+return 1

@@ -1,0 +1,2 @@
+-- A row.
+return redis.call('HGETALL', KEYS[1])

@@ -1,0 +1,120 @@
+-- What becomes of a run at its fence, with all that belongs to it: the successor that takes over its key, too.
+local index, names, out, run, journal, box, mail, aux, blobs = unpack(KEYS, 1, 9)
+local next_run, next_journal, next_box, next_mail, next_blobs = unpack(KEYS, 10, 14)
+local now, id, epoch, nonce, position, change = instant(take()), take(), take(), take(), take(), take()
+local ends, anew, loses_key = take() == '1', take() == '1', take() == '1'
+local fields, entries, read, large, beats = takes(), take(), takes(), takes(), takes()
+local attributes, opens, closes = take(), takes(), takes()
+local successor, moves = take(), takes() -- ids of unread messages, each with its scope
+local SETTLED = {'c', 'e', 'n', 'l', 'k', 'kn', 'ax', 'out', 'err', unpack(INDEXED)}
+
+local row = fields_of(run, SETTLED)
+if not row then
+  return {'refused', {}}
+end
+if row.c == change then
+  return {'again', redis.call('HGETALL', run)}
+end
+local unread = row.u - #read - #moves / 2
+if row.e ~= epoch or row.n ~= nonce or row.l ~= position or (ends and unread > 0 and row.f == '') then
+  return {'refused', redis.call('HGETALL', run)}
+end
+
+local was_over, before = row.f ~= '', members_of(id, row)
+for i = 1, #fields, 2 do
+  row[fields[i]] = fields[i + 1]
+end
+row.u = string.format('%d', unread)
+if row.s == 'waiting' and unread > 0 then
+  row.w = string.format('%d', now)
+end
+redis.call('HSET', run, unpack(fields))
+redis.call('HSET', run, 'u', row.u, 'w', row.w)
+reindex(index, before, members_of(id, row))
+if loses_key then
+  redis.call('HSET', run, 'k', 0)
+  if redis.call('HGET', names, row.kn) == id then
+    redis.call('HDEL', names, row.kn)
+  end
+end
+if attributes ~= '' then
+  for _, member in ipairs(row.ax ~= '' and cmsgpack.unpack(row.ax) or {}) do
+    redis.call('ZREM', index, member)
+  end
+  for _, member in ipairs(cmsgpack.unpack(attributes)) do
+    redis.call('ZADD', index, 0, member)
+  end
+  redis.call('HSET', run, 'ax', attributes)
+end
+for _, message in ipairs(read) do
+  redis.call('HDEL', mail, message)
+  redis.call('HSETNX', box, message, '')
+end
+if anew then
+  redis.call('DEL', journal, blobs)
+end
+if entries ~= '' then
+  redis.call('RPUSH', journal, entries)
+end
+set(blobs, large)
+set(aux, beats)
+set(aux, opens)
+local left, told = {}, {}
+for _, hook in ipairs(closes) do
+  local opened = redis.call('HGET', aux, hook)
+  if opened then
+    redis.call('HDEL', aux, hook)
+    local _, token, _, opening = unpack(cmsgpack.unpack(opened))
+    if token ~= '' then
+      left[#left + 1] = leave(out, {'free', token, id, opening})
+    end
+  end
+end
+if ends and not was_over then
+  for _, field in ipairs(redis.call('HKEYS', aux)) do
+    if string.sub(field, 1, 2) == 'w\0' then
+      left[#left + 1] = leave(out, {'tell', id, row.e, row.s, row.out, row.err, string.sub(field, 3)})
+    end
+  end
+end
+
+-- The successor, and the messages that it takes over.
+if successor ~= '' then
+  local next_key, next_fields, next_members = take(), takes(), takes()
+  local next_entries, next_large, inherits = take(), takes(), takes() -- id, scope and body of each message
+  if redis.call('HGET', names, next_key) ~= id then -- somebody else has the key: they stay where they are, as read
+    for i = 1, #moves, 2 do
+      redis.call('HDEL', mail, moves[i])
+    end
+  else
+    redis.call('HSET', run, 'k', 0)
+    redis.call('HINCRBY', run, 'e', 1)
+    redis.call('HSET', names, next_key, successor)
+    redis.call('HSET', next_run, unpack(next_fields))
+    redis.call('RPUSH', next_journal, next_entries)
+    redis.call('ZADD', index, unpack(next_members))
+    set(next_blobs, next_large)
+    for i = 1, #inherits, 3 do
+      local message, scope, body = unpack(inherits, i, i + 2)
+      if redis.call('HGET', names, scope) == id then
+        redis.call('HDEL', box, message)
+        deliver(index, names, next_run, next_box, next_mail, successor, message, scope, scope, body, now)
+      end
+    end
+    for i = 1, #moves, 2 do
+      local message, scope = moves[i], moves[i + 1]
+      local waiting = redis.call('HGET', mail, message)
+      redis.call('HDEL', mail, message)
+      redis.call('HDEL', box, message)
+      if waiting then
+        local body = string.sub(waiting, 13)
+        deliver(index, names, next_run, next_box, next_mail, successor, message, scope, scope, body, now)
+      end
+    end
+    told[1] = successor
+  end
+end
+if row.s ~= 'waiting' and #left == 0 and #told == 0 then
+  return {'ok'}
+end
+return {'ok', row.s == 'waiting' and redis.call('HGETALL', run) or {}, left, told}

@@ -1,0 +1,17 @@
+-- Hands a run that may be claimed to an owner.
+local index, run = unpack(KEYS)
+local now, id, owner, nonce = math.max(instant(take()), take()), take(), take(), take()
+
+local row = fields_of(run, INDEXED)
+if not row or row.w == '' or tonumber(row.w) > now then
+  return {}
+end
+local before = members_of(id, row)
+row.s, row.o, row.w = 'running', owner, ''
+redis.call('HSET', run, 's', 'running', 'o', owner, 'n', nonce, 'w', '')
+redis.call('HINCRBY', run, 'e', 1)
+if redis.call('HGET', run, 'b') == '' then
+  redis.call('HSET', run, 'b', string.format('%d', now))
+end
+reindex(index, before, members_of(id, row))
+return redis.call('HGETALL', run)

@@ -1,0 +1,16 @@
+-- Adds one who wants to be told how a run ends; if it has ended, the message is left at once.
+local out, run, aux = unpack(KEYS)
+local id, watcher = take(), take()
+
+local status, epoch, output, failure, finished = unpack(redis.call('HMGET', run, 's', 'e', 'out', 'err', 'f'))
+if not status then
+  return {'refused', {}}
+end
+local left = {}
+if watcher ~= '' then
+  redis.call('HSET', aux, 'w\0' .. watcher, '')
+  if finished ~= '' then
+    left[1] = leave(out, {'tell', id, epoch, status, output, failure, watcher})
+  end
+end
+return {'ok', redis.call('HGETALL', run), left, {}}

@@ -1,0 +1,299 @@
+"""What crosses shards: messages that a script leaves in the outbox of its shard, and their way to the other one.
+
+    tell     a run has ended: each watcher gets the outcome
+    claim    a new run wants a token that may be free
+    free     a token is no longer wanted
+    signal   a payload for the run that held a token when it was sent
+    forget   a run is gone: the ids of what it received by tokens count no longer
+
+Rules
+- A message is left in the same script as what it follows from, and taken out when it has reached the other shard. Both
+  may happen late, and twice: each delivery is harmless when repeated.
+- Whoever commits delivers at once, before `commit` answers. `relay` delivers what a dead process has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.errors import EngineFault, TransientError
+from holdfast.kernel.changes import Blob, HookOpen, Run, Status, Watcher, blob_of, outcome
+from holdfast.ports.clock import Clock
+from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis.asks import CALLS_MAX, Asks
+from holdfast.stores.redis.client import Call, Reply
+from holdfast.stores.redis.shards import Shards
+from holdfast.stores.redis.writes import Left, Writes, hook_field, left_in, token_name, wish
+
+TIDY_SECONDS = 0.5
+LAST_WORDS_SECONDS = 1.0
+BLOBS_MS = 86_400_000  # how long large values of a watched run outlive it: somebody may have to be told its outcome
+AGE_MS = 2_000  # what is younger, its own process is about to deliver
+
+
+class Delivered(Struct, frozen=True, gc=False):
+    """What a message has done: whom it told, and what the wake-ups of those begin with who may be claimed now.
+
+    `received` if it is in the inbox, for the first time or not.
+    """
+
+    told: str | None = None
+    woken: str | None = None
+    received: bool = False
+
+
+NOTHING = Delivered()
+
+
+class Outbox:
+    """Takes messages to other shards."""
+
+    def __init__(
+        self, asks: Asks, shards: Shards, writes: Writes, *, clock: Clock, instant: Callable[[], bytes]
+    ) -> None:
+        self._asks = asks
+        self._clock = clock
+        self._shards = shards
+        self._writes = writes
+        self._instant = instant
+        self._done: dict[int, list[bytes]] = {}  # delivered, and still in the outbox
+        self._tidying: asyncio.Task[None] | None = None
+        self._strange: set[tuple[int, bytes]] = set()  # messages, by shard and id, that nobody here understands
+
+    def left_by(self, run_id: str, reply: Reply) -> list[Left]:
+        """What a script has left in the shard of this run."""
+        return left_in(self._shards.of_run(run_id), reply)
+
+    # -- delivering
+
+    async def deliver(self, left: Sequence[Left]) -> list[Delivered]:
+        """Take each to its shard; the outcomes of runs, which are the most, in one round trip.
+
+        One that cannot be delivered, perhaps since a newer version has left it, keeps none of the others: it stays, and
+        the fault is raised when the others have arrived.
+        """
+        tells = [each for each in left if each.words[0] == "tell"]
+        delivered: dict[Left, Delivered] = {}
+        with contextlib.suppress(EngineFault):  # if one of them cannot be delivered, then each by itself
+            delivered |= zip(tells, await self._tell(tells), strict=True)
+        fault: EngineFault | None = None
+        for each in left:
+            if each in delivered:
+                continue
+            try:
+                delivered[each] = await self._one(each)
+            except EngineFault as error:
+                self._strange.add((each.shard, each.id))
+                fault = fault or error
+        for each in delivered:
+            self._done.setdefault(each.shard, []).append(each.id)
+        if self._done and self._tidying is None:
+            self._tidying = asyncio.create_task(self._tidy_up_later())
+        if fault is not None:
+            raise fault
+        return [delivered[each] for each in left]
+
+    async def relay(self, limit: int) -> list[Delivered]:
+        """Deliver what has been left for a while. What nobody here understands stays, and is reported once."""
+        await self.tidy_up()
+        relayed: list[Delivered] = []
+        fault: EngineFault | None = None
+        for shard in self._shards.all:
+            after: bytes | None = b"-"
+            while after is not None and len(relayed) < limit:
+                found, after = await self._left_in(shard, after, limit - len(relayed))
+                known = [each for each in found if (each.shard, each.id) not in self._strange]
+                try:
+                    relayed += await self.deliver(known)
+                except EngineFault as error:
+                    fault = error
+        await self.tidy_up()
+        if fault is not None:
+            raise fault
+        return relayed
+
+    async def _left_in(self, shard: int, after: bytes, limit: int) -> tuple[list[Left], bytes | None]:
+        """What waits in an outbox behind `after`, and where to go on; None if that is all."""
+        args = (self._instant(), b"%d" % AGE_MS, after, b"%d" % limit)
+        [reply] = await self._asks.ask([Call(scripts.LEFT, (self._shards.out(shard),), args)])
+        found: list[Left] = []
+        last = b""
+        for entry in rows.items(reply):
+            last, fields = rows.items(entry)
+            assert isinstance(last, bytes)
+            try:
+                words = tuple(rows.unpack(rows.table(fields)[b"m"]))
+            except msgspec.MsgspecError:
+                words = ("?",)
+            found.append(Left(shard, last, words))
+        return found, b"(" + last if len(found) == limit else None
+
+    async def close(self) -> None:
+        """Tidy up, if that is soon done: otherwise `relay` will deliver a few things once more."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self.tidy_up()
+
+    async def _tidy_up_later(self) -> None:
+        """The next commit takes it along, most often; if there is none, it is done before `relay` would see it."""
+        await self._clock.pause(TIDY_SECONDS)
+        self._tidying = None
+        await self.tidy_up()
+
+    async def tidy_up(self) -> None:
+        """Take what was delivered out of the outboxes."""
+        if calls := self.tidying():
+            try:
+                await self._asks.ask(calls, writes=True)
+            except TransientError:
+                return  # delivered once more, then
+
+    def tidying(self) -> list[Call]:
+        """The calls that do so, to travel along with others."""
+        if not self._done:
+            return []
+        done, self._done = self._done, {}
+        return [
+            Call(scripts.DELIVERED, (self._shards.out(shard),), tuple(ids[start : start + CALLS_MAX]))
+            for shard, ids in done.items()
+            for start in range(0, len(ids), CALLS_MAX)
+        ]
+
+    # -- each kind
+
+    async def _tell(self, tells: list[Left]) -> list[Delivered]:
+        whom: list[str] = []
+        calls: list[Call] = []
+        for each in tells:
+            try:
+                _, run_id, epoch, status, output, error, watching = each.words
+                watcher = Watcher(*watching.split("\0", 1))
+                told = outcome(
+                    run_id,
+                    int(epoch),
+                    Status(status),
+                    output=output.encode() or None,
+                    error=error.encode() or None,
+                    watcher=watcher,
+                )
+                digest = blob_of(told)
+            except (ValueError, TypeError) as error_:  # of another version
+                raise EngineFault(f"the outbox holds an outcome that cannot be read: {error_}") from error_
+            blobs = () if digest is None else (await self._blob(run_id, digest),)
+            envelope = [told.id.encode(), b"", b"", rows.encode_message(told)]
+            calls.append(self._writes.sending(watcher.run_id, envelope, blobs=blobs))
+            whom.append(watcher.run_id)
+        return list(map(_sent, await self._asks.ask(calls, writes=True), whom))
+
+    async def _blob(self, run_id: str, digest: str) -> Blob:
+        call = Call(scripts.FIELD, (self._shards.part(b"blobs", run_id),), (digest.encode(),))
+        [data] = await self._asks.ask([call])
+        if not isinstance(data, bytes):
+            raise EngineFault(f"the outcome of run {run_id}, which is gone, is gone too")
+        return Blob(digest, data)
+
+    async def _one(self, each: Left) -> Delivered:
+        match each.words:
+            case ("tell", *_):
+                [told] = await self._tell([each])
+                return told
+            case ("claim", namespace, token, run_id, name, schema):
+                await self._grant(run_id, namespace, HookOpen(name, token, schema.encode() or None))
+            case ("free", token, run_id, opening):
+                await self.free(token, run_id, opening)
+            case ("signal", run_id, message_id, scope, body):
+                return await self.signal(each, run_id, message_id, scope, body.encode())
+            case ("forget", scope, run_id):
+                shard = self._shard_of_scope(scope)
+                call = Call(scripts.FORGET_SCOPE, (self._shards.names(shard),), (scope.encode(), run_id.encode()))
+                await self._asks.ask([call], writes=True)
+            case _:
+                raise EngineFault(f"the outbox holds a message of an unknown kind: {each.words[0]!r}")
+        return NOTHING
+
+    async def _grant(self, run_id: str, namespace: str, hook: HookOpen) -> None:
+        """Give a new run the token that it wished for, if that is free. A wish is granted or refused once."""
+        assert hook.token is not None
+        name = token_name(namespace, hook.token)
+        wished = Call(scripts.FIELD, (self._shards.part(b"aux", run_id),), (wish(name),))
+        if await self._asks.ask([wished]) == [None]:
+            return
+        holder = await self.claim(namespace, hook, run_id, opening=run_id)
+        granted = await self._end_wish(run_id, namespace, hook, granted=holder is None)
+        if holder is None and not granted:  # somebody else has delivered it at the same time
+            await self.free(name, run_id, run_id)
+
+    async def _end_wish(self, run_id: str, namespace: str, hook: HookOpen, *, granted: bool) -> bool:
+        assert hook.token is not None
+        name = token_name(namespace, hook.token)
+        opened = self._writes.opened(namespace, hook, run_id) if granted else b""
+        args = (wish(name), hook_field(hook), opened)
+        call = Call(scripts.END_WISH, (self._shards.part(b"aux", run_id),), args)
+        return await self._asks.ask([call], writes=True) == [1]
+
+    async def claim(self, namespace: str, hook: HookOpen, run_id: str, *, opening: str) -> Run | None:
+        """Give the token to a run; answers the live run that has it instead."""
+        assert hook.token is not None
+        name, names = (
+            token_name(namespace, hook.token),
+            self._shards.names(self._shards.of_token(namespace, hook.token)),
+        )
+        held = rows.pack((run_id, hook.name, (hook.schema or b"").decode(), opening))
+        taken_from = ""
+        while True:
+            args = (name.encode(), run_id.encode(), taken_from.encode(), held)
+            [reply] = await self._asks.ask([Call(scripts.CLAIM_TOKEN, (names,), args)], writes=True)
+            taken_from = rows.text(reply)
+            if not taken_from:
+                return None
+            holder = await self._asks.row(taken_from)
+            if holder is not None and holder.finished_ms is None:
+                return holder  # a token whose owner has ended, or is gone, is free: then once more
+
+    async def open_hook(
+        self, run_id: str, namespace: str, hook: HookOpen, *, opening: str, fence: tuple[bytes, bytes]
+    ) -> bool:
+        """Write down at the run, at its fence, that it has the token."""
+        assert hook.token is not None
+        name = token_name(namespace, hook.token)
+        keys = (self._shards.part(b"run", run_id), self._shards.part(b"aux", run_id))
+        args = (*fence, hook_field(hook), name.encode(), self._writes.opened(namespace, hook, opening))
+        return await self._asks.ask([Call(scripts.OPEN_HOOK, keys, args)], writes=True) == [1]
+
+    async def free(self, token: str, run_id: str, opening: str) -> None:
+        """Free a token, by the name that it has in its shard."""
+        _, namespace, name = map(rows.unsafe, token.split("\0"))
+        names = self._shards.names(self._shards.of_token(namespace, name))
+        args = (token.encode(), run_id.encode(), opening.encode())
+        await self._asks.ask([Call(scripts.FREE_TOKEN, (names,), args)], writes=True)
+
+    async def signal(self, left: Left, run_id: str, message_id: str, scope: str, body: bytes) -> Delivered:
+        """Hand a signal to the run that held the token, and end its reservation: received, or not."""
+        call = self._writes.sending(run_id, [message_id.encode(), b"", scope.encode(), body])
+        [reply] = await self._asks.ask([call], writes=True)
+        delivered, shard = _sent(reply, run_id), left.shard
+        args = (scope.encode(), run_id.encode(), left.id, b"1" if delivered.received else b"0")
+        ended = Call(scripts.RESERVED, (self._shards.names(shard), self._shards.out(shard)), args)
+        await self._asks.ask([ended], writes=True)
+        return delivered
+
+    def _shard_of_scope(self, scope: str) -> int:
+        """The shard of the token in a scope: `token/<length>/<namespace>/<token>`, see `holdfast.kernel.hooks`."""
+        _, place, _ = scope.split("\0", 2)
+        _, length, rest = rows.unsafe(place).split("/", 2)
+        return self._shards.of_token(rest[: int(length)], rest[int(length) + 1 :])
+
+
+def _sent(reply: Reply, run_id: str) -> Delivered:
+    verdict, *rest = rows.items(reply)
+    if verdict != b"ok":
+        return Delivered(received=verdict == b"received")
+    woken = rows.texts(rest[2])
+    return Delivered(run_id, woken[0] if woken else None, received=True)

@@ -1,0 +1,318 @@
+"""Rows to values and back, and the members of the index.
+
+A row is a hash. What never changes about a run is packed into one field; what scripts look at has fields of its own:
+
+    h  the rest                     s  status    e  epoch    n  nonce    o  owner    w  wake_ms   l  length
+    u  unread    k  holds_key       b  started_ms    f  finished_ms    x  expires_ms    c  change_id
+    out  err  a (attributes)  m (markers)  v (waits)  i (input)  z (messages so far)  ax (members for its attributes)
+    sp wp at   what the members for its status and its wake-up begin with, and what members of a run end in
+    kn  what its key is called among the names of the shard
+
+None is the empty string. A member of the index is text in parts, divided by zeros (`safe` keeps names free of them):
+
+    c namespace · created · id                        f namespace · workflow · created · id
+    s namespace · status · created · id               k namespace · key · created · id
+    a namespace · name · kind · value · created · id  e namespace · finished · created · id
+    w namespace · workflow · priority · wake · id     o owner · id (held)      m owner · id (held, with mail)
+    x expires · id                                    d q y: documents, see there
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from holdfast.kernel import attributes
+from holdfast.kernel.changes import Message, Run, Status
+from holdfast.kernel.journal import Entry, Value
+from holdfast.ports.store import Member, Serves
+from holdfast.stores.redis.client import Reply
+
+Fields = tuple[bytes, ...]
+TOP = b"\xff"  # sorts behind all text
+_PRIORITY_TOP = 1 << 39  # so that ten digits hold it, and the highest comes first
+
+encode_entries = msgspec.json.Encoder().encode
+encode_message = msgspec.json.Encoder().encode
+pack = msgspec.msgpack.Encoder().encode
+unpack = msgspec.msgpack.Decoder(list[str]).decode
+_decode_entries = msgspec.json.Decoder(list[Entry]).decode
+_decode_message = msgspec.json.Decoder(Message).decode
+_decode_value = msgspec.json.Decoder(Value).decode
+_encode_value = msgspec.json.Encoder().encode
+_Head = tuple[str, str, str, str | None, str, int, str, str, int, int, str]
+_decode_head = msgspec.msgpack.Decoder(_Head).decode
+_decode_serves = msgspec.msgpack.Decoder(Serves).decode
+
+
+def text(reply: Reply) -> str:
+    assert isinstance(reply, bytes), reply
+    return reply.decode()
+
+
+def items(reply: Reply) -> list[Reply]:
+    assert isinstance(reply, list), reply
+    return reply
+
+
+def texts(reply: Reply) -> list[str]:
+    return [text(each) for each in items(reply)]
+
+
+def numbers(reply: Reply) -> list[int]:
+    return [each for each in items(reply) if isinstance(each, int)]
+
+
+def table(flat: Reply) -> dict[bytes, bytes]:
+    """A hash, as Redis answers it."""
+    values = cast("list[bytes]", items(flat))
+    return dict(zip(values[::2], values[1::2], strict=True))
+
+
+def number(value: int | None) -> bytes:
+    return b"" if value is None else b"%d" % value
+
+
+def listed(values: Sequence[bytes]) -> Fields:
+    """A list, as a script takes it."""
+    return (b"%d" % len(values), *values)
+
+
+# -- runs
+
+
+def new_fields(run: Run, members: Sequence[str]) -> Fields:
+    """All fields of the row of a run that is admitted."""
+    head: _Head = (
+        run.id,
+        run.namespace,
+        run.workflow,
+        run.key,
+        run.queue,
+        run.priority,
+        run.digest,
+        run.request_id,
+        run.retention_ms,
+        run.created_ms,
+        run.version,
+    )
+    return (
+        *(b"h", pack(head), b"sp", _status_prefix(run.namespace).encode(), b"wp", wake_prefix(run).encode()),
+        *(
+            b"kn",
+            key_name(run.namespace, run.workflow, run.key),
+            b"at",
+            _place(run).encode(),
+            b"k",
+            b"1" if run.holds_key else b"0",
+            b"u",
+            b"0",
+        ),
+        *(b"i", b"" if run.input is None else _encode_value(run.input), b"a", run.attributes, b"m", run.markers),
+        *(b"ax", pack(members) if members else b"", *moved_fields(run)),
+    )
+
+
+def key_name(namespace: str, workflow: str, key: str | None) -> bytes:
+    """What a key is called among the names of its shard; nothing if there is none."""
+    return b"" if key is None else f"k\0{safe(namespace)}\0{safe(workflow)}\0{safe(key)}".encode()
+
+
+def moved_fields(run: Run) -> Fields:
+    """The fields that change when a run is settled."""
+    return (
+        *(b"s", run.status.encode(), b"e", b"%d" % run.epoch, b"n", run.nonce.encode()),
+        *(b"o", (run.owner or "").encode(), b"w", number(run.wake_ms), b"l", b"%d" % run.length),
+        *(b"b", number(run.started_ms), b"f", number(run.finished_ms), b"x", number(run.expires_ms)),
+        *(b"out", run.output or b"", b"err", run.error or b"", b"c", run.change_id.encode(), b"v", run.waits or b""),
+    )
+
+
+def shown_fields(run: Run) -> Fields:
+    return (b"a", run.attributes, b"m", run.markers)
+
+
+def input_field(run: Run) -> Fields:
+    return (b"i", b"" if run.input is None else _encode_value(run.input))
+
+
+def run_of(flat: Reply) -> Run | None:
+    return run_of_fields(table(flat)) if flat else None
+
+
+def run_of_fields(fields: Mapping[bytes, bytes]) -> Run:
+    id_, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_ms, version = (
+        _decode_head(fields[b"h"])
+    )
+    return Run(
+        id=id_,
+        namespace=namespace,
+        workflow=workflow,
+        key=key,
+        queue=queue,
+        priority=priority,
+        digest=digest,
+        request_id=request_id,
+        retention_ms=retention_ms,
+        created_ms=created_ms,
+        status=Status(fields[b"s"].decode()),
+        epoch=int(fields[b"e"]),
+        nonce=fields[b"n"].decode(),
+        owner=fields[b"o"].decode() or None,
+        wake_ms=_whole(fields[b"w"]),
+        length=int(fields[b"l"]),
+        unread=int(fields[b"u"]),
+        holds_key=fields[b"k"] == b"1",
+        started_ms=_whole(fields[b"b"]),
+        finished_ms=_whole(fields[b"f"]),
+        expires_ms=_whole(fields[b"x"]),
+        output=fields[b"out"] or None,
+        error=fields[b"err"] or None,
+        change_id=fields[b"c"].decode(),
+        version=version,
+        attributes=fields[b"a"],
+        markers=fields[b"m"],
+        waits=fields[b"v"] or None,
+        input=_decode_value(fields[b"i"]) if fields[b"i"] else None,
+    )
+
+
+def _whole(field: bytes) -> int | None:
+    return int(field) if field else None
+
+
+# -- members of the index
+
+
+def safe(name: str) -> str:
+    """`name` without zeros; distinct names stay distinct, and sort as before."""
+    if "\0" not in name and "\1" not in name:
+        return name
+    return name.replace("\1", "\1\2").replace("\0", "\1\1")
+
+
+def unsafe(name: str) -> str:
+    """The name that `safe` was given."""
+    return name if "\1" not in name else name.replace("\1\1", "\0").replace("\1\2", "\1")
+
+
+def instant(ms: int) -> str:
+    """An instant that sorts as text."""
+    return f"{max(0, ms):012x}"
+
+
+def _place(run: Run) -> str:
+    return f"{instant(run.created_ms)}\0{run.id}"
+
+
+def _status_prefix(namespace: str) -> str:
+    return f"s\0{safe(namespace)}\0"
+
+
+def wake_prefix(run: Run) -> str:
+    return f"{workflow_wakes(run.namespace, run.workflow)}{_PRIORITY_TOP - run.priority:010x}\0"
+
+
+def workflow_wakes(namespace: str, workflow: str) -> str:
+    return f"w\0{safe(namespace)}\0{safe(workflow)}\0"
+
+
+class Waking(msgspec.Struct, frozen=True, gc=False, order=True):
+    """A run that may be claimed, now or later, in the order in which runs are claimed."""
+
+    rank: str  # of its priority: the lowest goes first
+    wake_ms: int
+    run_id: str
+
+
+def waking_of(member: str) -> tuple[str, Waking]:
+    """The workflow and the wake-up that a member tells."""
+    _, _, workflow, rank, wake, run_id = member.split("\0")
+    return unsafe(workflow), Waking(rank, int(wake, 16), run_id)
+
+
+def woken_workflow(prefix: str) -> tuple[str, str]:
+    """The namespace and the workflow of what has this prefix."""
+    _, namespace, workflow, *_ = prefix.split("\0")
+    return unsafe(namespace), unsafe(workflow)
+
+
+def lasting_members(run: Run) -> list[str]:
+    """Those that a run has as long as it is there."""
+    place, namespace = _place(run), safe(run.namespace)
+    members = [f"c\0{namespace}\0{place}", f"f\0{namespace}\0{safe(run.workflow)}\0{place}"]
+    return members if run.key is None else [*members, f"k\0{namespace}\0{safe(run.key)}\0{place}"]
+
+
+def moving_members(run: Run) -> list[str]:
+    """Those that change with it, as they are when it is admitted. Later scripts do it."""
+    members = [f"{_status_prefix(run.namespace)}{run.status}\0{_place(run)}"]
+    if run.wake_ms is not None:
+        members.append(f"{wake_prefix(run)}{instant(run.wake_ms)}\0{run.id}")
+    if run.owner is not None:
+        members.append(f"o\0{run.owner}\0{run.id}")
+    return members
+
+
+def attribute_members(run: Run) -> list[str]:
+    if not run.attributes:
+        return []
+    found = {name: attributes.indexed(value) for name, value in attributes.decode(run.attributes).items()}
+    place, namespace = _place(run), safe(run.namespace)
+    return [f"a\0{namespace}\0{name}\0{kind}\0{sortable(value)}\0{place}" for name, (kind, value) in found.items()]
+
+
+def sortable(value: str | float) -> str:
+    """A value as text that sorts like it. Numbers sort as floats: whoever looks compares again."""
+    if isinstance(value, str):
+        return value
+    value = value or 0  # there is a negative zero, and it is no other number
+    try:
+        (bits,) = struct.unpack(">Q", struct.pack(">d", value))
+    except OverflowError:  # whole numbers have 64 bits at most
+        bits = 0
+    flipped = bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | 0x8000000000000000
+    return f"{flipped:016x}"
+
+
+# -- what belongs to a run
+
+
+def journal_of(chunks: Reply) -> tuple[Entry, ...]:
+    return tuple(entry for chunk in cast("list[bytes]", items(chunks)) for entry in _decode_entries(chunk))
+
+
+def messages_of(flat: Reply) -> list[bytes]:
+    """The bodies of unread messages, oldest first."""
+    return [body[12:] for body in sorted(table(flat).values())]
+
+
+def message_of(body: bytes) -> Message | None:
+    """A message; None if it cannot be read, perhaps since a newer version wrote it. It must not hold up the others."""
+    try:
+        return _decode_message(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def decode_message(body: bytes) -> Message:
+    return _decode_message(body)
+
+
+def with_prefix(fields: Mapping[bytes, bytes], prefix: bytes) -> Iterable[tuple[str, bytes]]:
+    return ((name[2:].decode(), value) for name, value in fields.items() if name[:2] == prefix)
+
+
+# -- members, the ones that work
+
+
+def encode_serves(serves: Serves) -> bytes:
+    return pack(serves)
+
+
+def member_of(owner: str, until_ms: int, told: bytes, holds: int) -> Member:
+    joined_ms, _, serves = told.partition(b"\0")
+    return Member(owner, int(joined_ms), until_ms, _decode_serves(serves), holds)

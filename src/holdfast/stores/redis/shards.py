@@ -1,0 +1,98 @@
+"""Shards: slices of the store inside which one commit is atomic. Where everything lives, and what its keys are called.
+
+Rules
+- A run lives in the shard that its id ends in. One with a key is given the shard of its key, so that the key, its
+  holder and whoever wants it next are together. A token and a document have the shard of their own name.
+- All keys of a shard begin with the same hash tag: one slot, hence one node. Names of people come behind it, so that no
+  brace in them can choose another slot.
+- The number of shards is fixed when the store is made: it is part of every run id.
+
+    shard    index   every index there is: a set in lexicographic order, members as in `rows`
+             names   what has one holder: keys and tokens; and the ids of messages that count beyond their run
+             docs    documents
+             out     messages that other shards have not got yet
+    run      run     the row         journal   what it has done       box    the ids of all messages it has received
+             mail    unread ones     aux       watchers, hooks, beats  blobs  large values
+    leases   until   by expiry       members   what each owner serves
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from holdfast.kernel import ids
+
+
+class Shards:
+    """The places of a store of this name."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self.count = count
+        self.all = range(count)
+        self._tags = [f"{{hf:{name}:{shard}}}".encode() for shard in self.all]
+        self._index = [tag + b"index" for tag in self._tags]
+        self._names = [tag + b"names" for tag in self._tags]
+        self._out = [tag + b"out" for tag in self._tags]
+        self.count_key = f"{{hf:{name}:meta}}shards".encode()
+        self.leases = (f"{{hf:{name}:meta}}until".encode(), f"{{hf:{name}:meta}}members".encode())
+
+    # -- which shard
+
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
+        shard = self._hashed("run", run_id) if key is None else self.of_key(namespace, workflow, key)
+        return f"{run_id}{ids.SHARD}{shard:02x}"
+
+    def of_run(self, run_id: str) -> int:
+        """The shard that the id ends in. What has no such end is nobody's id; any shard will say so."""
+        _, separator, shard = run_id.rpartition(ids.SHARD)
+        try:
+            return int(shard, 16) % self.count if separator else 0
+        except ValueError:
+            return 0
+
+    def of_key(self, namespace: str, workflow: str, key: str) -> int:
+        return self._hashed("key", namespace, workflow, key)
+
+    def of_token(self, namespace: str, token: str) -> int:
+        return self._hashed("token", namespace, token)
+
+    def of_document(self, namespace: str, kind: str, id: str) -> int:
+        return self._hashed("document", namespace, kind, id)
+
+    def _hashed(self, *name: str) -> int:
+        return crc32("\0".join(name).encode()) % self.count
+
+    # -- keys
+
+    def index(self, shard: int) -> bytes:
+        return self._index[shard]
+
+    def names(self, shard: int) -> bytes:
+        return self._names[shard]
+
+    def docs(self, shard: int) -> bytes:
+        return self._tags[shard] + b"docs"
+
+    def out(self, shard: int) -> bytes:
+        return self._out[shard]
+
+    def part(self, part: bytes, run_id: str) -> bytes:
+        """The key of a part of a run."""
+        return self._tags[self.of_run(run_id)] + part + b":" + run_id.encode()
+
+    def whole(self, run_id: str) -> tuple[bytes, ...]:
+        """The keys of the shard and of the run: index, names, out, run, journal, box, mail, aux, blobs."""
+        shard = self.of_run(run_id)
+        tag, name = self._tags[shard], b":" + run_id.encode()
+        return (
+            self._index[shard],
+            self._names[shard],
+            self._out[shard],
+            tag + b"run" + name,
+            tag + b"journal" + name,
+            tag + b"box" + name,
+            tag + b"mail" + name,
+            tag + b"aux" + name,
+            tag + b"blobs" + name,
+        )

@@ -1,0 +1,492 @@
+"""The store on Redis: shards that each live in one slot, one script per verb, and Redis' clock.
+
+- A batch of changes is one round trip, and one more for what crosses shards. Each change is one script in one slot.
+- What selects among shards (claims, rescues, lists) looks into all of them first, and then asks each run's own shard
+  to move it if it is still as it was.
+- The clock is Redis' own. This process reckons with it between two looks, and never backwards.
+- Notices of what has changed travel by the bus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from holdfast.errors import InvalidConfig, TransientError
+from holdfast.kernel.changes import SETTLED, Answer, Beat, Change, HookOpen, Message, Run, Status
+from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.searches import Search
+from holdfast.ports.bus import Bus
+from holdfast.ports.clock import Clock
+from holdfast.ports.notices import Notice, Ready
+from holdfast.ports.store import (
+    COUNT_MAX,
+    Backlog,
+    Batches,
+    Claim,
+    Claimed,
+    Depth,
+    Finding,
+    History,
+    KnownHook,
+    Member,
+    Serves,
+)
+from holdfast.stores.redis import inspections, rows, scripts
+from holdfast.stores.redis.asks import Asks
+from holdfast.stores.redis.client import Call, Client, Reply
+from holdfast.stores.redis.commits import Commits, ready_of
+from holdfast.stores.redis.documents import Documents
+from holdfast.stores.redis.notifier import Notifier
+from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
+from holdfast.stores.redis.rows import TOP, instant, listed, safe
+from holdfast.stores.redis.searches import Searches
+from holdfast.stores.redis.shards import Shards
+from holdfast.stores.redis.urls import RedisUrl
+from holdfast.stores.redis.writes import Writes, token_name
+
+# Small ones, and several: Redis works on one while we prepare the next. Measured: a third more than one large one.
+BATCHES = Batches(size=16, at_once=4)
+LAYOUT = "1"  # of keys, rows and members: a store of another one is not touched
+CLAIM_TRIES = 5
+CLOCK_SECONDS = 10.0  # how often we look at Redis' clock
+
+
+class RedisStore:
+    """All shards of one name."""
+
+    def __init__(self, url: RedisUrl, *, clock: Clock, bus: Bus) -> None:
+        self._url = url
+        self._clock = clock
+        self._client = Client(url, clock=clock)
+        self._shards = self._places(url)
+        self._writes = Writes(self._shards, self._instant, self.now_ms)
+        self._asks = Asks(self._client, self._shards)
+        self._outbox = Outbox(self._asks, self._shards, self._writes, clock=clock, instant=self._instant)
+        self._commits = Commits(self._asks, self._shards, self._writes, self._outbox)
+        self._documents = Documents(self._asks, self._shards, self._instant)
+        self._searches = Searches(self._asks, self._shards)
+        self._notifier = Notifier(bus)
+        self._offset_ms = 0.0
+        self._latest_ms = 0
+        self._keeping_time: asyncio.Task[None] | None = None
+
+    def _places(self, url: RedisUrl) -> Shards:
+        return Shards(url.name, url.shards)
+
+    def _instant(self) -> bytes:
+        """The instant for a script: nothing, so that it asks Redis. Tests bring their own."""
+        return b""
+
+    @property
+    def batches(self) -> Batches:
+        return BATCHES
+
+    async def open(self) -> None:
+        await self._client.open()
+        try:
+            await self._check_shards()
+            await self._look_at_clock()
+            await self._notifier.open()
+        except BaseException:
+            await self._notifier.close()
+            await self._client.close()
+            raise
+        self._keeping_time = asyncio.create_task(self._keep_time())
+
+    async def close(self) -> None:
+        try:
+            if self._keeping_time is not None:
+                self._keeping_time.cancel()
+                await asyncio.wait([self._keeping_time])
+                await self._outbox.close()
+        finally:
+            await self._notifier.close()
+            await self._client.close()
+
+    async def _check_shards(self) -> None:
+        """Whoever comes first decides on the number of shards, and on how they are laid out."""
+        wanted = f"{LAYOUT}:{self._shards.count}".encode()
+        [known] = await self._asks.ask([Call(scripts.SHARDS, (self._shards.count_key,), (wanted,))], writes=True)
+        layout, _, count = rows.text(known).partition(":")
+        if layout != LAYOUT:
+            raise InvalidConfig(
+                f"the store {self._url.name!r} is laid out as version {layout}, and this Holdfast knows {LAYOUT}",
+                hint="A newer Holdfast has made it: install that one, or name another store with name=.",
+            )
+        if int(count) != self._shards.count:
+            raise InvalidConfig(
+                f"the store {self._url.name!r} has {count} shards, and the URL says {self._shards.count}",
+                hint=f"Their number is fixed when a store is made: write shards={count}, or another name=.",
+            )
+
+    # -- time
+
+    def now_ms(self) -> int:
+        self._latest_ms = max(self._latest_ms, int(self._clock.steady_ms() + self._offset_ms))
+        return self._latest_ms
+
+    async def _look_at_clock(self) -> None:
+        redis_ms, steady_ms = await self._client.time_ms(self._shards.leases[0])
+        self._offset_ms = redis_ms - steady_ms
+
+    async def _keep_time(self) -> None:
+        while True:
+            await self._clock.pause(CLOCK_SECONDS)
+            try:
+                await self._look_at_clock()
+            except TransientError:
+                continue  # the steady clock goes on
+
+    # -- commit
+
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
+        return self._shards.id_for(run_id, namespace=namespace, workflow=workflow, key=key)
+
+    async def commit(self, changes: Sequence[Change]) -> list[Answer]:
+        outcomes = await self._commits.commit(changes)
+        now_ms = self.now_ms()
+        moved: list[str] = []
+        told: list[str] = []
+        ready: list[Ready] = []
+        settled: list[str] = []
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if outcome.committed and outcome.run is not None:
+                moved.append(outcome.run.id)
+                if outcome.run.status in SETTLED:
+                    settled.append(outcome.run.id)
+                told += outcome.told
+                ready += ready_of(change, outcome, now_ms=now_ms)
+        notice = Notice(tuple(moved), tuple(told), tuple(ready), settled=tuple(settled))
+        self._notifier.tell(notice, now_ms=now_ms)
+        return [outcome.answer() for outcome in outcomes]
+
+    # -- claim
+
+    async def claim(self, claim: Claim) -> Claimed:
+        """Others may be faster with some of what is ready: then there may be more, and we look again."""
+        runs: list[Run] = []
+        first_ms: list[int] = []
+        for _ in range(CLAIM_TRIES if claim.workflows else 0):
+            left = claim.limit - len(runs)
+            ready = await self._ready(claim, left) if left > 0 else []
+            taken = await self._take(claim, [each.run_id for each in ready])
+            runs += taken
+            mine = {run.id for run in taken}
+            first_ms += [each.wake_ms for each in ready if each.run_id in mine]
+            if len(taken) == len(ready):
+                break
+        if runs:
+            self._notifier.tell(Notice(tuple(run.id for run in runs)), now_ms=self.now_ms())
+        return Claimed(runs, min(first_ms, default=None))
+
+    async def _ready(self, claim: Claim, limit: int) -> list[rows.Waking]:
+        prefixes = [rows.workflow_wakes(claim.namespace, workflow).encode() for workflow in claim.workflows]
+        replies = await self._asks.everywhere(scripts.READY, *self._instants(), b"%d" % limit, *listed(prefixes))
+        return sorted(rows.waking_of(member)[1] for reply in replies for member in rows.texts(reply))[:limit]
+
+    async def _take(self, claim: Claim, run_ids: list[str]) -> list[Run]:
+        calls = [
+            Call(
+                scripts.TAKE,
+                self._index_and_run(run_id),
+                (*self._instants(), run_id.encode(), claim.owner.encode(), claim.nonce.encode()),
+            )
+            for run_id in run_ids
+        ]
+        return [run for row in await self._asks.ask(calls, writes=True) if (run := rows.run_of(row)) is not None]
+
+    def _instants(self) -> tuple[bytes, bytes]:
+        """What is ready is judged by the clock of the shard's node or by ours, whichever is ahead.
+
+        Wake-ups are written by either: a claim by the other one alone might come a moment too early, and find nothing.
+        """
+        return self._instant(), b"%d" % self.now_ms()
+
+    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
+        prefixes = [rows.workflow_wakes(namespace, workflow).encode() for workflow in workflows]
+        replies = await self._asks.everywhere(scripts.WAKES, *listed(prefixes))
+        wakes = (rows.waking_of(member)[1].wake_ms for reply in replies for member in rows.texts(reply))
+        return min(wakes, default=None)
+
+    # -- reads
+
+    async def run(self, namespace: str, run_id: str) -> Run | None:
+        found = await self.runs([run_id])
+        return found[0] if found and found[0].namespace == namespace else None
+
+    async def runs(self, run_ids: Sequence[str]) -> list[Run]:
+        return await self._searches.rows(list(run_ids))
+
+    async def run_of_key(self, namespace: str, workflow: str, key: str) -> Run | None:
+        names = self._shards.names(self._shards.of_key(namespace, workflow, key))
+        [run_id] = await self._asks.ask([Call(scripts.FIELD, (names,), (rows.key_name(namespace, workflow, key),))])
+        return None if run_id is None else await self.run(namespace, rows.text(run_id))
+
+    async def histories(self, run_ids: Sequence[str]) -> list[History]:
+        parts = (b"run", b"journal", b"mail", b"aux")
+        calls = [
+            Call(scripts.HISTORY, tuple(self._shards.part(part, run_id) for part in parts), ()) for run_id in run_ids
+        ]
+        return [found for reply in await self._asks.ask(calls) if (found := _history_of(reply)) is not None]
+
+    async def messages(self, owner: str, among: Collection[str] | None = None) -> dict[str, list[Message]]:
+        run_ids = await self._of_owner(b"m", owner) if among is None else list(among)
+        keys = [(self._shards.part(b"run", run_id), self._shards.part(b"mail", run_id)) for run_id in run_ids]
+        replies = await self._asks.ask([Call(scripts.MAIL, each, (owner.encode(),)) for each in keys])
+        found: dict[str, list[Message]] = {}
+        for run_id, reply in zip(run_ids, replies, strict=True):
+            for body in rows.messages_of(reply):
+                if (message := rows.message_of(body)) is not None:
+                    found.setdefault(run_id, []).append(message)
+        return found
+
+    async def held(self, owner: str) -> list[str]:
+        return await self._of_owner(b"o", owner)
+
+    async def _of_owner(self, kind: bytes, owner: str) -> list[str]:
+        prefix = kind + b"\0" + owner.encode() + b"\0"
+        members = await self._between(b"[" + prefix, b"(" + prefix + TOP, limit=-1)
+        return [member.split("\0", 2)[2] for member in members]
+
+    async def blob(self, run_id: str, digest: str) -> bytes | None:
+        keys = (self._shards.part(b"run", run_id), self._shards.part(b"blobs", run_id))
+        [data] = await self._asks.ask([Call(scripts.BLOB, keys, (digest.encode(),))])
+        assert data is None or isinstance(data, bytes)
+        return data
+
+    async def search(self, search: Search) -> list[Run]:
+        return await self._searches.search(search)
+
+    async def hook(self, run_id: str, name: str) -> HookOpen | None:
+        [aux] = await self._asks.ask([Call(scripts.ROW, (self._shards.part(b"aux", run_id),), ())])
+        opened: list[tuple[str, HookOpen, str]] = []
+        for place, value in rows.with_prefix(rows.table(aux), b"h\0"):
+            known, token = map(rows.unsafe, place.split("\0"))
+            age, token_at, schema, _ = rows.unpack(value)
+            if known == name:
+                opened.append((age, HookOpen(name, token or None, schema.encode() or None), token_at))
+        for _, hook, token_at in sorted(opened, key=lambda each: each[0], reverse=True):
+            if not token_at or await self._has_token(run_id, token_at, hook):
+                return hook
+        return None
+
+    async def _has_token(self, run_id: str, token_at: str, hook: HookOpen) -> bool:
+        """Whether the token is still this run's: another one may have taken it when this one had ended."""
+        held = await self._token(rows.unsafe(token_at.split("\0")[1]), hook.token or "")
+        return held is not None and held[0] == run_id
+
+    async def _token(self, namespace: str, token: str) -> list[str] | None:
+        names = self._shards.names(self._shards.of_token(namespace, token))
+        [held] = await self._asks.ask([Call(scripts.FIELD, (names,), (token_name(namespace, token).encode(),))])
+        assert held is None or isinstance(held, bytes)
+        return None if held is None else rows.unpack(held)
+
+    async def hook_of_token(self, namespace: str, token: str) -> KnownHook | None:
+        held = await self._token(namespace, token)
+        if held is None:
+            return None
+        run_id, name, schema, _ = held
+        run = await self.run(namespace, run_id)
+        return None if run is None else KnownHook(run, HookOpen(name, token, schema.encode() or None))
+
+    async def backlog(self, namespace: str) -> Backlog:
+        prefix = f"s\0{safe(namespace)}\0"
+        bounds = [f"{prefix}{status}\0".encode() for status in Status]
+        counts = await self._asks.everywhere(
+            scripts.COUNT, *(each for bound in bounds for each in (b"[" + bound, b"(" + bound + TOP))
+        )
+        totals = [sum(each) for each in zip(*map(rows.numbers, counts), strict=True)]
+        statuses = {status: min(COUNT_MAX, total) for status, total in zip(Status, totals, strict=True)}
+        parts = await self._asks.everywhere(scripts.FIRSTS, f"w\0{safe(namespace)}\0".encode())
+        workflows = sorted({rows.unsafe(part) for reply in parts for part in rows.texts(reply)})
+        depths = [await self._depth(namespace, workflow) for workflow in workflows]
+        return Backlog(statuses, tuple(depth for depth in depths if depth is not None))
+
+    async def _depth(self, namespace: str, workflow: str) -> Depth | None:
+        prefix = rows.workflow_wakes(namespace, workflow).encode()
+        replies = await self._asks.everywhere(scripts.WAKES, *listed([prefix]))
+        firsts = [rows.waking_of(member)[1] for reply in replies for member in rows.texts(reply)]
+        if not firsts:
+            return None
+        now_ms = self.now_ms()
+        ranks = sorted({each.rank for each in firsts})
+        bounds = [prefix + rank.encode() + b"\0" for rank in ranks]
+        now = instant(now_ms + 1).encode()
+        counts = await self._asks.everywhere(
+            scripts.COUNT, *(each for bound in bounds for each in (b"[" + bound, b"(" + bound + now))
+        )
+        ready = sum(sum(rows.numbers(reply)) for reply in counts)
+        oldest = min(firsts, key=lambda each: (each.wake_ms, each.run_id))
+        first = await self.runs([oldest.run_id])
+        queue = first[0].queue if first else ""
+        return Depth(workflow, queue, min(COUNT_MAX, ready), oldest.wake_ms if oldest.wake_ms <= now_ms else None)
+
+    async def inspect(self) -> tuple[Finding, ...]:
+        return await inspections.inspect(self._client)
+
+    # -- leases
+
+    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
+        told = serves or Serves("", ())
+        args = (self._instant(), owner.encode(), b"%d" % ttl_ms, rows.encode_serves(told))
+        await self._asks.ask([Call(scripts.JOIN, self._shards.leases, args)], writes=True)
+        self._notifier.serve(told)
+
+    async def renew(self, owner: str, ttl_ms: int) -> bool:
+        args = (self._instant(), owner.encode(), b"%d" % ttl_ms)
+        return await self._asks.ask([Call(scripts.RENEW, self._shards.leases[:1], args)], writes=True) == [1]
+
+    async def leave(self, owner: str) -> None:
+        """First the lease: what is taken up under it from now on, a rescue will find."""
+        await self._end_leases([owner], expired=False)
+        await self._free(owner, await self.held(owner))
+
+    async def rescue(self, limit: int) -> list[str]:
+        """Owners are looked for before leases: whoever holds a run has had a lease before he did."""
+        parts = await self._asks.everywhere(scripts.FIRSTS, b"o\0")
+        owners = {part for reply in parts for part in rows.texts(reply)}
+        live, expired = await self._leases()
+        fallen = [*expired, *sorted(owners - {member.owner for member in live} - set(expired))]
+        rescued: list[str] = []
+        for owner in await self._end_leases(fallen, expired=True) if fallen else ():
+            # Others may rescue at the same time: what they are faster with, we look for among the rest.
+            before: list[str] = []
+            while len(rescued) < limit and (held := await self.held(owner)) != before:
+                rescued += await self._free(owner, held[: limit - len(rescued)])
+                before = held
+        return rescued
+
+    async def _free(self, owner: str, run_ids: Iterable[str]) -> list[str]:
+        asked = list(run_ids)
+        calls = [
+            Call(scripts.FREE, self._index_and_run(run_id), (self._instant(), run_id.encode(), owner.encode()))
+            for run_id in asked
+        ]
+        freed = dict(zip(asked, map(rows.text, await self._asks.ask(calls, writes=True)), strict=True))
+        now_ms = self.now_ms()
+        ready = tuple(Ready(*rows.woken_workflow(prefix), now_ms) for prefix in freed.values() if prefix)
+        self._notifier.tell(Notice(tuple(freed), ready=ready), now_ms=now_ms)
+        return [run_id for run_id, prefix in freed.items() if prefix]
+
+    async def _end_leases(self, owners: list[str], *, expired: bool) -> list[str]:
+        args = (self._instant(), b"1" if expired else b"0", *listed([owner.encode() for owner in owners]))
+        [without] = await self._asks.ask([Call(scripts.END_LEASES, self._shards.leases, args)], writes=True)
+        return rows.texts(without)
+
+    async def _leases(self) -> tuple[list[Member], list[str]]:
+        [reply] = await self._asks.ask([Call(scripts.LEASES, self._shards.leases, (self._instant(),))])
+        live, expired = rows.items(reply)
+        members: list[Member] = []
+        for each in rows.items(live):
+            owner, until, told = rows.items(each)
+            if isinstance(told, bytes):
+                members.append(rows.member_of(rows.text(owner), int(rows.text(until)), told, 0))
+        return members, rows.texts(expired)
+
+    async def served(self, namespace: str) -> frozenset[str]:
+        live, _ = await self._leases()
+        return frozenset(name for each in live if each.serves.namespace == namespace for name in each.serves.workflows)
+
+    async def members(self, namespace: str) -> list[Member]:
+        live = [member for member in (await self._leases())[0] if member.serves.namespace == namespace]
+        bounds = [f"o\0{member.owner}\0".encode() for member in live]
+        counts = await self._asks.everywhere(
+            scripts.COUNT, *(each for bound in bounds for each in (b"[" + bound, b"(" + bound + TOP))
+        )
+        holds = [sum(each) for each in zip(*map(rows.numbers, counts), strict=True)]
+        found = [
+            Member(each.owner, each.joined_ms, each.until_ms, each.serves, count)
+            for each, count in zip(live, holds, strict=True)
+        ]
+        return sorted(found, key=lambda member: (member.joined_ms, member.owner))
+
+    # -- retention and relay
+
+    async def prune(self, limit: int) -> int:
+        now = instant(self.now_ms() + 1).encode()
+        over = sorted(await self._between(b"[x\0", b"(x\0" + now, limit=limit))[:limit]
+        pruned = await self._forget(await self.runs([member.split("\0", 2)[2] for member in over]))
+        return pruned + await self._documents.prune(limit - pruned, now_ms=self.now_ms())
+
+    async def _forget(self, over: list[Run]) -> int:
+        calls = [
+            Call(
+                scripts.FORGET,
+                self._shards.whole(run.id),
+                (
+                    self._instant(),
+                    run.id.encode(),
+                    b"%d" % BLOBS_MS,
+                    *listed([member.encode() for member in rows.lasting_members(run)]),
+                ),
+            )
+            for run in over
+        ]
+        replies = await self._asks.ask(calls, writes=True)
+        gone = [(run, reply) for run, reply in zip(over, replies, strict=True) if reply]
+        await self._outbox.deliver(
+            [left for run, reply in gone for left in self._outbox.left_by(run.id, rows.items(reply)[2])]
+        )
+        return len(gone)
+
+    async def relay(self, limit: int) -> int:
+        relayed = await self._outbox.relay(limit)
+        now_ms = self.now_ms()
+        told = tuple(each.told for each in relayed if each.told is not None)
+        ready = tuple(Ready(*rows.woken_workflow(each.woken), now_ms) for each in relayed if each.woken is not None)
+        self._notifier.tell(Notice(told, told, ready), now_ms=now_ms)
+        return len(relayed)
+
+    # -- documents
+
+    async def write(self, writings: Sequence[Writing]) -> list[bool]:
+        written = await self._documents.write(writings)
+        changed = {
+            (each.document.namespace, each.document.kind)
+            for each, stored in zip(writings, written, strict=True)
+            if stored
+        }
+        self._notifier.tell(Notice(documents=tuple(sorted(changed))), now_ms=self.now_ms())
+        return written
+
+    async def document(self, namespace: str, kind: str, id: str) -> Document | None:
+        found = await self._documents.named([(namespace, kind, id)])
+        return found[0] if found else None
+
+    async def named(self, places: Sequence[tuple[str, str, str]]) -> list[Document]:
+        return await self._documents.named(places)
+
+    async def documents(self, namespace: str, kind: str, *, after: str = "", limit: int = 100) -> list[Document]:
+        return await self._documents.page(namespace, kind, after=after, limit=limit)
+
+    async def due(self, namespace: str, kinds: Sequence[str], limit: int) -> list[Document]:
+        return await self._documents.due(namespace, kinds, limit, now_ms=self.now_ms())
+
+    # -- notices
+
+    def watch(self, on_notice: Callable[[Notice], bool]) -> None:
+        self._notifier.watch(on_notice)
+
+    # -- calls
+
+    async def _between(self, low: bytes, high: bytes, *, limit: int) -> list[str]:
+        """Members of the index of every shard, up to `limit` of each."""
+        replies = await self._asks.everywhere(scripts.RANGE, b"0", b"%d" % limit, low, high)
+        return [member for reply in replies for members in rows.items(reply) for member in rows.texts(members)]
+
+    def _index_and_run(self, run_id: str) -> tuple[bytes, bytes]:
+        return self._shards.index(self._shards.of_run(run_id)), self._shards.part(b"run", run_id)
+
+
+def _history_of(reply: Reply) -> History | None:
+    row, journal, mail, aux = rows.items(reply)
+    run = rows.run_of(row)
+    if run is None:
+        return None
+    return History(
+        run,
+        rows.journal_of(journal),
+        tuple(rows.decode_message(body) for body in rows.messages_of(mail)),
+        tuple(Beat(step, details) for step, details in rows.with_prefix(rows.table(aux), b"t\0")),
+    )

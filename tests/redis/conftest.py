@@ -1,0 +1,55 @@
+"""Clients that are closed at the end of their test, and servers that a test may spoil."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast.adapters.machine import SystemClock
+from holdfast.local.redis import RedisServer
+from holdfast.local.servers import start_redis
+from holdfast.stores.redis import urls
+from holdfast.stores.redis.client import Client
+
+Opens = Callable[[str], Awaitable[Client]]
+Starts = Callable[..., RedisServer]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Opens]:
+    """Opens a client for a URL."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one(url: str) -> Client:
+            client = Client(urls.parse(url), clock=SystemClock())
+            await client.open()
+            stack.push_async_callback(client.close)
+            return client
+
+        yield open_one
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Starts]:
+    """Starts a Redis of the test's own. It need not be durable: it does not outlive the test."""
+    servers: list[RedisServer] = []
+
+    def start_one(**settings: str | int) -> RedisServer:
+        servers.append(start_redis(tmp_path / str(next(_numbers)), appendfsync="no", **settings))
+        return servers[-1]
+
+    yield start_one
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def tag() -> bytes:
+    """A hash tag that no other test uses: servers are shared."""
+    return b"{hf:test-%d:00}" % next(_numbers)
