@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -15,9 +17,11 @@ from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
 from holdfast.blocking import Blocking
 from holdfast.client import Caller
+from holdfast.config import REDIS_SCHEMES, shown
 from holdfast.engine.apikeys import ApiKeys
 from holdfast.engine.documents import COMMON, Documents
 from holdfast.engine.events import Event, Events
+from holdfast.engine.leaders import DUTIES, leaders_of
 from holdfast.engine.registry import Registry
 from holdfast.engine.replica import Ports, Replica
 from holdfast.engine.tasks import Tasks
@@ -26,7 +30,9 @@ from holdfast.kernel.keys import checked
 from holdfast.kernel.leases import checked_ttl
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Pack
+from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
+from holdfast.ports.ids import Ids
 from holdfast.ports.store import Finding, Store
 from holdfast.telemetry import logs
 
@@ -37,29 +43,74 @@ if TYPE_CHECKING:  # neither is part of the core install
     from holdfast.telemetry.traces import Traces
 
 
-def open_store(url: str, clock: Clock) -> Store:
-    """The store that a URL names."""
-    match urlsplit(url).scheme:
+CHANGES_SECONDS = 15.0  # how long a lost notice may keep those waiting who watch for any change
+
+
+def open_store(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None = None) -> tuple[Store, Bus | None]:
+    """The store that a URL names, and the bus that carries its notices if it needs one."""
+    scheme = urlsplit(url).scheme
+    if scheme in REDIS_SCHEMES:
+        return _redis(url, clock=clock, ids=ids, bus=bus)
+    if bus is not None:
+        raise InvalidConfig(
+            f"{scheme}: stores need no bus: their processes hear of each other without one",
+            hint="Leave bus= out, or use redis://... for replicas on many machines.",
+        )
+    match scheme:
         case "memory":
             from holdfast.stores.memory import MemoryStore  # noqa: PLC0415 - only what is used is loaded
 
-            return MemoryStore(clock=clock)
+            return MemoryStore(clock=clock), None
         case "sqlite":
             from holdfast.stores.sqlite import SqliteStore  # noqa: PLC0415
             from holdfast.stores.sqlite.files import path_of  # noqa: PLC0415
 
-            return SqliteStore(path_of(url), clock=clock)
+            return SqliteStore(path_of(url), clock=clock), None
         case scheme:
             raise InvalidConfig(
-                f"{url!r} names no store that Holdfast knows ({scheme or 'no scheme'})",
-                hint="Use sqlite:///file.db or memory://.",
+                f"{shown(url)!r} names no store that Holdfast knows ({scheme or 'no scheme'})",
+                hint="Use sqlite:///file.db, redis://host:6379 or memory://.",
             )
+
+
+def _redis(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None) -> tuple[Store, Bus]:
+    try:
+        from holdfast.stores.redis import RedisStore, urls  # noqa: PLC0415 - only what is used is loaded
+        from holdfast.stores.redis.pubsub import PubSub  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidConfig(
+            f"the store on Redis needs {error.name}", hint="Install holdfast[redis]; with NATS as the bus, also [nats]."
+        ) from error
+    parsed = urls.parse(url)
+    if bus is None:
+        carrier: Bus = PubSub(parsed, clock=clock, ids=ids)
+    else:
+        carrier = _nats(bus, name=parsed.name, clock=clock, ids=ids) if isinstance(bus, str) else bus
+    return RedisStore(parsed, clock=clock, bus=carrier), carrier
+
+
+def _given(store: Store, bus: str | Bus | None) -> tuple[Store, None]:
+    if bus is not None:
+        raise InvalidConfig(
+            "a store of your own has its own ways to tell others", hint="Pass bus= to the store instead."
+        )
+    return store, None
+
+
+def _nats(url: str, *, name: str, clock: Clock, ids: Ids) -> Bus:
+    try:
+        from holdfast.buses.nats import NatsBus  # noqa: PLC0415 - only what is used is loaded
+    except ImportError as error:
+        raise InvalidConfig(f"the bus on NATS needs {error.name}", hint="Install holdfast[nats].") from error
+    return NatsBus(url, name=name, clock=clock, ids=ids)
 
 
 class Options(TypedDict, total=False):
     """The options of a `Holdfast`, but `worker`."""
 
     packs: Iterable[Pack]
+    duties: bool | None
+    bus: str | Bus | None
     namespace: str
     lease: Duration
     concurrency: int
@@ -71,11 +122,14 @@ class Options(TypedDict, total=False):
 class Holdfast(Caller):
     """A store, the packs that run on it, and the verbs to use them.
 
-    With `worker=True` it executes runs in this process; with `worker=False` it is a client only. `lease` bounds how
-    long a dead process's work waits for another one. `concurrency` bounds how many runs and effects are at work here.
-    A worker serves all queues unless `queues` names some. With `strict=True` (or HOLDFAST_STRICT=1), as in tests, a
-    cancellation that ends in a way its workflow does not declare raises. A store of your own may be passed in place
-    of a URL. `traces` is an OpenTelemetry tracer provider: runs and the attempts of their effects become spans.
+    With `worker=True` it executes runs in this process; with `worker=False` it is a client only. With `duties=True` it
+    is a candidate for what one process does for all, such as freeing the runs of dead workers; left out, it is one if
+    it is a worker. `lease` bounds how long a dead process's work waits for another one. `concurrency` bounds how many
+    runs and effects are at work here. A worker serves all queues unless `queues` names some. With `strict=True` (or
+    HOLDFAST_STRICT=1), as in tests, a cancellation that ends in a way its workflow does not declare raises. A store of
+    your own may be passed in place of a URL. `bus` is where replicas on Redis tell each other what has changed:
+    nats://host:4222, several servers with commas between them; left out, Redis itself carries it. `traces` is an
+    OpenTelemetry tracer provider: runs and the attempts of their effects become spans.
     """
 
     def __init__(
@@ -84,6 +138,8 @@ class Holdfast(Caller):
         *,
         packs: Iterable[Pack] = (),
         worker: bool = True,
+        duties: bool | None = None,
+        bus: str | Bus | None = None,
         namespace: str = "default",
         lease: Duration = "30s",
         concurrency: int = 200,
@@ -95,12 +151,14 @@ class Holdfast(Caller):
             raise InvalidConfig(
                 f"concurrency={concurrency} would run nothing", hint="Use 1 or more; 200 is the default."
             )
-        clock = SystemClock()
+        clock, ids, host, pid = SystemClock(), SystemIds(), socket.gethostname(), os.getpid()
+        self.instance = f"{host}-{pid}-{ids.nonce()[:4]}"  # this Holdfast in logs, metrics and leases
         tracing = None if traces is None else _tracing(traces)
+        store, self._bus = open_store(url, clock=clock, ids=ids, bus=bus) if isinstance(url, str) else _given(url, bus)
         ports = Ports(
-            store=open_store(url, clock) if isinstance(url, str) else url,
+            store=store,
             clock=clock,
-            ids=SystemIds(),
+            ids=ids,
             codec=JsonCodec(limit=_payload_max()),
             tracing=tracing,
         )
@@ -108,7 +166,7 @@ class Holdfast(Caller):
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None
         logs.configure()
-        self._events.listen(logs.log_events)
+        self._events.listen(partial(logs.log_events, instance=self.instance))
         if tracing is not None:
             self._events.listen(tracing)
         self._replica = Replica(
@@ -117,13 +175,15 @@ class Holdfast(Caller):
             emit=self._events,
             namespace=checked(namespace),
             worker=worker,
+            duties=worker if duties is None else duties,
+            instance=self.instance,
             lease_ms=checked_ttl(milliseconds(lease)),
             concurrency=concurrency,
             strict=os.environ.get("HOLDFAST_STRICT", "") not in {"", "0"} if strict is None else strict,
-            host=socket.gethostname(),
-            pid=os.getpid(),
+            host=host,
+            pid=pid,
         )
-        self.api_keys = ApiKeys(ports.store)
+        self.api_keys: ApiKeys = self._replica.api_keys
         super().__init__(self._replica.service)
 
     @staticmethod
@@ -163,6 +223,20 @@ class Holdfast(Caller):
         return self._replica.keeper.reliable if self._replica.keeper else None
 
     @property
+    def duties_led(self) -> dict[str, bool]:
+        """For each duty that this process is a candidate for, whether it leads it at this moment."""
+        return self._replica.leaders.led if self._replica.leaders else {}
+
+    async def leaders(self) -> dict[str, str | None]:
+        """Which process attends to each duty, by its `instance`; None if none does."""
+        return await leaders_of(self.store, DUTIES)
+
+    @property
+    def bus(self) -> Bus | None:
+        """What carries the store's notices to other processes; None if they need none."""
+        return self._bus
+
+    @property
     def store(self) -> Store:
         """What all of it lives in."""
         return self._replica.store
@@ -176,11 +250,14 @@ class Holdfast(Caller):
             while True:
                 changed.clear()
                 yield
-                await changed.wait()
+                with contextlib.suppress(TimeoutError):  # a notice may be lost
+                    async with asyncio.timeout(CHANGES_SECONDS):
+                        await changed.wait()
 
     async def inspect(self) -> tuple[Finding, ...]:
         """Whether the store can keep its promises: durability settings, room, clock, schema."""
-        return await self.store.inspect()
+        found = await self.store.inspect()
+        return found if self._bus is None else (*found, *await self._bus.inspect())
 
     async def __aenter__(self) -> Self:
         await self._replica.start()
@@ -204,7 +281,7 @@ class Holdfast(Caller):
         if self._metrics is None:
             from holdfast.telemetry.metrics import Metrics  # noqa: PLC0415 - only what is used is loaded
 
-            self._metrics = Metrics(self, now_ms=self._now_ms)
+            self._metrics = Metrics(self, instance=self.instance, now_ms=self._now_ms)
             self._events.listen(self._metrics)
         return self._metrics
 

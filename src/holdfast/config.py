@@ -7,11 +7,12 @@
 Rules
 - All faults are found before any is reported, and each says where it is and what is allowed there.
 - A name that is not known is a fault of the file: a setting that is silently ignored is worse than an error.
-- An API key is never part of a message.
+- Neither an API key nor a password in a URL is ever part of a message.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,13 +26,22 @@ from holdfast.kernel import keys, leases, units
 
 FILE = "holdfast.toml"
 PREFIX = "HOLDFAST_"
-SCHEMES = ("sqlite", "http", "https")
+REDIS_SCHEMES = tuple(
+    f"{server}{kind}" for server in ("redis", "rediss", "valkey", "valkeys") for kind in ("", "+cluster", "+sentinel")
+)
+SCHEMES = ("sqlite", "http", "https", *REDIS_SCHEMES)
+BUS_SCHEMES = ("nats", "tls")
+ROLES = ("gateway", "worker", "scheduler")
+# Up to the last @ of all, since people forget to escape what a password holds; of several URLs the last host is shown.
+# A file has no password, and may have an @ in its name.
+_CREDENTIALS = re.compile(r"(?<=//)(?<!///)(?<!sqlite://).*@", re.DOTALL)
 
 
 class Config(Struct, frozen=True, kw_only=True):
     """What a process is told about its surroundings."""
 
     url: str = "sqlite:///holdfast.db"
+    bus: str | None = None
     api_key: str | None = None
     namespace: str = "default"
     packs: tuple[str, ...] = ()
@@ -41,6 +51,7 @@ class Config(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8787
     require_keys: bool | None = None
+    roles: tuple[str, ...] = ("gateway",)
 
     @property
     def is_gateway(self) -> bool:
@@ -50,11 +61,15 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def url_shown(self) -> str:
         """The URL without a password that it may hold."""
-        parts = urlsplit(self.url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if self.is_gateway else self.url
+        return shown(self.url)
 
     def __repr__(self) -> str:
-        return f"Config(url={self.url!r}, namespace={self.namespace!r})"
+        return f"Config(url={self.url_shown!r}, namespace={self.namespace!r})"
+
+
+def shown(url: str) -> str:
+    """A URL, or several, without the users and passwords that they may hold."""
+    return _CREDENTIALS.sub("", url)
 
 
 class Fault(NamedTuple):
@@ -75,6 +90,13 @@ def _url(value: object) -> str:
     return text
 
 
+def _bus(value: object) -> str:
+    text = _text(value)
+    if urlsplit(text).scheme not in BUS_SCHEMES:
+        raise ValueError
+    return text
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError
@@ -90,6 +112,14 @@ def _names(value: object) -> tuple[str, ...]:
     if not isinstance(items, list | tuple):
         raise ValueError
     return tuple(_text(item) for item in cast("list[object]", items))
+
+
+def roles(value: object) -> tuple[str, ...]:
+    """The roles that are named, in the order of `ROLES`."""
+    named = _names(value)
+    if not named or set(named) - set(ROLES):
+        raise InvalidConfig(f"{value!r:.60} are no roles", hint=f"Use one or more of {', '.join(ROLES)}.")
+    return tuple(role for role in ROLES if role in named)
 
 
 def _whole_number(low: int, high: int) -> Callable[[object], int]:
@@ -131,7 +161,18 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("url", "The store, or the gateway, to talk to.", "sqlite:///file.db or http(s)://host:port", _url),
+    Setting(
+        "url",
+        "The store, or the gateway, to talk to.",
+        "sqlite:///file.db, redis://host:port (rediss, valkey, valkeys; with +cluster or +sentinel) or http(s)://host:port",
+        _url,
+    ),
+    Setting(
+        "bus",
+        "What carries notices between processes. Unset: the store itself does.",
+        "nats://host:port, several separated by commas",
+        _bus,
+    ),
     Setting("api_key", "The API key for a gateway.", "the token that `holdfast keys create` printed", _text),
     Setting("namespace", "Whose runs are meant. At a gateway the API key decides.", "text", _namespace),
     Setting("packs", "The modules whose packs are loaded.", "names such as shop.orders or shop.orders:pack", _names),
@@ -151,6 +192,12 @@ SETTINGS = (
         "true or false",
         _truth,
     ),
+    Setting(
+        "roles",
+        "What `holdfast serve` does: answer requests, execute runs, attend to what one process does for all.",
+        f"one or more of {', '.join(ROLES)}",
+        roles,
+    ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -167,8 +214,8 @@ def read(*, file: Path | None, environment: Mapping[str, str], options: Mapping[
         try:
             values[name] = setting.read(value)
         except (ValueError, UsageError):
-            shown = "it does not fit" if name == "api_key" else f"{value!r:.60} does not fit"
-            faults.append(Fault(where, shown, setting.allowed))
+            what = "it" if name == "api_key" else f"{shown(repr(value)):.60}"
+            faults.append(Fault(where, f"{what} does not fit", setting.allowed))
     if faults:
         raise InvalidConfig(
             "the settings cannot work:\n" + "\n".join(f"  {fault}" for fault in faults) + "\n",

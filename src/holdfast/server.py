@@ -1,4 +1,8 @@
-"""Gateway and dashboard as one application, and how it is served: what `holdfast dev` and `holdfast serve` run."""
+"""Gateway and dashboard as one application, and how it is served: what `holdfast dev` and `holdfast serve` run.
+
+Stop: not ready → take no more work → answer what is under way, within the drain → close. What is under way in the
+Holdfast itself has its own grace meanwhile; leaving it gives the rest, and its leases, back.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from starlette.applications import Starlette
 
 from holdfast.assembly import Holdfast
 from holdfast.dashboard import app as dashboard_app
-from holdfast.gateway import app as gateway_app
+from holdfast.gateway import app as gateway_app, health
 from holdfast.gateway.auth import KeyedDoor, OpenDoor, is_loopback
 from holdfast.gateway.endpoints import House, Settings
 from holdfast.gateway.server import Server, check_exposure
@@ -21,8 +25,10 @@ def house(hf: Holdfast, *, settings: Settings) -> House:
     return gateway_app.house(hf, gatekeeper=KeyedDoor(hf) if settings.require_keys else OpenDoor(hf), settings=settings)
 
 
-def application(house: House, *, dashboard: bool = True) -> Starlette:
-    """The ASGI application."""
+def application(house: House, *, api: bool = True, dashboard: bool = True) -> Starlette:
+    """The ASGI application. Without `api` it answers only those who watch over the process."""
+    if not api:
+        return gateway_app.create(house, endpoints=health.ENDPOINTS)
     if not dashboard:
         return gateway_app.create(house)
     pages = dashboard_app.routes(house.hf, require_keys=house.settings.require_keys, lobby=house.lobby)
@@ -34,6 +40,7 @@ async def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8787,
+    api: bool = True,
     dashboard: bool = True,
     require_keys: bool | None = None,
     on_ready: Callable[[str], None] | None = None,
@@ -51,7 +58,7 @@ async def serve(
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    url = await server.start(application(shared, dashboard=dashboard), host, port)
+    url = await server.start(application(shared, api=api, dashboard=dashboard), host, port)
     try:
         if on_ready is not None:
             on_ready(url)

@@ -43,6 +43,8 @@ def test_lists_are_lists_in_the_file_and_words_in_the_environment():
     ("variable", "text"),
     [
         ("HOLDFAST_URL", "postgres://x"),
+        ("HOLDFAST_BUS", "redis://x"),
+        ("HOLDFAST_ROLES", "gateway,waiter"),
         ("HOLDFAST_PORT", "http"),
         ("HOLDFAST_PORT", "65536"),
         ("HOLDFAST_CONCURRENCY", "0"),
@@ -79,3 +81,43 @@ def test_an_api_key_is_never_part_of_a_message():
     with pytest.raises(InvalidConfig) as refused:
         config()
     assert "hf_secret" not in str(refused.value)
+
+
+def test_roles_are_named_in_any_order_and_none_is_not_possible():
+    assert config(environment={"HOLDFAST_ROLES": "scheduler, gateway"}).roles == ("gateway", "scheduler")
+    Path("holdfast.toml").write_text("roles = []\n")
+    with pytest.raises(InvalidConfig, match="allowed: one or more of gateway, worker, scheduler"):
+        config()
+
+
+@pytest.mark.parametrize("server", ["redis", "rediss", "valkey", "valkeys"])
+@pytest.mark.parametrize("kind", ["", "+cluster", "+sentinel"])
+def test_every_kind_of_redis_is_a_store(server, kind):
+    url = f"{server}{kind}://a:1,b:2/0?name=shop"
+    assert (config(url=url).url, config(url=url).is_gateway) == (url, False)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://shop:hunter2@a:6379/0?name=x", "redis://a:6379/0?name=x"),
+        ("redis+cluster://:hunter2@a:1,b:2", "redis+cluster://a:1,b:2"),
+        ("https://shop:hunter2@gate", "https://gate"),
+        ("sqlite:////var/lib/a@b.db", "sqlite:////var/lib/a@b.db"),
+        ("redis://a:6379", "redis://a:6379"),
+        # Not escaped, as it should be: it cannot work, and is not shown all the same.
+        ("redis://:/hunter2#hunter2?hunter2@hunter2 hunter2@a:1", "redis://a:1"),
+        ("redis+cluster://:x,hunter2://hunter2@a:1,b:2", "redis+cluster://a:1,b:2"),
+    ],
+)
+def test_a_password_in_a_url_is_never_shown(url, shown):
+    read = config(url=url)
+    assert (read.url, read.url_shown) == (url, shown)
+    assert "hunter2" not in repr(read)
+
+
+def test_a_password_is_not_part_of_a_complaint_either():
+    with pytest.raises(InvalidConfig) as refused:
+        config(url="postgres://shop:hunter2@a", bus="amqp://shop:hunter2@a,amqp://shop:hunter2@b")
+    assert "//a" in str(refused.value)
+    assert "hunter2" not in str(refused.value)

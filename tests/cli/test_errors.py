@@ -60,7 +60,7 @@ def test_a_pack_that_cannot_be_loaded_is_named_with_the_reason(cli, monkeypatch,
     assert "Traceback" not in said.err
 
 
-@pytest.mark.parametrize("command", ["dev", "dev --reload", "worker", "serve --worker"])
+@pytest.mark.parametrize("command", ["dev", "dev --reload", "worker", "serve --roles gateway,worker"])
 def test_a_process_without_packs_says_how_to_name_one(cli, command):
     said = cli(*command.split())
     assert said.code == 2

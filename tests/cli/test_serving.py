@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import socket
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,52 @@ def test_a_gateway_and_a_worker_share_a_store(tmp_path, processes):
     assert cli("workers", "--json").json["workers"][0]["concurrency"] == 7
     assert worker.stop() == 0, worker.errors()
     assert gateway.stop() == 0, gateway.errors()
+
+
+def test_each_role_may_have_a_process_of_its_own(tmp_path, processes):
+    store = f"sqlite:///{tmp_path}/roles.db"
+    ready = {}
+    for roles, packs in (("gateway", [PACK]), ("worker", [PACK]), ("scheduler", [])):
+        options = ("--roles", roles, "--port", "0", "--url", store, "--json")
+        process = Process("serve", *packs, *options, cwd=tmp_path, HOLDFAST_LOG="json")
+        processes.append(process)
+        ready[roles] = json.loads(process.line())
+    assert [each["roles"] for each in ready.values()] == [["gateway"], ["worker"], ["scheduler"]]
+    run = Cli(HOLDFAST_URL=ready["gateway"]["url"])("start", "bake", "name=rye", "--json").json["run"]
+    assert Cli(HOLDFAST_URL=ready["gateway"]["url"])("result", run["id"]).json == {"name": "rye", "grams": 500}
+    for roles, each in ready.items():
+        assert {
+            path: status(f"{each['url']}{path}") for path in ("/livez", "/readyz", "/metrics", "/v1/runs", "/")
+        } == {
+            "/livez": 200,
+            "/readyz": 200,
+            "/metrics": 200,
+            "/v1/runs": 200 if roles == "gateway" else 404,
+            "/": 200 if roles == "gateway" else 404,
+        }
+    led = {roles: told(f"{each['url']}/metrics", r"holdfast_leads\{.*\} 1\.0") for roles, each in ready.items()}
+    assert {roles: len(lines) for roles, lines in led.items()} == {"gateway": 0, "worker": 0, "scheduler": 3}
+    doctor = Cli(HOLDFAST_URL=store)("doctor", "--json").json["findings"]
+    [leader] = {part.partition(": ")[2] for part in doctor[-1]["detail"].split(", ")}
+    assert all(f'instance_id="{leader}"' in line for line in led["scheduler"])
+    for process in processes:
+        assert process.stop() == 0, process.errors()
+    lines = [json.loads(line) for line in processes[2].errors().splitlines() if line.startswith("{")]
+    assert {line["duty"] for line in lines if line["event"] == "duty taken up"} == {"rescuer", "pruner", "relay"}
+    assert {line["instance"] for line in lines} == {leader}
+
+
+def status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def told(url: str, pattern: str) -> list[str]:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return re.findall(pattern, answer.read().decode())
 
 
 def test_a_gateway_that_needs_keys_takes_those_of_its_store(tmp_path, processes):

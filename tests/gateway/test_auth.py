@@ -15,7 +15,7 @@ from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.server import Server
 from holdfast.kernel.apikeys import SCOPES, allows
 from tests.gateway.conftest import Gateway, Serve
-from tests.integration.conftest import Home, heard
+from tests.integration.conftest import Home, eventually, heard
 
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scope is not None]
 UNKNOWN = "hf_0123456789abcdef_" + "x" * 43
@@ -243,3 +243,21 @@ async def test_an_ipv6_address_is_shown_as_a_url_has_it() -> None:
     assert re.fullmatch(r"http://\[::1\]:\d+", url)
     await server.stop()
     await server.stop()
+
+
+async def test_a_key_that_is_revoked_at_one_gateway_is_refused_by_every_other_at_once(
+    serve: Serve, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S7: by a notice. What a gateway remembers would be good for an hour here."""
+    monkeypatch.setattr("holdfast.engine.apikeys.REMEMBERED_MS", 3_600_000)
+    one, other = await serve(on=home, keys=True, worker=False), await serve(on=home, keys=True, worker=False)
+    token, key = await one.hf.api_keys.create("ci", namespace="default", scope="read")
+    caller = await other.client(token=token)
+    assert (await caller.get("/v1/runs")).status_code == 200
+    admin = await one.client(scope="admin")
+    assert (await admin.delete(f"/v1/api-keys/{key.id}")).status_code == 200
+
+    async def refused() -> bool:
+        return (await caller.get("/v1/runs")).status_code == 401
+
+    await eventually(refused)

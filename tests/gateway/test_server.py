@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from httpx import AsyncClient
 from starlette.types import Receive, Scope, Send
 
 from holdfast import Pack
@@ -44,14 +45,23 @@ async def test_sigterm_answers_what_is_open_and_exits_with_zero(launch: Launch, 
             pass  # the stream ends as a stream should, or this raises
         assert (await poll_reader.read()).startswith(b"HTTP/1.1 202 Accepted\r\n")
         await idle_reader.read()
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
+        # A request is still at work. Meanwhile others are refused, and those who watch over the process are told why.
+        for path, status in (("/readyz", 503), ("/livez", 200), ("/v1/runs", 503), ("/", 503)):
+            async with AsyncClient(base_url=gateway.url) as client:
+                said = await client.get(path)
+            assert (said.status_code, said.headers["connection"]) == (status, "close"), path
+            if path == "/readyz":
+                assert said.json()["parts"] == {"gateway": "closing", "store": "ok", "worker": "ok"}
+            if path == "/v1/runs":
+                assert (said.json()["code"], said.headers["retry-after"]) == ("too_busy", "1")
 
         writer.write(BODY[5:])
         answer = await reader.read()
         assert answer.startswith(b"HTTP/1.1 201 Created\r\n")
         assert b"\r\nconnection: close\r\n" in answer
         assert await gateway.ended() == 0
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
         for each in (writer, poll_writer, idle_writer):
             each.close()
 

@@ -1,23 +1,34 @@
-"""The public API over every store: a `home` is where runs live; any number of Holdfasts may live in it."""
+"""The public API over every store: a `home` is where runs live; any number of Holdfasts may live in it.
+
+Every test of `home` runs in memory and on SQLite; those of `ON_REDIS`, whose commits cross shards or whose wake-ups
+travel by a bus there, on Redis too, and a few on a cluster. `HOMES=redis pytest tests/integration` takes one home for
+all of them (or `cluster`, or several with commas between them).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import apsw
 import pytest
 
 from holdfast import Holdfast, Pack
-from holdfast.adapters.machine import SystemClock
+from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.engine.events import Event
 from holdfast.engine.worker import Worker
+from holdfast.local.redis import RedisServer
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.redis import RedisStore, urls
+from holdfast.stores.redis.pubsub import PubSub
 from holdfast.stores.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 30.0
@@ -97,7 +108,42 @@ class SqliteHome(Home):
         return counts
 
 
+class RedisHome(Home):
+    """A store of its own on servers that all tests share."""
+
+    _numbers = itertools.count()
+    _sizes: ClassVar = {"index": "ZCARD", "names": "HLEN", "docs": "HLEN", "out": "XLEN"}  # of what a shard has one of
+
+    def __init__(self, tmp_path: Path, url: str, servers: Callable[[], Sequence[RedisServer]]) -> None:
+        super().__init__(tmp_path)
+        self._servers = servers
+        self._url = urls.parse(f"{url}?name=i-{os.getpid()}-{next(self._numbers)}&shards=4")
+
+    def store(self) -> Store:
+        return RedisStore(self._url, clock=self.clock, bus=PubSub(self._url, clock=self.clock, ids=SystemIds()))
+
+    def rows(self) -> dict[str, int]:
+        counts = Counter(dict.fromkeys(("runs", *self._sizes), 0))
+        for server in self._servers():
+            keys = server.ask("KEYS", f"{{hf:{self._url.name}:*}}*")
+            assert isinstance(keys, list)
+            for key in map(str, keys):
+                part = key.partition("}")[2].partition(":")[0]  # nothing: what WAIT leaves
+                if not part or server.ask("PTTL", key) != -1:  # what is still there for a while, in case of need
+                    continue
+                size = server.ask(self._sizes[part], key) if part in self._sizes else 1
+                assert isinstance(size, int)
+                counts["runs" if part == "run" else part] += size
+        return dict(counts)
+
+
 HOMES = {"memory": MemoryHome, "sqlite": SqliteHome}
+ON_REDIS = {
+    *("test_admission", "test_cancelled_children", "test_children", "test_entities", "test_forks", "test_hooks"),
+    *("test_lost_replies", "test_signal_or_start", "test_stop_and_takeover", "test_supersede"),
+    *("test_leaders", "test_wakeups_are_pushed"),
+}
+ON_CLUSTER = {"test_cancelled_children", "test_children"}
 
 
 @pytest.fixture(autouse=True)
@@ -107,9 +153,25 @@ def pushed_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.engine.outcomes.SAFETY_POLL_SECONDS", 3600.0)
 
 
-@pytest.fixture(params=HOMES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "home" in metafunc.fixturenames:
+        file = metafunc.module.__name__.rpartition(".")[2]
+        also = [name for name, files in (("redis", ON_REDIS), ("cluster", ON_CLUSTER)) if file in files]
+        asked = os.environ.get("HOMES")
+        metafunc.parametrize("home", asked.split(",") if asked else [*HOMES, *also], indirect=True)
+
+
+@pytest.fixture
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    return HOMES[request.param](tmp_path)
+    match request.param:
+        case "redis":
+            server = request.getfixturevalue("redis_server")
+            return RedisHome(tmp_path, server.url, lambda: [server])
+        case "cluster":
+            cluster = request.getfixturevalue("redis_cluster")
+            return RedisHome(tmp_path, cluster.url, cluster.primaries)
+        case name:
+            return HOMES[name](tmp_path)
 
 
 @pytest.fixture

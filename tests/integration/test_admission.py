@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import InFlight, InputMismatch, NotAllowedNow, Pack, StoreUnavailable, UnknownRun, heartbeat, sleep, spawn
-from holdfast.engine.events import EffectBegan, RunEnded, RunsPruned
+from holdfast.engine.events import EffectBegan, RunEnded
 from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, eventually, heard
 from tests.integration.wrappers import LossyStore
 
@@ -325,6 +325,7 @@ async def test_row_counts_return_to_the_baseline(home: Home) -> None:
         return len(await spawned.result()) + len(other)
 
     async with home.holdfast(pack) as hf:
+        await eventually(lambda: all(hf.duties_led.values()))  # whose leases are documents, too
         baseline = home.rows()
         seen = heard(hf)
         for n in range(5):
@@ -342,10 +343,11 @@ async def _baseline(store: Any, home: Home, baseline: dict[str, int]) -> bool:
 
 async def test_the_pruner_comes_by_itself(home: Home) -> None:
     shop = Shop(retention=0)
+    async with home.holdfast(shop.pack) as first:
+        run = (await first.start(shop.checkout("o-1"))).run
+        await run.result(timeout=30)
     async with home.holdfast(shop.pack) as hf:
-        await (await hf.start(shop.checkout("o-1"))).run.result(timeout=30)
-    async with home.holdfast(shop.pack) as hf:
-        await heard(hf).until(RunsPruned)
+        await eventually(lambda: _pruned(hf._replica._ports.store, [run]))
         with pytest.raises(UnknownRun):
             await hf.find(shop.checkout, "checkout:o-1")
 

@@ -23,7 +23,7 @@ async def banner(hf: Holdfast, config: Config, out: Output) -> Callable[[str], N
 
     def say(url: str) -> None:
         lines = [
-            Text.assemble(("Holdfast", "bold"), " runs on ", plain(config.url)),
+            Text.assemble(("Holdfast", "bold"), " runs on ", plain(config.url_shown)),
             Text.assemble("  dashboard  ", (url, "bold cyan")),
             Text.assemble("  HTTP API   ", (f"{url}/v1", "cyan"), f"   described by {url}/openapi.json"),
         ]
@@ -38,7 +38,7 @@ async def banner(hf: Holdfast, config: Config, out: Output) -> Callable[[str], N
                 plain(f"  {_command()} start {workflow.name} {pairs} --wait --url {url}"),
             ]
         lines.append(Text("Ctrl-C stops it in order.", style="dim"))
-        document = {"store": config.url, "url": url, "pid": os.getpid()}
+        document = {"store": config.url_shown, "url": url, "pid": os.getpid()}
         out.line(document, Text("\n").join(lines))
 
     return say

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 
 import apsw
@@ -12,11 +12,10 @@ import typer
 from msgspec.structs import replace
 
 from holdfast.cli import packs, render
-from holdfast.cli.session import Session
+from holdfast.cli.session import Session, missing_file
 from holdfast.config import SETTINGS
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.ports.store import Finding
-from holdfast.stores.sqlite.files import path_of
 
 OTHERS = ("HOLDFAST_CONFIG", "HOLDFAST_LOG", "HOLDFAST_LOG_LEVEL", "HOLDFAST_PAYLOAD_MAX", "HOLDFAST_STRICT")
 
@@ -79,14 +78,27 @@ def _packs(session: Session) -> Finding:
 async def _beyond(session: Session) -> Sequence[Finding]:
     """What the store, or the gateway, says about itself."""
     config = session.config
-    if not config.is_gateway and not path_of(config.url).exists():
+    if not config.is_gateway and missing_file(config) is not None:
         return [Finding("warning", "store", f"{config.url} does not exist yet", "The first start makes it.")]
     try:
         if not config.is_gateway:
             async with session.on(replace(config, packs=())).holdfast() as hf:
-                return await hf.inspect()
+                return [*await hf.inspect(), _duties(await hf.leaders())]
         async with session.caller() as caller:
             known = await caller.workflows()
             return [Finding("ok", "gateway", f"{config.url_shown} answers and knows {len(known)} workflows")]
     except HoldfastError as error:
         return [Finding("error", "gateway" if config.is_gateway else "store", error.message, error.hint)]
+
+
+def _duties(leaders: Mapping[str, str | None]) -> Finding:
+    """Whether somebody does what one process does for all."""
+    unattended = [duty for duty, leader in leaders.items() if leader is None]
+    if not unattended:
+        return Finding("ok", "duties", ", ".join(f"{duty}: {leader}" for duty, leader in leaders.items()))
+    return Finding(
+        "warning",
+        "duties",
+        f"nobody attends to {', '.join(unattended)}: what dead processes held stays there, what is over is kept",
+        "Start `holdfast worker`, or a process with the role scheduler.",
+    )

@@ -1,4 +1,13 @@
-"""Processes that stay: `dev` (all in one), `serve` (gateway), `worker`. SIGTERM and Ctrl-C stop them in order."""
+"""Processes that stay: `dev` (all in one), `serve` (by roles), `worker`. SIGTERM and Ctrl-C stop them in order.
+
+    role         what a process does that has it
+    ───────────  ─────────────────────────────────────────────────────────────────────────────
+    gateway      answers requests, and serves the dashboard
+    worker       executes runs
+    scheduler    attends to what one process does for all, as a candidate: see `engine.leaders`
+
+Without the role `gateway` there is still a port, for those who watch over the process: `/livez`, `/readyz`, `/metrics`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +22,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from holdfast import config as settings
 from holdfast.assembly import Holdfast
 from holdfast.cli.banner import banner
 from holdfast.cli.output import plain
@@ -30,6 +40,9 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="How many runs and effects at once.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="Serve only this queue; may be repeated.")]
+Roles = Annotated[
+    str | None, typer.Option(help="What this process does: gateway, worker, scheduler; several with commas.")
+]
 RequireKeys = Annotated[
     bool | None, typer.Option("--require-keys/--open", help="Whether requests need an API key. Open: loopback only.")
 ]
@@ -44,7 +57,7 @@ async def dev(
     reload: Annotated[bool, typer.Option("--reload", help="Start anew when the code of a pack changes.")] = False,
 ) -> None:
     """Start engine, HTTP API and dashboard on one SQLite file, for development on this machine."""
-    config = _with(session.config, packs=_all(session, packs))
+    config = _with(session.config, packs=_all(session, packs), roles=settings.ROLES)
     if not config.packs:
         raise InvalidConfig("dev has no packs to run", hint="Name a module: holdfast dev shop.orders")
     if reload:
@@ -55,7 +68,7 @@ async def dev(
     with ExitStack() as stack:
         if ephemeral:
             directory = stack.enter_context(TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True))
-            config = _with(config, url=f"sqlite:///{directory}/holdfast.db")
+            config = replace(config, url=f"sqlite:///{directory}/holdfast.db", bus=None)
         # A port that was asked for is that one or none: whoever asked will look for us there.
         taken = _free_port(config.host, config.port) if port is None else port
         if port is None and taken != config.port:
@@ -70,40 +83,48 @@ async def serve(
     *,
     host: Host = None,
     port: Port = None,
-    worker: Annotated[
-        bool, typer.Option("--worker/--no-worker", help="Execute runs in this process, too; by default it only serves.")
-    ] = False,
+    roles: Roles = None,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")] = True,
     require_keys: RequireKeys = None,
 ) -> None:
-    """Serve the HTTP API and the dashboard."""
+    """Serve the HTTP API and the dashboard, execute runs, attend to duties: what the roles say."""
     config = _with(session.config, packs=_all(session, packs), host=host, port=port, require_keys=require_keys)
+    config = _with(config, roles=None if roles is None else settings.roles(roles))
+    worker = "worker" in config.roles
     if worker and not config.packs:
-        raise InvalidConfig("the worker has no packs to run", hint="Name a module: holdfast serve --worker shop.orders")
-    async with session.on(config).holdfast(creates=True, worker=worker) as hf:
-        await _serve(hf, config, dashboard=dashboard, on_ready=lambda url: _ready(session, config, url, worker=worker))
+        raise InvalidConfig(
+            "the worker has no packs to run",
+            hint=f"Name a module: holdfast serve --roles {','.join(config.roles)} shop.orders",
+        )
+    async with session.on(config).holdfast(creates=True, worker=worker, duties="scheduler" in config.roles) as hf:
+        await _serve(hf, config, dashboard=dashboard, on_ready=lambda url: _ready(session, config, url))
 
 
 async def worker(
-    session: Session, packs: PackArguments = None, queue: Queues = None, concurrency: Concurrency = None
+    session: Session,
+    packs: PackArguments = None,
+    queue: Queues = None,
+    concurrency: Concurrency = None,
 ) -> None:
-    """Execute runs until told to stop."""
+    """Execute runs, and attend to duties, until told to stop. It listens on no port."""
     queues = tuple(queue) if queue else None
     config = _with(session.config, packs=_all(session, packs), queues=queues, concurrency=concurrency)
     if not config.packs:
         raise InvalidConfig("the worker has no packs to run", hint="Name a module: holdfast worker shop.orders")
     async with session.on(config).holdfast(creates=True, worker=True) as hf:
-        _ready(session, config, None)
+        _ready(session, replace(config, roles=("worker", "scheduler")), None)
         await hf.serve()
 
 
 async def _serve(hf: Holdfast, config: Config, *, on_ready: Callable[[str], None], dashboard: bool = True) -> None:
+    """Until told to stop. Without the role gateway only those who watch over the process are answered."""
     from holdfast.server import serve as serve_http  # noqa: PLC0415 - other commands need no web server
 
     await serve_http(
         hf,
         host=config.host,
         port=config.port,
+        api="gateway" in config.roles,
         dashboard=dashboard,
         require_keys=config.require_keys,
         on_ready=on_ready,
@@ -118,12 +139,21 @@ def _all(session: Session, packs: list[str] | None) -> tuple[str, ...]:
     return (*session.config.packs, *(packs or ()))
 
 
-def _ready(session: Session, config: Config, url: str | None, *, worker: bool = True) -> None:
-    words = f"Working on {config.url}" if url is None else f"Serving {config.url} at {url}"
-    document = {"store": config.url, "namespace": config.namespace, "url": url, "pid": os.getpid()}
-    session.out.line(document, plain(f"{words} (process {os.getpid()}). Ctrl-C stops it in order."))
-    if not worker:
-        session.out.note("It executes no runs itself: add --worker, or start `holdfast worker` beside it.")
+def _ready(session: Session, config: Config, url: str | None) -> None:
+    roles = ", ".join(config.roles)
+    words = f"Serving {config.url_shown} at {url}" if url else f"Working on {config.url_shown}"
+    document = {
+        "store": config.url_shown,
+        "namespace": config.namespace,
+        "url": url,
+        "pid": os.getpid(),
+        "roles": config.roles,
+    }
+    session.out.line(document, plain(f"{words} as {roles} (process {os.getpid()}). Ctrl-C stops it in order."))
+    if "worker" not in config.roles:
+        session.out.note("It executes no runs itself: give it the role worker, or start `holdfast worker` beside it.")
+    elif "scheduler" not in config.roles:
+        session.out.note("It attends to no duties: some process needs the role scheduler.")
     from holdfast.gateway.auth import is_loopback  # noqa: PLC0415 - other commands need no web server
 
     if url is not None and (not is_loopback(config.host) if config.require_keys is None else config.require_keys):

@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from urllib.parse import urlsplit
 
 import typer
 
@@ -53,7 +54,14 @@ INTERRUPTED = 130
 PANEL = "Where"
 
 Url = Annotated[
-    str | None, typer.Option(help="Store or gateway: sqlite:///file.db, http://host:port.", rich_help_panel=PANEL)
+    str | None,
+    typer.Option(
+        help="Store or gateway: sqlite:///file.db, redis://host:port, http://host:port.", rich_help_panel=PANEL
+    ),
+]
+Bus = Annotated[
+    str | None,
+    typer.Option(help="What carries notices: nats://host:port. Unset: the store itself.", rich_help_panel=PANEL),
 ]
 ApiKey = Annotated[str | None, typer.Option(help="API key for a gateway.", rich_help_panel=PANEL)]
 Namespace = Annotated[str | None, typer.Option(help="Whose runs are meant.", rich_help_panel=PANEL)]
@@ -64,6 +72,7 @@ File = Annotated[Path | None, typer.Option("--config", help="Settings file: hold
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON instead of tables.", rich_help_panel=PANEL)]
 COMMON: dict[str, tuple[Any, Any]] = {
     "url": (Url, None),
+    "bus": (Bus, None),
     "api_key": (ApiKey, None),
     "namespace": (Namespace, None),
     "pack": (PackNames, None),
@@ -113,14 +122,15 @@ class Session:
         async with self.caller() as caller:
             return await caller.workflows()
 
-    def holdfast(self, *, creates: bool = False, worker: bool = False) -> Holdfast:
+    def holdfast(self, *, creates: bool = False, worker: bool = False, duties: bool | None = None) -> Holdfast:
         """A Holdfast on the store with the packs that are named, to be entered."""
         config = self.config
         if config.is_gateway:
             raise InvalidConfig(
-                f"{config.url_shown} is a gateway; this needs a store", hint="Use --url sqlite:///file.db."
+                f"{config.url_shown} is a gateway; this needs a store",
+                hint="Use --url sqlite:///file.db or --url redis://host:port.",
             )
-        if not creates and not (path := path_of(config.url)).exists():
+        if not creates and (path := missing_file(config)) is not None:
             raise InvalidConfig(
                 f"there is no store at {path}",
                 hint="Check --url, HOLDFAST_URL and the current directory; `holdfast dev` makes one.",
@@ -129,12 +139,22 @@ class Session:
             config.url,
             packs=packs.load(config.packs),
             worker=worker,
+            duties=duties,
+            bus=config.bus,
             namespace=config.namespace,
             lease=config.lease,
             concurrency=config.concurrency,
             queues=config.queues,
             traces=traces.configured(),  # after the packs: a module of theirs may set it up
         )
+
+
+def missing_file(config: Config) -> Path | None:
+    """The file that the store would be, if there is none yet. Other stores say so by themselves."""
+    if urlsplit(config.url).scheme != "sqlite":
+        return None
+    path = path_of(config.url)
+    return None if path.exists() else path
 
 
 async def referred(caller: Caller, reference: str) -> Run[Any]:
@@ -199,7 +219,7 @@ def command(action: Action[P]) -> Callable[..., None]:
 
 
 def _config(shared: dict[str, Any]) -> Config:
-    options = {"packs": shared["pack"], **{name: shared[name] for name in ("url", "api_key", "namespace")}}
+    options = {"packs": shared["pack"], **{name: shared[name] for name in ("url", "bus", "api_key", "namespace")}}
     return settings.read(file=shared["config"] or _named_file(), environment=os.environ, options=options)
 
 

@@ -54,18 +54,18 @@ def house(hf: Holdfast, *, gatekeeper: Gatekeeper, settings: Settings) -> House:
     return House(hf, gatekeeper, Lobby(settings.waiting_max), settings)
 
 
-def routes(house: House) -> list[BaseRoute]:
+def routes(house: House, endpoints: Iterable[Endpoint] = ENDPOINTS) -> list[BaseRoute]:
     """The endpoints as routes; those of one path side by side."""
     by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return [Route(path, _Place(house, methods), name=path) for path, methods in by_path.items()]
 
 
-def create(house: House, *, more: Iterable[BaseRoute] = ()) -> Starlette:
+def create(house: House, *, endpoints: Iterable[Endpoint] = ENDPOINTS, more: Iterable[BaseRoute] = ()) -> Starlette:
     """The application; `more` are routes that come behind its own."""
     return Starlette(
-        routes=[*routes(house), *more],
+        routes=[*routes(house, endpoints), *more],
         exception_handlers={HTTPException: _nowhere},
         middleware=[] if house.settings.require_keys else [Middleware(OnlyFromHere)],
     )

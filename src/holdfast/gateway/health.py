@@ -96,3 +96,4 @@ ENDPOINTS = (
         media="text/plain",
     ),
 )
+PATHS = frozenset(endpoint.path for endpoint in ENDPOINTS)

@@ -74,7 +74,8 @@ class State(ServerState):
     def __init__(self, limits: Limits) -> None:
         super().__init__()
         self.limits = limits
-        self.closing = False
+        self.draining = False  # what comes now is refused
+        self.closing = False  # nobody comes any more
         self.lost = asyncio.Event()  # set whenever a connection has ended
         self._dated_until = 0.0
 

@@ -1,7 +1,8 @@
 """Serves the gateway inside the running event loop, and stops in order.
 
-Stop: take no more connections → long polls answer and streams end → requests at work get up to 10 s → the rest is
-cut. Signals are not handled here: whoever starts the server decides when it stops.
+Stop: not ready any more, and new requests are refused → long polls answer and streams end → requests at work get up to
+10 s → take no more connections → the rest is cut. While requests are at work, those who watch over the process are
+answered: it is alive, and not ready. Signals are not handled here: whoever starts the server decides when it stops.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import contextlib
 import errno
 import socket
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
 
-from holdfast.errors import InvalidConfig
+from holdfast.errors import InvalidConfig, TooBusy
+from holdfast.gateway import health, problems
 from holdfast.gateway.auth import is_loopback
 from holdfast.gateway.limits import Connection, Limits, State
 from holdfast.gateway.lobby import Lobby
@@ -69,16 +71,28 @@ class Server:
         """Stop in order. May be called again."""
         if self._listening is None:
             return
-        self._listening.close()
-        self._listening = None
-        self._state.closing = True
+        listening, self._listening = self._listening, None
+        self._state.draining = True
         self._lobby.close()
+        self._close_when_idle()
+        try:
+            async with asyncio.timeout(self._state.limits.drain_seconds_max):
+                if self._state.tasks:
+                    await asyncio.wait(list(self._state.tasks))  # not those that come meanwhile: they are refused
+                self._close(listening)
+                await self._quiet()
+        except TimeoutError:
+            self._close(listening)
+        await self._cut()
+
+    def _close(self, listening: asyncio.Server) -> None:
+        listening.close()
+        self._state.closing = True
+        self._close_when_idle()
+
+    def _close_when_idle(self) -> None:
         for connection in list(self._state.connections):
             connection.shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._state.limits.drain_seconds_max):
-                await self._quiet()
-        await self._cut()
 
     async def _quiet(self) -> None:
         """Returns when nothing is at work, and all has been sent."""
@@ -99,18 +113,34 @@ class Server:
 
 
 class _Cuttable:
-    """An application whose requests may be cut off when the server stops, without an outcry in the log."""
+    """An application whose requests are refused, and may be cut off without an outcry in the log, when it stops."""
 
     def __init__(self, app: ASGIApp, state: State) -> None:
         self._app = app
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if self._state.draining:
+            send = _last(send)
+            if scope["path"] not in health.PATHS:
+                app = problems.answer(TooBusy("this process is stopping"), scope["path"])
         try:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
         except asyncio.CancelledError:
             if not self._state.closing:
                 raise
+
+
+def _last(send: Send) -> Send:
+    """`send`, for the last answer of a connection."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+        await send(message)
+
+    return sending
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -142,6 +142,10 @@ class Transport:
                 problem, repeat = self._unavailable(error), True
             except self._httpx.HTTPError as error:
                 problem, repeat = self._unavailable(error), again
+            except AttributeError as error:
+                # On uvloop a connection whose peer is gone right after the connect has no socket any more, and anyio
+                # stumbles over that before anything is sent.
+                problem, repeat = self._unavailable(error), again
             else:
                 if response.is_success:
                     return Reply(response.status_code, response.content)
@@ -152,7 +156,7 @@ class Transport:
             await self._clock.pause(pause)
         raise AssertionError  # pragma: no cover - the last round returns or raises
 
-    def _unavailable(self, error: httpx.HTTPError) -> GatewayUnavailable:
+    def _unavailable(self, error: Exception) -> GatewayUnavailable:
         why = str(error) or type(error).__name__
         problem = GatewayUnavailable(f"the gateway at {self.shown} did not answer: {why}")
         problem.__cause__ = error

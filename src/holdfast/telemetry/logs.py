@@ -1,7 +1,8 @@
 """Structured logs: the only module that words a log line.
 
-A line is a constant phrase and fields. Levels: debug, something moved as it should; info, something changed that a
-person may want to see; warning, we recovered by ourselves; error, a person must act.
+A line is a constant phrase and fields; `instance` names the Holdfast that says it. Levels: debug, something moved as it
+should; info, something changed that a person may want to see; warning, we recovered by ourselves; error, a person must
+act.
 
 `HOLDFAST_LOG=json` or `HOLDFAST_LOG=text` writes lines to stderr. Otherwise they go to the logger `holdfast`, for the
 application to configure as it likes; where it has not configured any logging, warnings and errors go to stderr.
@@ -52,6 +53,9 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.LeaseWasLost: (logging.WARNING, "lease lost"),
     events.RunsRescued: (logging.WARNING, "runs rescued"),
     events.RunsPruned: (logging.INFO, "runs pruned"),
+    events.MessagesRelayed: (logging.WARNING, "messages relayed"),
+    events.Elected: (logging.INFO, "duty taken up"),
+    events.Deposed: (logging.WARNING, "duty lost"),
     events.RequestReplayed: (logging.DEBUG, "request replayed"),
     events.RequestTakenOver: (logging.WARNING, "request taken over"),
     events.RequestOvertaken: (logging.WARNING, "request overtaken"),
@@ -61,11 +65,11 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
 }
 
 
-def log_events(event: Event) -> None:
+def log_events(event: Event, *, instance: str) -> None:
     """Write one event."""
     level, phrase = PHRASES[type(event)]
     if log.isEnabledFor(level):
-        log.log(level, phrase, extra={"holdfast": msgspec.to_builtins(event)})
+        log.log(level, phrase, extra={"holdfast": msgspec.to_builtins(event) | {"instance": instance}})
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # one event is one line, whatever an error says

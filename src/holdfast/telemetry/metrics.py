@@ -4,7 +4,8 @@ Rules
 - `METRICS` is the one table of names, labels and help; the reference page is generated from it.
 - Labels are names that a person has given (workflows, effects, queues) or a closed set of words. A run's id or key is
   never one: each would be a series of its own.
-- Everything belongs to one Holdfast, in a registry of its own. Nothing is global.
+- Everything belongs to one Holdfast, in a registry of its own. Nothing is global. Every series has its name as the
+  label `instance_id`: the label `instance`, which Prometheus adds, is an address, and several may share one.
 - What the store knows (how much there is to do) is asked when somebody looks, and at most once a second. If it does
   not answer, those numbers are missing: an old one would be taken for a new one.
 """
@@ -13,20 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 from msgspec import Struct
 
 from holdfast.engine import events
 from holdfast.engine.events import Event
 from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.ports.bus import Bus
 from holdfast.ports.store import COUNT_MAX, Backlog, Member
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric as LibraryMetric
 
 LOOK_EVERY_MS = 1_000
 LOOK_SECONDS_MAX = 2.0
@@ -106,6 +108,26 @@ METRICS = (
         "holdfast_lease_losses_total", "counter", (), "Times that this worker lost its lease, and with it its runs."
     ),
     Metric("holdfast_runs_rescued_total", "counter", (), "Runs that were freed here from workers whose lease expired."),
+    Metric("holdfast_runs_pruned_total", "counter", (), "Runs and documents that were removed here as they were over."),
+    Metric(
+        "holdfast_messages_relayed_total",
+        "counter",
+        (),
+        "Messages between shards that were delivered here because whoever committed them died over it.",
+    ),
+    Metric("holdfast_leads", "gauge", ("duty",), "1 if this process attends to the duty, 0 if it only would."),
+    Metric(
+        "holdfast_elections_total",
+        "counter",
+        ("duty", "outcome"),
+        "Times that this process came to lead a duty (elected), and that it lost it against its will (deposed).",
+    ),
+    Metric(
+        "holdfast_bus_connected",
+        "gauge",
+        (),
+        "1 if the bus that carries notices can be reached, 0 if not, NaN if the store needs none.",
+    ),
     Metric("holdfast_store_troubles_total", "counter", (), "Store calls that failed, and were made again."),
     Metric(
         "holdfast_part_failures_total",
@@ -134,6 +156,7 @@ METRICS = (
     Metric("holdfast_workers", "gauge", (), "Live workers."),
     Metric("holdfast_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs here."),
 )
+OF_THE_PROCESS = ("holdfast_leads", "holdfast_bus_connected", "holdfast_build_info")  # gauges; the others: the store's
 
 
 class Rendered(NamedTuple):
@@ -144,7 +167,12 @@ class Rendered(NamedTuple):
 
 
 class Sight(Protocol):
-    """Who can say how much there is to do."""
+    """Who can say how much there is to do, what is led here, and whether notices travel."""
+
+    @property
+    def duties_led(self) -> dict[str, bool]: ...
+    @property
+    def bus(self) -> Bus | None: ...
 
     async def backlog(self) -> Backlog: ...
     async def workers(self) -> list[Member]: ...
@@ -153,7 +181,7 @@ class Sight(Protocol):
 class Metrics:
     """The metrics of one Holdfast: a listener of its events, and what a scrape reads."""
 
-    def __init__(self, sight: Sight, *, now_ms: Callable[[], int]) -> None:
+    def __init__(self, sight: Sight, *, instance: str, now_ms: Callable[[], int]) -> None:
         try:
             import prometheus_client as library  # noqa: PLC0415 - it is not part of the core install
         except ImportError as error:
@@ -163,6 +191,7 @@ class Metrics:
             ) from error
         self.registry: CollectorRegistry = library.CollectorRegistry()
         self._sight = sight
+        self._instance = instance
         self._now_ms = now_ms
         self._looked_ms: int | None = None
         counters: dict[str, Counter] = {}
@@ -192,8 +221,13 @@ class Metrics:
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
 
         await self._look()
+        for duty, is_led in self._sight.duties_led.items():
+            self._gauges["holdfast_leads"].labels(duty).set(is_led)
+        bus = self._sight.bus
+        self._gauges["holdfast_bus_connected"].set(float("nan") if bus is None else bus.connected)
         encode, content_type = choose_encoder(accept)
-        return Rendered(encode(self.registry), content_type)
+        named = cast("CollectorRegistry", cast("object", _Named(self.registry, self._instance)))
+        return Rendered(encode(named), content_type)
 
     async def _look(self) -> None:
         """Ask the store, unless somebody has asked it within the last second."""
@@ -221,6 +255,19 @@ class Metrics:
             oldest.labels(depth.queue, depth.workflow).set(age_ms / 1000)
 
 
+class _Named:
+    """A registry whose series all have the instance as a label. The library has no constant labels."""
+
+    def __init__(self, registry: CollectorRegistry, instance: str) -> None:
+        self._registry = registry
+        self._label = {"instance_id": instance}
+
+    def collect(self) -> Iterator[LibraryMetric]:
+        for metric in self._registry.collect():
+            metric.samples = [sample._replace(labels=sample.labels | self._label) for sample in metric.samples]
+            yield metric
+
+
 def _hearing(
     counters: dict[str, Counter], histograms: dict[str, Histogram]
 ) -> dict[type[Event], Callable[[Any], None]]:
@@ -237,6 +284,9 @@ def _hearing(
     idle_reads = cache(counters["holdfast_idle_reads_total"].labels)
     lease_losses = counters["holdfast_lease_losses_total"]
     rescued = counters["holdfast_runs_rescued_total"]
+    pruned = counters["holdfast_runs_pruned_total"]
+    relayed = counters["holdfast_messages_relayed_total"]
+    elections = cache(counters["holdfast_elections_total"].labels)
     troubles = counters["holdfast_store_troubles_total"]
     failures = cache(counters["holdfast_part_failures_total"].labels)
 
@@ -266,6 +316,10 @@ def _hearing(
         events.AskedInVain: lambda event: idle_reads(event.part).inc(),
         events.LeaseWasLost: lambda _: lease_losses.inc(),
         events.RunsRescued: lambda event: rescued.inc(len(event.run_ids)),
+        events.RunsPruned: lambda event: pruned.inc(event.count),
+        events.MessagesRelayed: lambda event: relayed.inc(event.count),
+        events.Elected: lambda event: elections(event.duty, "elected").inc(),
+        events.Deposed: lambda event: elections(event.duty, "deposed").inc(),
         events.StoreTroubled: lambda _: troubles.inc(),
         events.DutyFailed: lambda event: failures(event.duty).inc(),
         events.PartFailed: lambda event: failures(event.part).inc(),

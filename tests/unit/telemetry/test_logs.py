@@ -5,6 +5,7 @@ import logging
 import typing
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from holdfast.engine import events
 from holdfast.engine.events import Event
 from holdfast.errors import InvalidConfig
 from holdfast.telemetry import logs
-from holdfast.telemetry.logs import PHRASES, JsonLines, TextLines, configure, log_events
+from holdfast.telemetry.logs import PHRASES, JsonLines, TextLines, configure
+
+log_events = partial(logs.log_events, instance="box-1-a0f3")
 
 
 def _subclasses(cls: type) -> Iterator[type]:
@@ -89,6 +92,13 @@ def test_a_text_line_has_the_phrase_and_every_field(cls, log):
     assert PHRASES[cls][1] in line
     for name in cls.__struct_fields__:
         assert f"{name}={getattr(event, name)}".replace("(", "").split("'")[0].rstrip("[") in line.replace("(", "")
+
+
+@pytest.mark.parametrize("cls", EVENTS, ids=lambda cls: cls.__name__)
+def test_every_line_names_the_instance(cls, log):
+    record = recorded(an_event(cls), log)
+    assert json.loads(JsonLines().format(record))["instance"] == "box-1-a0f3"
+    assert TextLines().format(record).endswith(" instance=box-1-a0f3")
 
 
 def test_fields_without_a_value_are_left_out_of_text(log):

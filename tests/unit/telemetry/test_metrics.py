@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import sys
 from typing import Any
@@ -8,12 +9,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.buses.memory import Exchange, MemoryBus
 from holdfast.engine import events
 from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.kernel.changes import Status
 from holdfast.ports.store import Backlog, Depth, Member, Serves
 from holdfast.telemetry import metrics
 from holdfast.telemetry.metrics import METRICS, Metrics
+from tests.builders import FakeClock
 
 W, E = "shop.checkout", "shop.charge"
 
@@ -25,6 +28,8 @@ class Sight:
         self.asked = 0
         self.now_ms = 1_000_000
         self.trouble: Exception | None = None
+        self.duties_led = {"rescuer": True, "pruner": False}
+        self.bus: MemoryBus | None = None
 
     async def backlog(self) -> Backlog:
         self.asked += 1
@@ -44,7 +49,7 @@ def sight() -> Sight:
 
 @pytest.fixture
 def counted(sight: Sight) -> Metrics:
-    return Metrics(sight, now_ms=lambda: sight.now_ms)
+    return Metrics(sight, instance="box-1-a0f3", now_ms=lambda: sight.now_ms)
 
 
 def value(counted: Metrics, name: str, **labels: str) -> float | None:
@@ -58,6 +63,10 @@ async def rendered(counted: Metrics) -> dict[str, list[Any]]:
 
 
 MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
+    (events.RunsPruned(5), "holdfast_runs_pruned_total", {}, 5),
+    (events.MessagesRelayed(3), "holdfast_messages_relayed_total", {}, 3),
+    (events.Elected("relay", 7), "holdfast_elections_total", {"duty": "relay", "outcome": "elected"}, 1),
+    (events.Deposed("relay", 7), "holdfast_elections_total", {"duty": "relay", "outcome": "deposed"}, 1),
     (events.RunAdmitted("r", W, None), "holdfast_runs_started_total", {"workflow": W}, 1),
     (events.RunForked("r", "q", W), "holdfast_runs_started_total", {"workflow": W}, 1),
     (events.RunJoined("r", W, "k"), "holdfast_runs_joined_total", {"workflow": W}, 1),
@@ -153,7 +162,7 @@ async def test_what_the_store_knows_is_asked_when_somebody_looks(counted, sight)
     assert value(counted, "holdfast_workers") == 1
     [info] = samples["holdfast_build_info"]
     assert info.value == 1
-    assert set(info.labels) == {"version", "python"}
+    assert set(info.labels) == {"version", "python", "instance_id"}
 
 
 async def test_the_store_is_asked_at_most_once_a_second(counted, sight):
@@ -194,6 +203,38 @@ async def test_a_store_that_does_not_answer_holds_up_no_scrape(counted, sight, m
     assert (await rendered(counted))["holdfast_runs"] == []
 
 
+async def test_every_series_names_the_instance(counted):
+    for event, *_ in MOVES:
+        counted(event)
+    samples = [sample for family in (await rendered(counted)).values() for sample in family]
+    assert {sample.labels["instance_id"] for sample in samples} == {"box-1-a0f3"}
+    body, _ = await counted.render("application/openmetrics-text")
+    lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
+    assert all('instance_id="box-1-a0f3"' in line for line in lines)
+
+
+async def test_a_bus_is_connected_or_not_or_not_needed(counted, sight):
+    async def shown():
+        [sample] = (await rendered(counted))["holdfast_bus_connected"]
+        return sample.value
+
+    assert math.isnan(await shown())
+    sight.bus = MemoryBus(Exchange(), clock=FakeClock())
+    assert await shown() == 0
+    await sight.bus.open()
+    assert await shown() == 1
+    await sight.bus.close()
+
+
+async def test_what_is_led_here_is_asked_when_somebody_looks(counted, sight):
+    def leads(family):
+        return {sample.labels["duty"]: sample.value for sample in family}
+
+    assert leads((await rendered(counted))["holdfast_leads"]) == {"rescuer": 1, "pruner": 0}
+    sight.duties_led = {"rescuer": False, "pruner": True}
+    assert leads((await rendered(counted))["holdfast_leads"]) == {"rescuer": 0, "pruner": 1}
+
+
 async def test_a_scrape_gets_the_format_it_asks_for(counted):
     body, content_type = await counted.render("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
@@ -220,13 +261,14 @@ def test_names_and_labels_follow_the_rules():
             "outcome",
             "part",
             "queue",
+            "duty",
             "version",
             "python",
         }
 
 
 def test_two_of_them_share_nothing(sight):
-    first, second = (Metrics(sight, now_ms=lambda: 0) for _ in range(2))
+    first, second = (Metrics(sight, instance="box-1-a0f3", now_ms=lambda: 0) for _ in range(2))
     first(events.StoreTroubled("x"))
     assert value(first, "holdfast_store_troubles_total") == 1
     assert value(second, "holdfast_store_troubles_total") == 0
@@ -235,5 +277,5 @@ def test_two_of_them_share_nothing(sight):
 def test_without_the_library_it_says_what_to_install(sight, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InvalidConfig, match="prometheus-client") as caught:
-        Metrics(sight, now_ms=lambda: 0)
+        Metrics(sight, instance="box-1-a0f3", now_ms=lambda: 0)
     assert "extra `server`" in caught.value.hint
