@@ -6,7 +6,7 @@ from importlib import metadata
 
 import typer
 
-from holdfast.cli import bench, doctor, keys, operations, runs, serving, starts, surroundings
+from holdfast.cli import bench, cluster, doctor, gate, keys, operations, runs, serving, starts, surroundings
 from holdfast.cli.session import Action, command
 
 PANELS: dict[str, dict[str, Action[...]]] = {
@@ -30,7 +30,22 @@ PANELS: dict[str, dict[str, Action[...]]] = {
         "fork": operations.fork,
         "release-key": operations.release_key,
     },
-    "Operate": {"doctor": doctor.doctor, "bench": bench.bench, "replay-check": surroundings.replay_check},
+    "Operate": {
+        "doctor": doctor.doctor,
+        "bench": bench.bench,
+        "gate": gate.gate,
+        "replay-check": surroundings.replay_check,
+    },
+}
+CLUSTER: dict[str, Action[...]] = {
+    "up": cluster.up,
+    "status": cluster.status,
+    "kill": cluster.kill,
+    "stop": cluster.stop,
+    "pause": cluster.pause,
+    "resume": cluster.resume,
+    "start": cluster.start,
+    "down": cluster.down,
 }
 KEYS: dict[str, Action[...]] = {"create": keys.create, "list": keys.listed, "revoke": keys.revoke}
 
@@ -45,10 +60,12 @@ for panel, commands in PANELS.items():
     for name, action in commands.items():
         app.command(name, rich_help_panel=panel)(command(action))
 
-keys_app = typer.Typer(help="API keys for gateways.", no_args_is_help=True)
-for name, action in KEYS.items():
-    keys_app.command(name)(command(action))
-app.add_typer(keys_app, name="keys", rich_help_panel="Operate")
+GROUPS = {"keys": ("API keys for gateways.", KEYS), "cluster": ("A whole cluster on this machine.", CLUSTER)}
+for group, (about, commands) in GROUPS.items():
+    group_app = typer.Typer(help=about, no_args_is_help=True)
+    for name, action in commands.items():
+        group_app.command(name)(command(action))
+    app.add_typer(group_app, name=group, rich_help_panel="Operate")
 
 
 @app.command(rich_help_panel="Operate")

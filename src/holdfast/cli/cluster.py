@@ -1,0 +1,222 @@
+"""`holdfast cluster`: Redis, NATS and replicas of every role as real processes on this machine, to play with.
+
+`up` runs them, shows them, and ends them with itself. The other commands look at what `up` has written into its
+directory, or ask it for something. Nothing is started again by itself: one wants to see what a loss does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from holdfast.cli import packs as pack_names, render
+from holdfast.cli.output import Output, plain
+from holdfast.cli.session import Session
+from holdfast.errors import HoldfastError, InvalidConfig, TransientError
+from holdfast.local.parts import Seen
+from holdfast.local.processes import State, wait_until
+from holdfast.local.records import Action, Place, Record, Request
+
+if TYPE_CHECKING:
+    from holdfast.local.topology import Topology
+
+DIRECTORY = Path(".holdfast-cluster")
+LOOK_SECONDS = 0.2
+DOWN_SECONDS = 60.0
+REPLICAS_MAX = 16
+STYLES: dict[State, str] = {"running": "green", "stopped": "yellow", "dead": "bold red"}
+
+PackArguments = Annotated[
+    list[str] | None, typer.Argument(metavar="PACK", help="Modules with packs: shop.orders, shop.orders:pack.")
+]
+Directory = Annotated[Path, typer.Option(help="Where its data, logs and state are. Emptied by `up`.")]
+PartName = Annotated[str, typer.Argument(metavar="PART", help="Name of the part, as `cluster status` has it.")]
+
+
+async def up(
+    session: Session,
+    packs: PackArguments = None,
+    *,
+    redis: Annotated[
+        Literal["single", "cluster", "sentinel"],
+        typer.Option(help="One server; 3 primaries with a replica each; or a primary and a replica with 3 Sentinels."),
+    ] = "single",
+    nats: Annotated[Literal["0", "1", "3"], typer.Option(help="NATS servers. 0: Redis carries the wake-ups.")] = "1",
+    gateways: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many processes answer requests.")] = 2,
+    workers: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many execute runs.")] = 2,
+    schedulers: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many stand for the duties.")] = 2,
+    directory: Directory = DIRECTORY,
+) -> None:
+    """Start Redis, NATS and replicas of every role on this machine; show them until Ctrl-C, which ends them all."""
+    from holdfast.local.topology import Plan, Topology  # noqa: PLC0415 - other commands start no servers
+
+    named = (*session.config.packs, *(packs or ()))
+    if not named:
+        raise InvalidConfig("the cluster has no packs to run", hint="Name a module: holdfast cluster up shop.orders")
+    pack_names.load(named)  # better one message here than one in each log
+    plan = Plan(
+        redis=redis,
+        nats=cast("Literal[0, 1, 3]", int(nats)),
+        gateways=gateways,
+        workers=workers,
+        schedulers=schedulers,
+        packs=named,
+    )
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    place = Place(directory)
+    with place.taken():
+        topology = Topology(place.path, plan)
+        with session.out.waiting("Starting servers and replicas ..."):
+            await asyncio.to_thread(topology.up)
+        session.out.note(
+            "Another terminal may kill, stop, pause, resume and start parts: `holdfast cluster kill redis-1`."
+        )
+        try:
+            await _attend(topology, place, asked, session.out)
+        finally:
+            with session.out.waiting("Ending all of them ..."):
+                await asyncio.to_thread(topology.down)
+    session.out.note("All parts have ended.")
+
+
+async def status(session: Session, directory: Directory = DIRECTORY) -> None:
+    """Show the parts of the cluster that is up."""
+    record = Place(directory).read()
+    session.out.show(record, _table(record))
+
+
+async def kill(session: Session, part: PartName, directory: Directory = DIRECTORY) -> None:
+    """Kill a part (SIGKILL), as a crash would."""
+    await _ask(session, "kill", part, directory)
+
+
+async def stop(session: Session, part: PartName, directory: Directory = DIRECTORY) -> None:
+    """End a part in order (SIGTERM)."""
+    await _ask(session, "stop", part, directory)
+
+
+async def pause(session: Session, part: PartName, directory: Directory = DIRECTORY) -> None:
+    """Freeze a part (SIGSTOP): it is there, and does nothing."""
+    await _ask(session, "pause", part, directory)
+
+
+async def resume(session: Session, part: PartName, directory: Directory = DIRECTORY) -> None:
+    """Let a frozen part go on (SIGCONT), unaware that time has passed."""
+    await _ask(session, "resume", part, directory)
+
+
+async def start(session: Session, part: PartName, directory: Directory = DIRECTORY) -> None:
+    """Start a part again that has ended, on its port and its data."""
+    await _ask(session, "start", part, directory)
+
+
+async def down(session: Session, directory: Directory = DIRECTORY) -> None:
+    """End the cluster that is up, and wait until all of it is gone."""
+    place = Place(directory)
+    os.kill(place.pid(), signal.SIGTERM)
+    wait_until(
+        lambda: not place.is_taken(),
+        seconds=DOWN_SECONDS,
+        what=lambda: f"the cluster in {place.path} does not end",
+    )
+    session.out.note("All parts have ended.")
+
+
+async def _attend(topology: Topology, place: Place, asked: asyncio.Event, out: Output) -> None:
+    """Show what changes, and do what is wanted, until asked to end."""
+    with _shown(out) as show:
+        while not asked.is_set():
+            for request in place.requests():
+                try:
+                    await asyncio.to_thread(_do, topology, request)
+                except HoldfastError as error:
+                    out.note(str(error), "red")
+                place.write(topology.record())
+                place.done(request)
+            record = topology.record()
+            place.write(record)
+            show(record)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asked.wait(), LOOK_SECONDS)
+
+
+@contextmanager
+def _shown(out: Output) -> Generator[Callable[[Record], None]]:
+    """How a cluster is shown again and again: drawn in place on a terminal, else what has changed."""
+    if out.is_live:
+        with Live(console=out.console, auto_refresh=False) as live:
+            yield lambda record: live.update(_table(record), refresh=True)
+        return
+    last: Record | None = None
+
+    def changes(record: Record) -> None:
+        nonlocal last
+        if record != last:
+            known = () if last is None else last.parts
+            news = [_sentence(part) for part in record.parts if part not in known]
+            out.line(record, Group(*([_where(record)] if last is None else []), *news))
+        last = record
+
+    yield changes
+
+
+def _table(record: Record) -> RenderableType:
+    rows = [
+        (part.name, part.role, str(part.port), str(part.pid), _state(part), render.ago(part.since))
+        for part in record.parts
+    ]
+    names = ("part", "role", "port", "pid", "state", "since")
+    return Group(_where(record), "", render.table(*names, rows=rows, nothing="No parts."))
+
+
+def _where(record: Record) -> RenderableType:
+    told = {"store": record.store, "bus": record.bus or "Redis", "gateways": " ".join(record.gateways) or "none"}
+    return Group(*(Text.assemble((f"{name:<10}", "bold"), plain(url)) for name, url in told.items()))
+
+
+def _sentence(part: Seen) -> Text:
+    return Text.assemble(f"{part.name} (port {part.port}, process {part.pid}) is ", _state(part))
+
+
+def _state(part: Seen) -> Text:
+    return Text(part.state + _how(part.exit_code), style=STYLES[part.state])
+
+
+def _how(exit_code: int | None) -> str:
+    """How a process has ended, as people name it."""
+    if exit_code is None:
+        return ""
+    return f" ({signal.Signals(-exit_code).name})" if exit_code < 0 else f" (exit {exit_code})"
+
+
+async def _ask(session: Session, action: Action, name: str, directory: Path) -> None:
+    part = Place(directory).ask(Request(action, name))
+    if action == "start" and part.state == "dead":
+        raise TransientError(f"{name} did not start", hint=f"Its log is {part.log}.")
+    session.out.show(part, _sentence(part))
+
+
+def _do(topology: Topology, request: Request) -> None:
+    match request.action:
+        case "kill":
+            topology.kill(request.part)
+        case "stop":
+            topology.end(request.part)
+        case "pause":
+            topology.stop_signal(request.part)
+        case "resume":
+            topology.cont(request.part)
+        case "start":
+            topology.start(request.part)

@@ -1,0 +1,80 @@
+"""The course: all scenarios that are asked for, one after the other, on one site."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.adapters.machine import SystemClock
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.gate.evidence import Violation
+from holdfast.gate.report import Outcome, Report, outcome_of, reported
+from holdfast.gate.scenarios.failovers import failovers
+from holdfast.gate.scenarios.health import health
+from holdfast.gate.scenarios.kills import kills
+from holdfast.gate.scenarios.rolling import rolling
+from holdfast.gate.scenarios.soak import soak
+from holdfast.gate.scenarios.workers import workers
+from holdfast.gate.scenarios.zombies import zombies
+from holdfast.gate.sites import Site
+from holdfast.gate.stage import Findings, Options, Progress, Stage, Tell
+
+Scenario = Callable[[Stage], Awaitable[Findings]]
+SCENARIOS: dict[str, tuple[Scenario, str]] = {
+    "health": (health, "every replica of every role lives and is ready"),
+    "kills": (kills, "keyed runs over all gateways while every replica is killed in turn"),
+    "workers": (workers, "all gateways know the same live workers"),
+    "failovers": (failovers, "one part of each kind dies; the time until the next run is done"),
+    "rolling": (rolling, "everything is restarted in turn under load; no call fails"),
+    "zombies": (zombies, "a worker and a scheduler stop past their leases, and go on later"),
+    "soak": (soak, "faults at random for a while"),
+}
+
+
+def chosen(only: Collection[str], *, soak_ms: int) -> tuple[str, ...]:
+    """The scenarios to run, in their order. Without a duration there is no soak."""
+    if unknown := sorted(set(only) - set(SCENARIOS)):
+        raise UsageError(f"there is no scenario {', '.join(unknown)}", hint=f"There are: {', '.join(SCENARIOS)}.")
+    if "soak" in only and not soak_ms:
+        raise UsageError("the soak needs to know how long", hint="Say --soak 5m.")
+    return tuple(name for name in SCENARIOS if name in (only or SCENARIOS) and (name != "soak" or soak_ms))
+
+
+async def run(site: Site, scenarios: Collection[str], *, ledger_file: Path, options: Options, tell: Tell) -> Report:
+    """Do all of it. A scenario that breaks down has failed; the next one begins on a healed site."""
+    clock = SystemClock()
+    stage = Stage(site, ledger_file=ledger_file, options=options, clock=clock, tell=tell)
+    began_ms = clock.wall_ms()
+    outcomes: list[Outcome] = []
+    for name in scenarios:
+        scenario, words = SCENARIOS[name]
+        stage.begin(name)
+        stage.tell(words)
+        scenario_began_ms = clock.wall_ms()
+        findings = await _findings(scenario, stage)
+        outcome = outcome_of(name, words, findings, began_ms=scenario_began_ms, ended_ms=clock.wall_ms())
+        outcomes.append(outcome)
+        tell(Progress(scenario=name, words=words, done=outcome.counts.completed, verdict=outcome.verdict))
+    return reported(outcomes, stage.nemesis.faults, began_ms=began_ms, ended_ms=clock.wall_ms())
+
+
+async def _findings(scenario: Scenario, stage: Stage) -> Findings:
+    name = stage.nemesis.scenario
+    try:
+        findings = await scenario(stage)
+    except Exception as error:  # noqa: BLE001 - a gate that breaks down is no gate that passes
+        findings = Findings(violations=(Violation("broke_down", name, _words(error)),))
+    try:
+        await stage.nemesis.heal()
+    except HoldfastError as error:
+        unhealed = Violation("not_healed", name, str(error))
+        findings = replace(findings, violations=(*findings.violations, unhealed))
+    return findings
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ExceptionGroup):
+        return "; ".join(_words(each) for each in error.exceptions)
+    return f"{type(error).__name__}: {error}"

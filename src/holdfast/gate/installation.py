@@ -1,0 +1,54 @@
+"""What the gate works on: a topology whose workers know the ledger, and the ledger itself, all on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.gate import ledger
+from holdfast.gate.sites import Site
+from holdfast.local.ports import free_port
+from holdfast.local.processes import ServerProcess, wait_until
+from holdfast.local.topology import Plan, Topology
+
+READY_SECONDS = 20.0
+
+
+@asynccontextmanager
+async def up(directory: Path, plan: Plan, *, lease_ms: int) -> AsyncGenerator[tuple[Site, Path]]:
+    """All of it, and the file of the ledger; nothing of it is left when this is over."""
+    port = free_port()
+    environment = {**plan.environment, ledger.ADDRESS: str(port), "HOLDFAST_LEASE": f"{lease_ms}ms"}
+    topology = Topology(directory, replace(plan, environment=environment))
+    with LedgerProcess(directory, port) as file:
+        try:
+            await asyncio.to_thread(topology.up)
+            yield topology, file
+        finally:
+            await asyncio.to_thread(topology.down)
+
+
+class LedgerProcess:
+    """The ledger as a process: `with LedgerProcess(directory, port) as file: ...`."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.file = directory / "ledger.jsonl"
+        self._log = directory / "ledger.log"
+        command = [sys.executable, "-m", "holdfast.gate.ledger", self.file, str(port)]
+        self._process = ServerProcess("ledger", command, log=self._log)
+
+    def __enter__(self) -> Path:
+        self._process.start()
+        wait_until(self._is_ready, seconds=READY_SECONDS, what=lambda: f"no ledger:\n{self._process.last_words()}")
+        return self.file
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+
+    def _is_ready(self) -> bool:
+        return ledger.READY in self._log.read_text()

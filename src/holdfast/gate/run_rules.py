@@ -1,0 +1,142 @@
+"""Rules about clients and runs: what was answered, what there is at the end, what the journals hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.gate.evidence import Evidence, Final, Violation
+from holdfast.gate.pack import CHILD_STEPS, STEPS, errand, expected, parcel
+from holdfast.kernel.journal import (
+    Cancelled,
+    Completed,
+    Entry,
+    Failed,
+    GaveUp,
+    Performed,
+    Received,
+    Spawned,
+    void_positions,
+)
+
+ENDS = (Completed, Failed, Cancelled)
+WANTED = {errand.name: STEPS, parcel.name: CHILD_STEPS}
+
+
+# -- what clients were told
+
+
+def failed_calls(evidence: Evidence) -> Iterator[Violation]:
+    for failed in evidence.failed:
+        yield Violation("call_failed", failed.order, f"{failed.verb}: {failed.why}")
+
+
+def lost_or_unasked(evidence: Evidence) -> Iterator[Violation]:
+    keys = {(final.workflow, final.key) for final in evidence.finals}
+    for order in evidence.orders:
+        for workflow, key in ((errand.name, order), (parcel.name, f"{order}/parcel")):
+            if (workflow, key) not in keys:
+                yield Violation("lost", order, f"no run of {workflow} has the key {key}")
+    ids = {final.id for final in evidence.finals}
+    for run in sorted({answer.run for answer in evidence.answers} - ids):
+        yield Violation("lost", run, "a start was answered with this run, and it is not there")
+    asked = {key for order in evidence.orders for key in (order, f"{order}/parcel")}
+    for final in evidence.finals:
+        if final.key not in asked:
+            yield Violation("unasked", final.id, f"nobody asked for {final.workflow} {final.key}")
+
+
+def two_runs(evidence: Evidence) -> Iterator[Violation]:
+    runs: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for final in evidence.finals:
+        runs[final.workflow, final.key].add(final.id)
+    for answer in evidence.answers:
+        runs[errand.name, answer.order].add(answer.run)
+    for (_, key), ids in runs.items():
+        if len(ids) > 1:
+            yield Violation("two_runs", key, f"runs {', '.join(sorted(ids))}")
+
+
+def admitted_twice(evidence: Evidence) -> Iterator[Violation]:
+    creators: dict[str, set[str]] = defaultdict(set)
+    for answer in evidence.answers:
+        if answer.created:
+            creators[answer.order].add(answer.request)
+    for order, requests in creators.items():
+        if len(requests) > 1:
+            yield Violation("admitted_twice", order, f"requests {', '.join(sorted(requests))}")
+
+
+# -- what became of the runs
+
+
+def not_completed(evidence: Evidence) -> Iterator[Violation]:
+    for final in evidence.finals:
+        if final.status != "completed":
+            yield Violation("not_completed", final.id, f"{final.workflow} {final.key} is {final.status}")
+
+
+def wrong_results(evidence: Evidence) -> Iterator[Violation]:
+    for final in _completed(evidence):
+        wanted = expected(final.key) if final.workflow == errand.name else f"{final.key.removesuffix('/parcel')} wrap"
+        if final.result != msgspec.json.encode(wanted).decode():
+            yield Violation("wrong_result", final.id, f"{final.key} returned {final.result:.200}")
+
+
+def not_recorded(evidence: Evidence) -> Iterator[Violation]:
+    for final in _completed(evidence):
+        performed = [entry.intent.name for entry in counting(final) if isinstance(entry, Performed)]
+        for step in WANTED.get(final.workflow, ()):
+            if not any(_is(step, name) for name in performed):
+                yield Violation("not_recorded", final.id, f"{step} of {final.key}")
+
+
+def recorded_twice(evidence: Evidence) -> Iterator[Violation]:
+    records: dict[str, list[str]] = defaultdict(list)
+    for final in evidence.finals:
+        for entry in counting(final):
+            match entry:
+                case Performed() | GaveUp():
+                    records[f"effect {entry.intent.key}"].append(final.id)
+                case Spawned():
+                    records[f"child {entry.run_id}"].append(final.id)
+                case Received(hook=hook):
+                    records[f"signal {hook} of {final.id}"].append(final.id)
+                case _:
+                    pass
+    for what, runs in records.items():
+        if len(runs) > 1:
+            yield Violation("recorded_twice", what, f"{len(runs)} times, in {', '.join(sorted(set(runs)))}")
+
+
+def after_the_end(evidence: Evidence) -> Iterator[Violation]:
+    for final in evidence.finals:
+        ends = [at for at, entry in enumerate(final.journal) if isinstance(entry, ENDS)]
+        if ends and ends[0] < len(final.journal) - 1:
+            behind = ", ".join(entry.what for entry in final.journal[ends[0] + 1 :])
+            yield Violation("after_the_end", final.id, f"{final.key} has ended, and then: {behind}")
+
+
+def rewritten(evidence: Evidence) -> Iterator[Violation]:
+    finals = {final.id: final for final in evidence.finals}
+    for before in evidence.before:
+        after = finals.get(before.id)
+        if after is not None and after != before:
+            grown = len(after.journal) - len(before.journal)
+            detail = f"{before.key} was {before.status} and is {after.status}; its journal has {grown:+} entries"
+            yield Violation("rewritten", before.id, detail)
+
+
+def _completed(evidence: Evidence) -> Iterator[Final]:
+    return (final for final in evidence.finals if final.status == "completed")
+
+
+def counting(final: Final) -> Iterator[Entry]:
+    void = void_positions(final.journal)
+    return (entry for at, entry in enumerate(final.journal) if at not in void)
+
+
+def _is(step: str, name: str) -> bool:
+    return name.rpartition(".")[2] == step

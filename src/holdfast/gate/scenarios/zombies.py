@@ -1,0 +1,70 @@
+"""Zombies: a worker and a scheduler are stopped in the middle of their work, past their leases, and go on later.
+
+The worker is stopped while effects of its runs are under way. Others finish these runs; that is written down. Then the
+zombie goes on: it finds the answers to its effects, and wants to record them. What was written down must stay as it is,
+and the zombie must have noticed: its writes were refused, or it saw by its own clock that its lease was over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.gate import reader
+from holdfast.gate.judging import Proof, proofs_of
+from holdfast.gate.load import Load
+from holdfast.gate.sites import of_role
+from holdfast.gate.stage import Findings, Stage
+
+ORDERS = 16
+HELD_MIN = 2  # effects of the victim, when it is stopped
+HOLD_MS = 500
+BEGUN_SECONDS = 20.0
+NOTICED_SECONDS = 15.0
+PROBES = 4
+
+
+async def zombies(stage: Stage) -> Findings:
+    workers = of_role(stage.site, "worker")
+    async with stage.load("zombies") as load:
+        async with asyncio.TaskGroup() as orders:
+            for _ in range(ORDERS):
+                orders.create_task(load.order(hold_ms=HOLD_MS))
+            held = await stage.until(lambda: _most_under_way(stage, workers) >= HELD_MIN, seconds=BEGUN_SECONDS)
+            victim = max(workers, key=lambda name: stage.under_way(name, HOLD_MS))
+            victims = [victim, *of_role(stage.site, "scheduler")[:1]]
+            pid = stage.site.parts[victim].pid
+            stage.tell(f"SIGSTOP {' and '.join(victims)}")
+            for name in victims:
+                await stage.nemesis.stop(name)
+        before = await reader.finals(load)
+        stage.tell(f"SIGCONT {' and '.join(victims)}: {len(before)} runs were done without them", load.done)
+        resumed = [await stage.nemesis.resume(name) for name in victims]
+        noticed = await _noticed(stage, load, pid, resumed[0].at_ms)
+        checked = await stage.checked(load, before=before)
+    proofs = (
+        Proof("stopped with effects under way", int(held)),
+        Proof("runs done without them", len(before)),
+        Proof("zombie noticed that it is one", int(noticed)),
+        *proofs_of(checked),
+    )
+    return Findings(checked=(checked,), proofs=proofs)
+
+
+def _most_under_way(stage: Stage, workers: Sequence[str]) -> int:
+    return max(stage.under_way(name, HOLD_MS) for name in workers)
+
+
+async def _noticed(stage: Stage, load: Load, pid: int, since_ms: int) -> bool:
+    """Whether the zombie has said that it lost its lease or its runs.
+
+    New work is done after that, so time has passed in which it could have written.
+    """
+
+    def said() -> bool:
+        told = reader.notices(stage.site.parts.values(), since_ms)
+        return any(notice.pid == pid and notice.said != "rescued" for notice in told)
+
+    noticed = await stage.until(said, seconds=NOTICED_SECONDS)
+    await asyncio.gather(*(load.order() for _ in range(PROBES)))
+    return noticed

@@ -1,0 +1,52 @@
+"""What the gate needs of the processes that it torments. A `Topology` is such a site; a test may have a smaller one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+REPLICAS = ("scheduler", "worker", "gateway")
+
+
+class Part(Protocol):
+    """One process under its name. Started again it has another pid."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def state(self) -> str:
+        """running, stopped or dead."""
+        ...
+
+    @property
+    def log(self) -> Path: ...
+
+
+class Site(Protocol):
+    """All processes of one installation on this machine. The verbs block; `start` until the part is ready."""
+
+    @property
+    def parts(self) -> Mapping[str, Part]: ...
+    @property
+    def gateway_urls(self) -> tuple[str, ...]: ...
+    def kill(self, name: str) -> None: ...
+    def stop_signal(self, name: str) -> None: ...
+    def cont(self, name: str) -> None: ...
+    def terminate(self, name: str) -> None: ...
+    def start(self, name: str) -> None: ...
+    def primary(self, slot: int = 0) -> str: ...
+    def wait_until_healthy(self, seconds: float = 60.0) -> None: ...
+
+
+def of_role(site: Site, *roles: str) -> list[str]:
+    """The names of the parts that have one of these roles, in turns: worker-1, gateway-1, worker-2, gateway-2."""
+    found = {role: [name for name, part in site.parts.items() if part.role == role] for role in roles}
+    most = max((len(names) for names in found.values()), default=0)
+    return [names[at] for at in range(most) for names in found.values() if at < len(names)]

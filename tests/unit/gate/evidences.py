@@ -1,0 +1,104 @@
+"""Evidence of a flawless scenario, to plant bugs in."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from holdfast.gate.evidence import Answered, Call, Evidence, Fault, Final, Notice
+from holdfast.gate.pack import CHILD_STEPS, GO, STEPS, errand, expected, parcel
+from holdfast.kernel.journal import (
+    Completed,
+    Elapsed,
+    Entry,
+    Intent,
+    Joined,
+    Performed,
+    Received,
+    Spawned,
+    Started,
+    Value,
+)
+
+ORDERS = ("kills-00001", "kills-00002")
+WORKER, OTHER = 101, 102
+KILLED_MS = 50_000
+LEASE_MS = 3_000
+
+
+def value(of: object) -> Value:
+    return Value(json=Raw(msgspec.json.encode(of)))
+
+
+def performed(order: str, step: str, at_ms: int) -> Performed:
+    return Performed(at_ms, step, Intent("effect", f"gate.{step}", key=f"{order}/{step}"), 1, value(f"{order} {step}"))
+
+
+def final(order: str, began_ms: int) -> Final:
+    journal: tuple[Entry, ...] = (
+        Started(began_ms, value({"order": order})),
+        performed(order, "reserve", began_ms + 10),
+        Received(began_ms + 20, GO, "dedupe", value(f"{order} go")),
+        performed(order, "charge", began_ms + 30),
+        Elapsed(began_ms + 80, "sleep", began_ms + 80),
+        Spawned(began_ms + 90, "parcel", Intent("child", parcel.name), f"child-{order}", f"{order}/parcel"),
+        Joined(began_ms + 120, "parcel", f"child-{order}", value(f"{order} wrap")),
+        performed(order, "ship", began_ms + 130),
+        Completed(began_ms + 131),
+    )
+    result = msgspec.json.encode(expected(order)).decode()
+    return Final(f"run-{order}", errand.name, order, "completed", journal, result)
+
+
+def child(order: str, began_ms: int) -> Final:
+    journal = (
+        Started(began_ms + 95, value({"order": order})),
+        performed(order, "wrap", began_ms + 110),
+        Completed(began_ms + 111),
+    )
+    return Final(f"child-{order}", parcel.name, f"{order}/parcel", "completed", journal, f'"{order} wrap"')
+
+
+def calls(order: str, began_ms: int) -> list[Call]:
+    instants = {"reserve": 9, "charge": 29, "wrap": 109, "ship": 129}
+    runs = dict.fromkeys(STEPS, f"run-{order}") | dict.fromkeys(CHILD_STEPS, f"child-{order}")
+    return [
+        Call(f"{order}/{step}", runs[step], step, order, 1, WORKER, began_ms + after)
+        for step, after in instants.items()
+    ]
+
+
+def answers(order: str, at_ms: int) -> list[Answered]:
+    given = ((True, "r1", "a"), (True, "r1", "b"), (False, "r2", "b"))
+    return [
+        Answered(
+            order=order, run=f"run-{order}", created=created, request=request, gateway=gateway, tries=1, at_ms=at_ms
+        )
+        for created, request, gateway in given
+    ]
+
+
+def flawless() -> Evidence:
+    """Two orders, one after the other. Nothing is done to the workers that have them."""
+    began = {order: 10_000 + 1_000 * nth for nth, order in enumerate(ORDERS)}
+    return Evidence(
+        lease_ms=LEASE_MS,
+        orders=ORDERS,
+        answers=tuple(each for order, at_ms in began.items() for each in answers(order, at_ms)),
+        calls=tuple(each for order, at_ms in began.items() for each in calls(order, at_ms)),
+        finals=tuple(each for order, at_ms in began.items() for each in (final(order, at_ms), child(order, at_ms))),
+        faults=(Fault(at_ms=KILLED_MS, deed="kill", part="worker-1", role="worker", pid=OTHER),),
+        notices=(Notice(KILLED_MS + 3_000, "rescued", WORKER, ("run-kills-00001",)),),
+    )
+
+
+def with_final(seen: Evidence, order: str, **changes: object) -> Evidence:
+    """The same with another end of an order's run."""
+    finals = tuple(replace(each, **changes) if each.id == f"run-{order}" else each for each in seen.finals)
+    return replace(seen, finals=finals)
+
+
+def with_calls(seen: Evidence, *more: Call) -> Evidence:
+    """The same with further calls in the ledger, at its end."""
+    return replace(seen, calls=(*seen.calls, *more))
