@@ -17,7 +17,7 @@ SCRIPTS = [(page, *script) for page in pages() for script in scripts(page)]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 KNOWN_FENCES = {
     *("", "python", "python run", "python script", "python file"),
-    *("text", "mermaid", "sh", "json", "js", "sql"),
+    *("text", "mermaid", "sh", "json", "js", "sql", "yaml"),
 }
 
 

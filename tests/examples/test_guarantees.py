@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -13,6 +14,7 @@ PAGE = ROOT / "docs" / "concepts" / "guarantees.md"
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE.read_text(encoding="utf-8"))))
 
 
+@cache
 def functions(path):
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     return {

@@ -18,7 +18,11 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import Holdfast, HoldfastError, Pack
-from tests.faults import disks, ledger, statements
+from holdfast.adapters.machine import SystemClock, SystemIds
+from holdfast.assembly import open_store
+from holdfast.ports.store import Store
+from holdfast.stores.sqlite import SqliteStore
+from tests.faults import disks, ledger, statements, trips
 from tests.faults.crashing import CrashingStore, Point
 from tests.faults.deeds import Deed, do
 
@@ -32,15 +36,18 @@ class Start(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """What a process is to do: open the file, start these runs, wait for their results, stay until SIGTERM.
+    """What a process is to do: open the store, start these runs, wait for their results, stay until SIGTERM.
 
     When the runs are started (and their results are there, if they are waited for) it does its deeds.
     """
 
     path: str
+    url: str | None = None  # of the store, if it is not the file
+    bus: str | None = None
     ledger: str | None = None  # if it is not beside the file
     pack: str = "tests.faults.scenario:shop"
     worker: bool = True
+    duties: bool | None = None
     lease: str = "30s"
     concurrency: int = 200
     starts: list[Start] = []
@@ -50,6 +57,7 @@ class Part(Struct, frozen=True, kw_only=True):
     stay: bool = False
     point: Point | None = None
     statement: int | None = None  # die before this SQL statement
+    trip: int | None = None  # die before this round trip that writes to Redis
     disk: str | None = None  # "failing" or "losing", see `disks.py`
     user: int | None = None  # whom to become before anything is opened
     gate: str | None = None  # wait for this file before anything is opened
@@ -76,10 +84,20 @@ async def act(part: Part) -> None:
         importlib.import_module("concurrent.futures.thread")  # the new user may not be able to read the library
         os.setgid(part.user)
         os.setuid(part.user)
-    store = CrashingStore(path, point=part.point, ledger=book)
+    inner = _store(part)
+    store = CrashingStore(inner, point=part.point, ledger=book)
+    if part.trip is not None:
+        trips.die_before(inner, part.trip, book)
     if part.statement is not None:
         statements.die_before(part.statement, book)
-    async with Holdfast(store, packs=[pack], worker=part.worker, lease=part.lease, concurrency=part.concurrency) as hf:
+    async with Holdfast(
+        store,
+        packs=[pack],
+        worker=part.worker,
+        duties=part.duties,
+        lease=part.lease,
+        concurrency=part.concurrency,
+    ) as hf:
         serving = asyncio.create_task(hf.serve()) if part.stay else None
         await asyncio.sleep(0)  # so that it listens to SIGTERM before anybody may send it
         say("ready")
@@ -89,7 +107,20 @@ async def act(part: Part) -> None:
         await (starting if serving is None else serving)
         starting.cancel()  # as an application does that is told to stop while it starts things
     del disk  # it lived as long as the store
-    say("done", counts=store.counts, read=store.read, handed=store.handed, statements=statements.count())
+    say(
+        "done",
+        counts=store.counts,
+        read=store.read,
+        handed=store.handed,
+        statements=statements.count(),
+        trips=trips.count(),
+    )
+
+
+def _store(part: Part) -> Store:
+    if part.url is None:
+        return SqliteStore(Path(part.path), clock=SystemClock())
+    return open_store(part.url, clock=SystemClock(), ids=SystemIds(), bus=part.bus)[0]
 
 
 def _disk(name: str | None, directory: Path) -> disks.FailingDisk | disks.LosingDisk | None:

@@ -1,22 +1,36 @@
-"""One case: a directory with a database file, a ledger, and the processes that use them."""
+"""One case: a store, a directory with a ledger, and the processes that use them."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterator
+import itertools
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Run
+from holdfast.kernel.journal import Elapsed, Joined, Performed
+from holdfast.local.redis import RedisServer
+from holdfast.local.redis_cluster import RedisCluster
+from holdfast.stores.redis import RedisStore, rows
+from holdfast.stores.redis.client import Call, Reply, Script
+from holdfast.stores.redis.shards import Shards
 from tests.faults.actor import Part, load
 from tests.faults.ledger import Ledger
 from tests.faults.processes import Nest, Process, Processes
 
+SHARDS = 16
+_LENGTH = Script("return redis.call('XLEN', KEYS[1])")
+_NAMES = Script("return redis.call('HKEYS', KEYS[1])")
+_numbers = itertools.count()
+
 
 class Case:
-    """A small world of its own."""
+    """A small world of its own, with a database file."""
 
     def __init__(self, directory: Path, nest: Nest) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -37,7 +51,11 @@ class Case:
 
     def client(self, pack: str = "tests.faults.scenario:shop") -> Holdfast:
         """A client in the process of the test."""
-        return Holdfast(f"sqlite:///{self.path}", packs=[load(pack)], worker=False)
+        return Holdfast(self.url, packs=[load(pack)], worker=False)
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
 
     def ask(self, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """Look into the file, past Holdfast."""
@@ -70,3 +88,54 @@ class Case:
 
     def raise_flag(self, name: str) -> None:
         self.flag(name).touch()
+
+
+class RedisCase(Case):
+    """One whose store is on servers that others use too, under a name of its own."""
+
+    def __init__(
+        self, directory: Path, nest: Nest, servers: RedisServer | RedisCluster, *, bus: str | None = None
+    ) -> None:
+        super().__init__(directory, nest)
+        self.name = f"f-{os.getpid()}-{next(_numbers)}"
+        self.bus = bus
+        self.shards = Shards(self.name, SHARDS)
+        self.servers = servers
+
+    @property
+    def url(self) -> str:
+        return f"{self.servers.url}?name={self.name}&shards={SHARDS}"
+
+    def part(self, **options: Any) -> Part:
+        return super().part(url=self.url, bus=self.bus, **options)
+
+    def client(self, pack: str = "tests.faults.scenario:shop") -> Holdfast:
+        return Holdfast(self.url, bus=self.bus, packs=[load(pack)], worker=False)
+
+    async def check_runs(self, hf: Holdfast) -> list[Run[Any]]:
+        """Every run is completed and has recorded nothing twice; nothing is held, and nothing is on the way."""
+        async with asyncio.timeout(45):
+            while await self.left(hf):
+                await asyncio.sleep(0.05)
+        runs = [run async for run in hf.runs()]
+        assert {run.status for run in runs} == {"completed"}
+        for run, row in zip(runs, await hf.store.runs([run.id for run in runs]), strict=True):
+            assert (row.owner, row.unread) == (None, 0)
+            steps = [entry.step for entry in await run.journal() if isinstance(entry, Performed | Elapsed | Joined)]
+            assert len(steps) == len(set(steps)), steps
+        return runs
+
+    async def left(self, hf: Holdfast) -> int:
+        """How many messages between shards nobody has delivered yet."""
+        lengths = await self._asked(hf, _LENGTH, self.shards.out)
+        return sum(length for length in lengths if isinstance(length, int))
+
+    async def held(self, hf: Holdfast) -> list[str]:
+        """The names that have a holder: keys, tokens, and the ids of messages that came by tokens."""
+        return [name for names in await self._asked(hf, _NAMES, self.shards.names) for name in rows.texts(names)]
+
+    async def _asked(self, hf: Holdfast, script: Script, key: Callable[[int], bytes]) -> list[Reply]:
+        """Look into all shards, past the store."""
+        assert isinstance(hf.store, RedisStore)
+        calls = [Call(script, (key(shard),), ()) for shard in self.shards.all]
+        return await hf.store._asks.ask(calls)

@@ -13,15 +13,13 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from holdfast.adapters.machine import SystemClock
 from holdfast.kernel.changes import Answer, Change, Committed, Fenced, Refused
 from holdfast.kernel.journal import GaveUp, Performed
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.ports.store import Store
 from tests.faults.ledger import Ledger
 
 VERBS = (
@@ -52,6 +50,7 @@ VERBS = (
     "renew",
     "rescue",
     "prune",
+    "relay",
     "leave",
     "close",
 )
@@ -73,13 +72,13 @@ class Point(Struct, frozen=True):
 
 
 class CrashingStore:
-    """A SQLite store whose process gets a signal at one point."""
+    """A store whose process gets a signal at one point."""
 
-    def __init__(self, path: Path, *, point: Point | None, ledger: Ledger) -> None:
+    def __init__(self, store: Store, *, point: Point | None, ledger: Ledger) -> None:
         self.counts: Counter[str] = Counter()
         self.read: list[str] = []  # the runs whose journals were read
         self.handed = 0  # how many messages were handed out
-        self._store = SqliteStore(path, clock=SystemClock())
+        self._store = store
         self._point = point
         self._stops = point is not None and point.signal == signal.SIGSTOP
         self._one_at_a_time = asyncio.Lock()

@@ -60,6 +60,13 @@ class Cancel(_Deed, frozen=True):
     reason: str | None = None
 
 
+class Fork(_Deed, frozen=True):
+    """A new run that begins with what another did before a step."""
+
+    run_id: str
+    at: str
+
+
 class Outlast(_Deed, frozen=True):
     """Wait until the run that owns the key now has ended."""
 
@@ -67,7 +74,7 @@ class Outlast(_Deed, frozen=True):
     key: str
 
 
-Deed = Supersede | Give | Send | Resume | Cancel | Outlast
+Deed = Supersede | Give | Send | Resume | Cancel | Fork | Outlast
 
 
 async def do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
@@ -98,6 +105,8 @@ async def _do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
         case Resume(token, payload, dedupe):
             run = await hf.resume_hook(token, payload, dedupe=dedupe)
             say("did", run=run.id, payload=payload)
+        case Fork(run_id, at):
+            say("did", run=(await (await hf.get(run_id)).fork(at)).id)
         case Outlast(workflow, key):
             run: Run[Any] = await hf.find(f"{pack.name}.{workflow}", key)
             await run.result()

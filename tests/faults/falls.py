@@ -6,7 +6,7 @@ import asyncio
 import gc
 from typing import Any
 
-from holdfast import Pack, Retry, attempt, hook
+from holdfast import Pack, Retry, attempt, hook, sleep
 from tests.faults.scenario import note
 from tests.faults.trials import raised
 
@@ -132,3 +132,27 @@ async def slip(name: str) -> int:
 @fall.workflow(key="slips:{name}")
 async def slips(name: str) -> int:
     return await slip(name)
+
+
+@fall.workflow(key="pile:{name}")
+async def pile(name: str, count: int) -> list[int]:
+    """Takes what comes by its token."""
+    heap = hook("heap", token=f"heap-{name}")
+    return [await heap for _ in range(count)]
+
+
+@fall.effect
+async def wake(name: str, number: int) -> int:
+    note(f"wake {number}", name)
+    return number
+
+
+@fall.workflow(key="naps:{name}")
+async def naps(name: str, seconds: float) -> list[int]:
+    """Three waits of different lengths side by side."""
+
+    async def nap(number: int) -> int:
+        await sleep(number * seconds)
+        return await wake(name, number)
+
+    return list(await asyncio.gather(nap(3), nap(1), nap(2)))

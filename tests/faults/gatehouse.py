@@ -18,10 +18,12 @@ from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast import Holdfast, Pack, effect_key, hook
+from holdfast.adapters.machine import SystemClock
 from holdfast.gateway import app
 from holdfast.gateway.auth import OpenDoor
 from holdfast.gateway.endpoints import Settings
 from holdfast.gateway.server import Server
+from holdfast.stores.sqlite import SqliteStore
 from tests.faults import ledger
 from tests.faults.actor import say
 from tests.faults.crashing import CrashingStore, Point
@@ -65,7 +67,7 @@ class Gatehouse(Struct, frozen=True, kw_only=True):
 
 async def keep(house: Gatehouse) -> None:
     book = ledger.use(Path(house.ledger))
-    store = CrashingStore(Path(house.path), point=house.point, ledger=book)
+    store = CrashingStore(SqliteStore(Path(house.path), clock=SystemClock()), point=house.point, ledger=book)
     async with Holdfast(store, packs=[gate], worker=house.worker, lease=house.lease) as hf:
         shared = app.house(hf, gatekeeper=OpenDoor(hf), settings=Settings(require_keys=False))
         server = Server(shared.lobby)

@@ -184,6 +184,7 @@ class Nest:
                     if "ended" in line:
                         self._codes[line["ended"]] = line["code"]
                     elif "hatched" in line:
+                        self._codes.pop(line["hatched"], None)  # pids come round
                         self._hatched[line["out"]] = line["hatched"]
 
 

@@ -91,8 +91,9 @@ async def test_a_worker_stopped_around_any_commit_writes_nothing_after_it_was_ov
         assert len(refused) >= len(reached) - 4, refused
 
 
-async def test_a_late_write_is_refused_although_the_new_owner_has_written_nothing_yet(case: Case) -> None:
+async def test_a_late_write_is_refused_although_the_new_owner_has_written_nothing_yet(any_case: Case) -> None:
     """The journal is as long as when the zombie read it: only the fence tells the two owners apart."""
+    case = any_case
     case.raise_flag("go-a")
     point = Point("commit", 2, "before", signal.SIGSTOP)  # the effect has happened, its record is on the way
     first = await case.fork(pack=RUN, starts=[Start("hold", ["a"])], stay=True, lease=LEASE, point=point)
@@ -116,7 +117,8 @@ async def test_a_late_write_is_refused_although_the_new_owner_has_written_nothin
     assert [line["pid"] for line in case.ledger.calls("touch")] == [second.pid]
 
 
-async def test_a_worker_stopped_in_an_effect_gives_up_quietly(case: Case) -> None:
+async def test_a_worker_stopped_in_an_effect_gives_up_quietly(any_case: Case) -> None:
+    case = any_case
     first = case.run(pack=RUN, starts=[Start("hold", ["a"])], stay=True, lease=LEASE)
     await until(lambda: case.ledger.calls("grip"), "the effect", first)
     first.signal(signal.SIGSTOP)

@@ -57,10 +57,16 @@ async def test_a_client_killed_around_a_call_leaves_all_of_the_run_or_nothing(ca
 
 @pytest.mark.parametrize("worker", [False, True])
 async def test_a_kill_before_any_statement_leaves_all_of_the_run_or_nothing(new_case: NewCase, worker: bool) -> None:
-    """K2, in the middle of every transaction, from the creation of the file to the end of the run."""
+    """K2, in the middle of every transaction, from the creation of the file to the end of the run.
+
+    A worker creates the file as a client does: it is killed only later.
+    """
+    opening = await new_case("opening").fork(worker=False, statement=0)
     dry = await new_case("dry").fork(worker=worker, starts=[START], results=worker, statement=0, lease="1s")
     assert await dry.ended() == 0, dry
-    count = (await dry.says("done"))["statements"]
+    opened, count = [(await process.says("done"))["statements"] for process in (opening, dry)]
+    points = range(opened + 1 if worker else 1, count + 1)
+    assert len(points) > 10
     outcomes: list[bool] = []
 
     async def one(n: int) -> None:
@@ -70,8 +76,8 @@ async def test_a_kill_before_any_statement_leaves_all_of_the_run_or_nothing(new_
         outcomes.append(admitted(case))
         await ends(case, was_admitted=outcomes[-1], lost={doomed.pid} | case.processes.overtaken())
 
-    await in_turns([lambda n=n: one(n) for n in range(1, count + 1)], at_once=AT_ONCE)
-    assert len(outcomes) == count
+    await in_turns([lambda n=n: one(n) for n in points], at_once=AT_ONCE)
+    assert len(outcomes) == len(points)
     assert set(outcomes) == {False, True} if worker else {False}
 
 

@@ -1,4 +1,4 @@
-"""Many processes on one file: one key, one fresh file, one heap of work (K1, and no lock error that anybody sees)."""
+"""Many processes on one store: one key, one fresh file, one heap of work (K1, and no lock error that anybody sees)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tests.faults.trials import RUN
 pytestmark = pytest.mark.faults
 
 
-async def test_of_64_processes_that_start_one_key_one_creates_the_run(case: Case) -> None:
+async def test_of_64_processes_that_start_one_key_one_creates_the_run(any_case: Case) -> None:
     """K1."""
+    case = any_case
     asked = [Start("tap", ["a"])]
     clients = [
         await case.fork(pack=RUN, worker=False, starts=asked, results=False, start_gate=str(case.flag("go")))
@@ -25,9 +26,10 @@ async def test_of_64_processes_that_start_one_key_one_creates_the_run(case: Case
     answers = [await client.says("started") for client in clients]
     assert [answer["created"] for answer in answers].count(True) == 1
     assert [answer["created"] for answer in answers].count(False) == 63
-    [(run_id, key)] = case.ask("SELECT id, key FROM runs")
-    assert {answer["run"] for answer in answers} == {run_id}
-    assert key == "tap:a"
+    async with case.client(RUN) as hf:
+        [run] = [run async for run in hf.runs()]
+    assert {answer["run"] for answer in answers} == {run.id}
+    assert run.key == "tap:a"
     assert [await client.ended() for client in clients] == [0] * 64
     worker = await case.fork(pack=RUN, starts=asked)
     assert (await worker.says("started"))["created"] is False
@@ -35,8 +37,9 @@ async def test_of_64_processes_that_start_one_key_one_creates_the_run(case: Case
     assert len(case.ledger.calls()) == 1
 
 
-async def test_starts_that_race_the_end_of_the_owner_are_answered_in_one_of_two_orders(case: Case) -> None:
+async def test_starts_that_race_the_end_of_the_owner_are_answered_in_one_of_two_orders(any_case: Case) -> None:
     """K5. Four processes start the same short runs while two others execute them: never a miss, one run per key."""
+    case = any_case
     workers = [await case.fork(pack=RUN, stay=True) for _ in range(2)]
     starts = [Start("tap", [f"{n}"]) for n in range(60)]
     clients = [
