@@ -8,13 +8,20 @@ PEERS  ?=
 # The unit tests for a moment only: without plugins that they do not need, and without the types, checked beside them.
 QUICK  := HYPOTHESIS_PROFILE=check $(BIN)/pytest -q -p no:schemathesis -p no:faker -p no:anyio --deselect tests/unit/test_typing.py
 
+# Tests wait for leases and processes more than they compute, so there are twice as many workers as cores. Their files
+# lie in memory where there is room: what a power loss takes away, they take away themselves.
+WORKERS = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
+SCRATCH = $$([ "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -1)" -ge 4 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of Python processes are started: they are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 SHELL         := /bin/bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup dev demo test check format docs bench clean
+.PHONY: help setup dev demo test soak check format docs bench clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -28,9 +35,14 @@ dev: $(VENV)/.stamp-cli ## Start engine, HTTP API and dashboard with an example 
 demo: $(VENV)/.stamp-cli ## Watch a worker die between charging and recording, and nothing go wrong
 	@$(BIN)/python -m examples.demo
 
-test: $(VENV)/.stamp-dev $(VENV)/.stamp-browser ## Run the whole suite, then hold the kernel to full branch coverage
-	@$(BIN)/pytest -n auto
-	@$(BIN)/pytest -n auto -q tests/unit --cov=holdfast.kernel --cov-branch --cov-fail-under=100
+test: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run the whole suite, then hold the kernel to full branch coverage
+	@TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist worksteal -p no:schemathesis -p no:faker -p no:anyio
+	@# Which lines the tests reach does not need many examples: a few, and the same ones each time.
+	@HYPOTHESIS_PROFILE=check $(BIN)/pytest -n auto -q tests/unit/kernel --hypothesis-seed=0 --cov=holdfast.kernel --cov-branch --cov-fail-under=100
+
+soak: $(VENV)/.stamp-dev $(VENV)/.stamp-servers ## Kill and stop every part of a cluster in turn, for five minutes under load
+	@mkdir -p build
+	@$(BIN)/holdfast gate --redis cluster --nats 3 --only soak --soak 5m --strict --html build/soak.html
 
 check: $(VENV)/.stamp-dev ## Format, lint, types, layers and unit tests, in under 30 s
 	@$(BIN)/ruff format --check .
@@ -85,6 +97,25 @@ $(VENV)/.stamp-browser: | $(VENV)/.stamp-venv
 	      apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; \
 	  else \
 	    echo "The tests need Chromium: install Debian's package 'chromium', or name a browser with CHROMIUM=/path/to/it." >&2; \
+	    exit 1; \
+	  fi; }
+	@touch $@
+
+# Store and bus are tested on real servers. A NATS server is among the development tools; Redis or Valkey is not. While
+# Debian's package is installed, its policy file keeps it from starting the service: the tests start servers of their own.
+$(VENV)/.stamp-servers: | $(VENV)/.stamp-venv
+	@has() { command -v "$$1" >/dev/null || command -v "$$2" >/dev/null; }; \
+	has redis-server valkey-server && has redis-sentinel valkey-sentinel || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Debian's Redis, on which the store is tested ..."; \
+	    policy=/usr/sbin/policy-rc.d; \
+	    [ -e $$policy ] || { trap "rm -f $$policy" EXIT; printf '#!/bin/sh\nexit 101\n' > $$policy; chmod +x $$policy; }; \
+	    packages="redis-server redis-sentinel"; \
+	    apt-get install -qq -y --no-install-recommends $$packages >/dev/null 2>&1 || { \
+	      apt-get update -qq && apt-get install -qq -y --no-install-recommends $$packages >/dev/null; }; \
+	  else \
+	    echo "The tests need Redis or Valkey, version 7 or newer, with its Sentinel, on PATH:" >&2; \
+	    echo "install Debian's packages 'redis-server' and 'redis-sentinel', or 'valkey' and 'valkey-sentinel'." >&2; \
 	    exit 1; \
 	  fi; }
 	@touch $@

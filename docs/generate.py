@@ -21,7 +21,7 @@ from typing import Any, get_args
 import msgspec
 
 import holdfast
-from docs import commands, http
+from docs import cadences, commands, http
 from holdfast import config, errors
 from holdfast.adapters import payloads
 from holdfast.engine import events, execution, pruner, replica, values, waker
@@ -318,6 +318,11 @@ def event_page() -> str:
 # -- metrics
 
 
+def _listed(names: tuple[str, ...]) -> str:
+    *most, last = (f"`{name}`" for name in names)
+    return f"{', '.join(most)} and {last}"
+
+
 def metrics_page() -> str:
     """Every metric, as the table has it."""
     lines = [
@@ -326,10 +331,12 @@ def metrics_page() -> str:
         "`await hf.metrics().render()` answers them in the format of Prometheus; a gateway serves them at `/metrics`.",
         "[Observing](../guides/observing.md) says how to read them.",
         "",
-        "Counters and histograms are about this process, from the first call of `hf.metrics()` on. Gauges are about",
-        "the store, as the namespace of this `Holdfast` sees it: every process answers the same, so take their `max`,",
-        f"not their sum. The store is asked at most every {metrics.LOOK_EVERY_MS / 1000:g} s. If it does not answer,",
-        "they are missing.",
+        "Every series has the label `instance_id`, which names the `Holdfast` that answers (`hf.instance`); it is not",
+        "repeated below. Counters and histograms are about this process, from the first call of `hf.metrics()` on, and",
+        f"so are the gauges {_listed(metrics.OF_THE_PROCESS)}.",
+        "The other gauges are about the store, as the namespace of this `Holdfast` sees it: every process answers the",
+        "same, so take their `max`, not their sum. The store is asked at most every",
+        f"{metrics.LOOK_EVERY_MS / 1000:g} s. If it does not answer, they are missing.",
         "",
         "| metric | kind | labels | what it says |",
         "|---|---|---|---|",
@@ -486,8 +493,14 @@ def http_page() -> str:
     return _page(list(http.lines()))
 
 
+def cadence_page() -> str:
+    """Leases, cadences, patience."""
+    return _page(list(cadences.lines()))
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api,
+    "cadences.md": cadence_page,
     "cli.md": command_page,
     "errors.md": error_page,
     "events.md": event_page,

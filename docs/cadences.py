@@ -1,0 +1,199 @@
+"""Writes the reference page of leases, cadences and patience from the constants of the code."""  # noqa: INP001 - see docs/generate.py
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from holdfast import config
+from holdfast.buses.nats import link
+from holdfast.engine import apikeys, board, lookouts, outcomes, pruner, relay, replica, rescuer, waker, worker
+from holdfast.gateway import health, limits, server
+from holdfast.kernel import leaders, leases, units
+from holdfast.stores.redis import client, confirmations, connections, store as redis, topologies, urls
+from holdfast.stores.sqlite import files, store as sqlite
+from holdfast.telemetry import metrics
+
+Row = tuple[str, str, str]
+
+LEASE = config.Config().lease
+LEASES = ("3s", "10s", LEASE, "60s")
+LEASE_MS = units.milliseconds(LEASE)
+DUTY_MS = leaders.ttl_ms(LEASE_MS)
+RESCUE_MS = LEASE_MS / 3  # see engine/rescuer.py: a bite that was not full is followed by this pause
+REDIS = urls.RedisUrl(kind="single", addresses=())
+
+INTRODUCTION = f"""\
+How long things last, and how often somebody looks. One of these numbers is yours to set: the lease of a worker
+(`HOLDFAST_LEASE`, `Holdfast(lease=...)`; {LEASE} unless you do). What follows from it is shown for {LEASE}. They are
+bounds for bad days: on a good one a process is told, and nobody waits for a poll.
+
+A shorter lease means that the work of a killed process goes on sooner, and more writes: one per process and third of a
+lease. It must be longer than any pause that you want to survive without losing work: of the machine, of the network, of
+the event loop. [Scaling](../operating/scaling.md) says how to choose.\
+"""
+
+
+def lines() -> Iterator[str]:
+    """The page."""
+    yield "# Leases and cadences"
+    yield ""
+    yield from INTRODUCTION.splitlines()
+    yield from _table("A worker's lease", "after", _lease_rows(LEASE_MS, "the lease"))
+    yield from (
+        "",
+        f"So the runs of a worker that was killed go on elsewhere after at most {_shown(LEASE_MS + RESCUE_MS)}: its",
+        "lease, and the time until somebody looks. Those of a worker that was told to stop go on at once.",
+    )
+    yield from _choices()
+    yield from _table("The lease of a duty", "after", _lease_rows(DUTY_MS, "half the lease"))
+    yield from (
+        "",
+        "One process leads each duty, and any scheduler or worker may. It is short enough that there is a leader again",
+        "when the lease of a worker expires, even if both died together.",
+    )
+    yield from _table("Duties", "every", _duties())
+    yield from _table("In case that a notice was lost", "every", _polls())
+    yield from _table("Patience with servers", "for", _patience())
+    yield from _table("Stopping", "for", _stopping())
+    yield from ("", "## Connections of one process", "")
+    yield from ("| to | how many |", "|---|---|")
+    confirming = len(get_args(connections.Lane)) - 1
+    yield "| each Redis primary | 1, for all calls |"
+    yield f"| each Redis primary whose replicas confirm writes | {confirming} more, on which that is waited for |"
+    yield "| a replica in a Redis Cluster | 1, once it was asked who serves what |"
+    asked = _seconds(topologies.SENTINELS_SECONDS)
+    yield f"| each Sentinel | 1, on which it is asked for the primary every {asked} |"
+    yield "| one Redis server, if there is no bus | 2 more: one that hears by Pub/Sub, and one that tells |"
+    yield "| NATS | 1 |"
+
+
+def _lease_rows(ttl_ms: int, rule: str) -> list[Row]:
+    due_ms = leases.look_again_in_ms(0, ttl_ms=ttl_ms)
+    return [
+        ("it is renewed", _shown(due_ms), "a third of it"),
+        (
+            "a renewal that failed is tried again",
+            _shown(leases.look_again_in_ms(due_ms, ttl_ms=ttl_ms)),
+            "a fifteenth",
+        ),
+        (
+            "its holder begins nothing new, if it could not be renewed",
+            _shown(leases.reliable_for_ms(ttl_ms)),
+            "two thirds",
+        ),
+        ("its holder gives up by itself", _shown(_gone_ms(ttl_ms)), "four fifths"),
+        ("others may take over, by the clock of the store", _shown(ttl_ms), rule),
+    ]
+
+
+def _gone_ms(ttl_ms: int) -> int:
+    """When a holder gives up a lease that it could not renew."""
+    return next(age_ms for age_ms in range(ttl_ms) if leases.standing(age_ms, ttl_ms=ttl_ms) is leases.Standing.LOST)
+
+
+def _choices() -> Iterator[str]:
+    """What other leases would mean. The worst moment for a pause is the one before a renewal."""
+    yield from (
+        "",
+        "| lease | the work of a killed process waits at most | a pause that costs no work |",
+        "|---|---|---|",
+    )
+    for lease in LEASES:
+        ttl_ms = units.milliseconds(lease)
+        pause_ms = _gone_ms(ttl_ms) - leases.look_again_in_ms(0, ttl_ms=ttl_ms)
+        yield f"| `{lease}` | {_rounded(ttl_ms + ttl_ms / 3)} | {_rounded(pause_ms)} |"
+
+
+def _duties() -> list[Row]:
+    rescued, pruned, relayed = rescuer.RESCUE_MAX, pruner.PRUNE_MAX, relay.RELAY_MAX
+    return [
+        (
+            f"rescuer: frees the runs of dead workers, up to {rescued} at a time",
+            _shown(RESCUE_MS),
+            "a third of the lease",
+        ),
+        ("… while there are more", _seconds(rescuer.HERD_PAUSE_SECONDS), ""),
+        (
+            f"pruner: removes what is over, up to {pruned} at a time",
+            _seconds(pruner.CADENCE_SECONDS),
+            "",
+        ),
+        ("… while there are more", _seconds(pruner.PAUSE_BETWEEN_BITES_SECONDS), ""),
+        (
+            f"relay: delivers what crosses shards and was left behind, up to {relayed} at a time",
+            f"{_seconds(relay.CADENCE_SECONDS)} to {_shown(RESCUE_MS)}",
+            "less often while there is nothing",
+        ),
+        ("… while there are more", _seconds(relay.PAUSE_BETWEEN_BITES_SECONDS), ""),
+    ]
+
+
+def _polls() -> list[Row]:
+    return [
+        ("a worker looks whether a run is due", _seconds(waker.SAFETY_POLL_SECONDS), "at the latest"),
+        ("a worker looks for signals to the runs that it has", _seconds(worker.SAFETY_POLL_SECONDS), "at the latest"),
+        ("who waits for a result looks at the run", _seconds(outcomes.SAFETY_POLL_SECONDS), "at the latest"),
+        ("who follows the events of a run looks at it", _seconds(lookouts.SAFETY_POLL_SECONDS), "at the latest"),
+        ("who waits for remote tasks looks at them", _seconds(board.SAFETY_POLL_SECONDS), "at the latest"),
+        ("an API key is read again", _shown(apikeys.REMEMBERED_MS), "sooner, if somebody says that it has changed"),
+        ("Redis: its clock, which decides, is read again", _seconds(redis.CLOCK_SECONDS), ""),
+        ("SQLite: the file is looked at for commits of others", _seconds(sqlite.NOTICE_SECONDS), ""),
+        ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only if somebody scrapes"),
+    ]
+
+
+def _patience() -> list[Row]:
+    return [
+        ("Redis: an answer may take", _shown(REDIS.timeout_ms), "`timeout=` in the URL"),
+        (
+            "Redis: what was not executed is tried again",
+            _seconds(client.PATIENCE_SECONDS),
+            "failover, loading, moved slots",
+        ),
+        ("Redis: replicas may take to confirm a write", _shown(confirmations.CONFIRM_MS), "`wait=` in the URL"),
+        (
+            "Redis: a replica may be silent before `wait=auto` does without it",
+            _seconds(connections.LAG_SECONDS_MAX),
+            "`cluster-node-timeout` should be shorter",
+        ),
+        (
+            "Redis: a primary that has lost its last replica is mistrusted",
+            _seconds(confirmations.ALONE_SECONDS),
+            "it may have been replaced, and not know it yet",
+        ),
+        ("Redis: connecting may take", _seconds(connections.CONNECT_SECONDS), ""),
+        ("Redis: the longest pause between two attempts", _seconds(connections.BACKOFF_SECONDS_MAX), "with jitter"),
+        ("NATS: connecting may take", _seconds(link.CONNECT_S), ""),
+        ("NATS: the longest pause between two attempts", _seconds(link.PAUSE_S_MAX), "with jitter, for ever"),
+        ("SQLite: a locked file is waited for", _shown(files.BUSY_MS), ""),
+        ("`/readyz` waits for the store", _seconds(health.STORE_SECONDS_MAX), "then it is not ready"),
+    ]
+
+
+def _stopping() -> list[Row]:
+    drain = limits.Limits().drain_seconds_max
+    most = replica.GRACE_SECONDS + 2 * replica.LAST_WORDS_SECONDS + server.LAST_SECONDS
+    return [
+        ("effects at work may end", _seconds(replica.GRACE_SECONDS), "then their runs are given back"),
+        ("requests at work may end", _seconds(drain), "at the same time"),
+        ("what is recorded may reach the store", _seconds(replica.LAST_WORDS_SECONDS), "else leases expire instead"),
+        ("all of it", _seconds(most), "give a process longer than that before you kill it"),
+    ]
+
+
+def _table(title: str, column: str, rows: list[Row]) -> Iterator[str]:
+    yield from ("", f"## {title}", "", f"| what | {column} | |", "|---|---|---|")
+    yield from (f"| {what} | {number} | {note} |" for what, number, note in rows)
+
+
+def _shown(ms: float) -> str:
+    return f"{ms:g} ms" if ms < 1000 else f"{ms / 1000:g} s"
+
+
+def _rounded(ms: float) -> str:
+    return f"{ms / 1000:.3g} s"
+
+
+def _seconds(seconds: float) -> str:
+    return _shown(seconds * 1000)
