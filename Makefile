@@ -38,7 +38,7 @@ demo: $(VENV)/.stamp-cli ## Watch a worker die between charging and recording, a
 test: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run the whole suite, then hold the kernel to full branch coverage
 	@TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist worksteal -p no:schemathesis -p no:faker -p no:anyio
 	@# Which lines the tests reach does not need many examples: a few, and the same ones each time.
-	@HYPOTHESIS_PROFILE=check $(BIN)/pytest -n auto -q tests/unit/kernel --hypothesis-seed=0 --cov=holdfast.kernel --cov-branch --cov-fail-under=100
+	@HYPOTHESIS_PROFILE=coverage $(BIN)/pytest -n auto -q tests/unit/kernel --hypothesis-seed=0 --cov=holdfast.kernel --cov-branch --cov-fail-under=100
 
 soak: $(VENV)/.stamp-dev $(VENV)/.stamp-servers ## Kill and stop every part of a cluster in turn, for five minutes under load
 	@mkdir -p build

@@ -17,6 +17,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("check", settings.get_profile("unit"), max_examples=10)
+settings.register_profile("coverage", settings.get_profile("unit"), max_examples=10)
+settings.register_profile("check", settings.get_profile("unit"), max_examples=4)
 settings.register_profile("deep", settings.get_profile("unit"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unit"))
