@@ -34,6 +34,17 @@ class Asks:
         """The same read, of the index of every shard."""
         return await self.ask([Call(script, (self._shards.index(shard),), args) for shard in self._shards.all])
 
+    async def count(self, stretches: Sequence[tuple[bytes, bytes]]) -> list[int]:
+        """How many members of the index lie between each pair of bounds, in all shards together."""
+        bounds = (bound for stretch in stretches for bound in stretch)
+        counts = map(rows.numbers, await self.everywhere(scripts.COUNT, *bounds))
+        return [sum(each) for each in zip(*counts, strict=True)]
+
+    async def between(self, low: bytes, high: bytes, *, limit: int) -> list[str]:
+        """Members of the index of every shard, up to `limit` of each."""
+        replies = await self.everywhere(scripts.RANGE, b"0", b"%d" % limit, low, high)
+        return [member for reply in replies for members in rows.items(reply) for member in rows.texts(members)]
+
     async def rows(self, run_ids: Sequence[str]) -> list[Run | None]:
         """The rows of these runs, in this order; None where there is none."""
         calls = [Call(scripts.ROW, (self._shards.part(b"run", run_id),), ()) for run_id in run_ids]

@@ -14,7 +14,7 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.asks import Asks
 from holdfast.stores.redis.client import Call, Reply
-from holdfast.stores.redis.rows import instant, listed, number, safe
+from holdfast.stores.redis.rows import TOP, instant, listed, number, safe, under, unsafe
 from holdfast.stores.redis.shards import Shards
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -31,11 +31,11 @@ class Documents:
 
     def __init__(self, asks: Asks, shards: Shards, instant: Callable[[], bytes]) -> None:
         self._shards = shards
-        self._ask = asks.ask
+        self._asks = asks
         self._instant = instant
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
-        return [reply == 1 for reply in await self._ask([self._writing(each) for each in writings], writes=True)]
+        return [reply == 1 for reply in await self._asks.ask([self._writing(each) for each in writings], writes=True)]
 
     def _writing(self, writing: Writing) -> Call:
         new = writing.document
@@ -66,7 +66,7 @@ class Documents:
             )
             for place in places
         ]
-        return _found(await self._ask(calls))
+        return _found(await self._asks.ask(calls))
 
     async def page(self, namespace: str, kind: str, *, after: str, limit: int) -> list[Document]:
         prefix = f"d\0{safe(namespace)}\0{safe(kind)}\0"
@@ -86,26 +86,22 @@ class Documents:
     async def _between(self, low: str, high: str, limit: int, *, width: int, ends: bool = False) -> list[Document]:
         if limit < 1:
             return []
-        top = high.encode() if ends else high.encode() + b"\xff"
+        top = high.encode() if ends else high.encode() + TOP
         args = (self._instant(), b"%d" % limit, b"0", low.encode(), top, b"%d" % width)
         calls = [Call(scripts.DOCUMENTS, self._keys(shard), args) for shard in self._shards.all]
-        return _found(await self._ask(calls))
+        return _found(await self._asks.ask(calls))
 
     async def prune(self, limit: int, *, now_ms: int) -> int:
-        """Remove expired documents; how many."""
-        pruned = 0
-        for shard in self._shards.all:
-            if pruned >= limit:
-                break
-            index, docs = self._keys(shard)
-            bounds = (b"0", b"%d" % (limit - pruned), b"[y\0", f"(y\0{instant(now_ms + 1)}".encode())
-            [reply] = await self._ask([Call(scripts.RANGE, (index,), bounds)])
-            places = [member.split("\0", 2)[2] for members in rows.items(reply) for member in rows.texts(members)]
-            calls = [
-                Call(scripts.FORGET_DOCUMENT, (index, docs), (self._instant(), place.encode())) for place in places
-            ]
-            pruned += sum(reply == 1 for reply in await self._ask(calls, writes=True))
-        return pruned
+        """Remove expired documents, the longest over first; how many."""
+        if limit < 1:
+            return 0
+        over = sorted(await self._asks.between(*under(b"y\0", up_to=instant(now_ms + 1).encode()), limit=limit))[:limit]
+        calls: list[Call] = []
+        for member in over:
+            place = member.split("\0", 2)[2]
+            shard = self._shards.of_document(*map(unsafe, place.split("\0")))
+            calls.append(Call(scripts.FORGET_DOCUMENT, self._keys(shard), (self._instant(), place.encode())))
+        return sum(reply == 1 for reply in await self._asks.ask(calls, writes=True))
 
     def _keys(self, shard: int) -> tuple[bytes, bytes]:
         return self._shards.index(shard), self._shards.docs(shard)

@@ -28,7 +28,7 @@ from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.asks import CALLS_MAX, Asks
 from holdfast.stores.redis.client import Call, Reply
 from holdfast.stores.redis.shards import Shards
-from holdfast.stores.redis.writes import Left, Writes, hook_field, left_in, token_name, wish
+from holdfast.stores.redis.writes import Left, Writes, hook_field, left_in, text_of, token_name, wish
 
 TIDY_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.0
@@ -103,7 +103,7 @@ class Outbox:
         await self.tidy_up()
         relayed: list[Delivered] = []
         fault: EngineFault | None = None
-        for shard in self._shards.all:
+        for shard in await self._with_mail():
             after: bytes | None = b"-"
             while after is not None and len(relayed) < limit:
                 found, after = await self._left_in(shard, after, limit - len(relayed))
@@ -116,6 +116,14 @@ class Outbox:
         if fault is not None:
             raise fault
         return relayed
+
+    async def _with_mail(self) -> list[int]:
+        """The shards in whose outbox something has been waiting: most often none."""
+        args = (self._instant(), b"%d" % AGE_MS, b"-", b"1")
+        replies = await self._asks.ask(
+            [Call(scripts.LEFT, (self._shards.out(shard),), args) for shard in self._shards.all]
+        )
+        return [shard for shard, reply in zip(self._shards.all, replies, strict=True) if reply]
 
     async def _left_in(self, shard: int, after: bytes, limit: int) -> tuple[list[Left], bytes | None]:
         """What waits in an outbox behind `after`, and where to go on; None if that is all."""
@@ -245,7 +253,7 @@ class Outbox:
             token_name(namespace, hook.token),
             self._shards.names(self._shards.of_token(namespace, hook.token)),
         )
-        held = rows.pack((run_id, hook.name, (hook.schema or b"").decode(), opening))
+        held = rows.pack((run_id, hook.name, text_of(hook.schema), opening))
         taken_from = ""
         while True:
             args = (name.encode(), run_id.encode(), taken_from.encode(), held)

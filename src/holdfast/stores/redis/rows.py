@@ -187,6 +187,11 @@ def _whole(field: bytes) -> int | None:
 # -- members of the index
 
 
+def under(prefix: bytes, *, up_to: bytes = TOP) -> tuple[bytes, bytes]:
+    """The bounds of all members that begin so; `up_to` is where to stop in what follows."""
+    return b"[" + prefix, b"(" + prefix + up_to
+
+
 def safe(name: str) -> str:
     """`name` without zeros; distinct names stay distinct, and sort as before."""
     if "\0" not in name and "\1" not in name:
@@ -313,6 +318,6 @@ def encode_serves(serves: Serves) -> bytes:
     return pack(serves)
 
 
-def member_of(owner: str, until_ms: int, told: bytes, holds: int) -> Member:
+def member_of(owner: str, until_ms: int, told: bytes) -> Member:
     joined_ms, _, serves = told.partition(b"\0")
-    return Member(owner, int(joined_ms), until_ms, _decode_serves(serves), holds)
+    return Member(owner, int(joined_ms), until_ms, _decode_serves(serves), 0)

@@ -66,10 +66,7 @@ class Searches:
         return await self._walk(search, stretches)
 
     async def _counts(self, choices: list[list[Stretch]]) -> list[int]:
-        bounds = tuple(bound for choice in choices for each in choice for bound in (each.low, each.high))
-        calls = [Call(scripts.COUNT, (self._shards.index(shard),), bounds) for shard in self._shards.all]
-        totals = [sum(counts) for counts in zip(*map(rows.numbers, await self._asks.ask(calls)), strict=True)]
-        counted = iter(totals)
+        counted = iter(await self._asks.count([(each.low, each.high) for choice in choices for each in choice]))
         return [sum(next(counted) for _ in choice) for choice in choices]
 
     async def _whole(self, search: Search, stretches: list[Stretch]) -> list[Run]:

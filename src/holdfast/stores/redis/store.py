@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec.structs import replace
 
 from holdfast.errors import InvalidConfig, TransientError
 from holdfast.kernel.changes import SETTLED, Answer, Beat, Change, HookOpen, Message, Run, Status
@@ -37,9 +39,10 @@ from holdfast.stores.redis.asks import Asks
 from holdfast.stores.redis.client import Call, Client, Reply
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import Documents
+from holdfast.stores.redis.leases import Leases
 from holdfast.stores.redis.notifier import Notifier
 from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
-from holdfast.stores.redis.rows import TOP, instant, listed, safe
+from holdfast.stores.redis.rows import instant, listed, safe, under
 from holdfast.stores.redis.searches import Searches
 from holdfast.stores.redis.shards import Shards
 from holdfast.stores.redis.urls import RedisUrl
@@ -66,6 +69,7 @@ class RedisStore:
         self._commits = Commits(self._asks, self._shards, self._writes, self._outbox)
         self._documents = Documents(self._asks, self._shards, self._instant)
         self._searches = Searches(self._asks, self._shards)
+        self._leases = Leases(self._asks, self._shards, self._instant)
         self._notifier = Notifier(bus)
         self._offset_ms = 0.0
         self._latest_ms = 0
@@ -246,7 +250,7 @@ class RedisStore:
 
     async def _of_owner(self, kind: bytes, owner: str) -> list[str]:
         prefix = kind + b"\0" + owner.encode() + b"\0"
-        members = await self._between(b"[" + prefix, b"(" + prefix + TOP, limit=-1)
+        members = await self._asks.between(*under(prefix), limit=-1)
         return [member.split("\0", 2)[2] for member in members]
 
     async def blob(self, run_id: str, digest: str) -> bytes | None:
@@ -292,11 +296,7 @@ class RedisStore:
 
     async def backlog(self, namespace: str) -> Backlog:
         prefix = f"s\0{safe(namespace)}\0"
-        bounds = [f"{prefix}{status}\0".encode() for status in Status]
-        counts = await self._asks.everywhere(
-            scripts.COUNT, *(each for bound in bounds for each in (b"[" + bound, b"(" + bound + TOP))
-        )
-        totals = [sum(each) for each in zip(*map(rows.numbers, counts), strict=True)]
+        totals = await self._asks.count([under(f"{prefix}{status}\0".encode()) for status in Status])
         statuses = {status: min(COUNT_MAX, total) for status, total in zip(Status, totals, strict=True)}
         parts = await self._asks.everywhere(scripts.FIRSTS, f"w\0{safe(namespace)}\0".encode())
         workflows = sorted({rows.unsafe(part) for reply in parts for part in rows.texts(reply)})
@@ -311,12 +311,8 @@ class RedisStore:
             return None
         now_ms = self.now_ms()
         ranks = sorted({each.rank for each in firsts})
-        bounds = [prefix + rank.encode() + b"\0" for rank in ranks]
         now = instant(now_ms + 1).encode()
-        counts = await self._asks.everywhere(
-            scripts.COUNT, *(each for bound in bounds for each in (b"[" + bound, b"(" + bound + now))
-        )
-        ready = sum(sum(rows.numbers(reply)) for reply in counts)
+        ready = sum(await self._asks.count([under(prefix + rank.encode() + b"\0", up_to=now) for rank in ranks]))
         oldest = min(firsts, key=lambda each: (each.wake_ms, each.run_id))
         first = await self.runs([oldest.run_id])
         queue = first[0].queue if first else ""
@@ -329,27 +325,20 @@ class RedisStore:
 
     async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
         told = serves or Serves("", ())
-        args = (self._instant(), owner.encode(), b"%d" % ttl_ms, rows.encode_serves(told))
-        await self._asks.ask([Call(scripts.JOIN, self._shards.leases, args)], writes=True)
+        await self._leases.join(owner, ttl_ms, told)
         self._notifier.serve(told)
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
-        args = (self._instant(), owner.encode(), b"%d" % ttl_ms)
-        return await self._asks.ask([Call(scripts.RENEW, self._shards.leases[:1], args)], writes=True) == [1]
+        return await self._leases.renew(owner, ttl_ms)
 
     async def leave(self, owner: str) -> None:
         """First the lease: what is taken up under it from now on, a rescue will find."""
-        await self._end_leases([owner], expired=False)
+        await self._leases.end([owner], expired=False)
         await self._free(owner, await self.held(owner))
 
     async def rescue(self, limit: int) -> list[str]:
-        """Owners are looked for before leases: whoever holds a run has had a lease before he did."""
-        parts = await self._asks.everywhere(scripts.FIRSTS, b"o\0")
-        owners = {part for reply in parts for part in rows.texts(reply)}
-        live, expired = await self._leases()
-        fallen = [*expired, *sorted(owners - {member.owner for member in live} - set(expired))]
         rescued: list[str] = []
-        for owner in await self._end_leases(fallen, expired=True) if fallen else ():
+        for owner in await self._leases.end_fallen():
             # Others may rescue at the same time: what they are faster with, we look for among the rest.
             before: list[str] = []
             while len(rescued) < limit and (held := await self.held(owner)) != before:
@@ -357,55 +346,31 @@ class RedisStore:
                 before = held
         return rescued
 
-    async def _free(self, owner: str, run_ids: Iterable[str]) -> list[str]:
-        asked = list(run_ids)
+    async def _free(self, owner: str, run_ids: list[str]) -> list[str]:
         calls = [
             Call(scripts.FREE, self._index_and_run(run_id), (self._instant(), run_id.encode(), owner.encode()))
-            for run_id in asked
+            for run_id in run_ids
         ]
-        freed = dict(zip(asked, map(rows.text, await self._asks.ask(calls, writes=True)), strict=True))
+        freed = dict(zip(run_ids, map(rows.text, await self._asks.ask(calls, writes=True)), strict=True))
         now_ms = self.now_ms()
         ready = tuple(Ready(*rows.woken_workflow(prefix), now_ms) for prefix in freed.values() if prefix)
         self._notifier.tell(Notice(tuple(freed), ready=ready), now_ms=now_ms)
         return [run_id for run_id, prefix in freed.items() if prefix]
 
-    async def _end_leases(self, owners: list[str], *, expired: bool) -> list[str]:
-        args = (self._instant(), b"1" if expired else b"0", *listed([owner.encode() for owner in owners]))
-        [without] = await self._asks.ask([Call(scripts.END_LEASES, self._shards.leases, args)], writes=True)
-        return rows.texts(without)
-
-    async def _leases(self) -> tuple[list[Member], list[str]]:
-        [reply] = await self._asks.ask([Call(scripts.LEASES, self._shards.leases, (self._instant(),))])
-        live, expired = rows.items(reply)
-        members: list[Member] = []
-        for each in rows.items(live):
-            owner, until, told = rows.items(each)
-            if isinstance(told, bytes):
-                members.append(rows.member_of(rows.text(owner), int(rows.text(until)), told, 0))
-        return members, rows.texts(expired)
-
     async def served(self, namespace: str) -> frozenset[str]:
-        live, _ = await self._leases()
-        return frozenset(name for each in live if each.serves.namespace == namespace for name in each.serves.workflows)
+        return frozenset(name for each in await self._leases.live(namespace) for name in each.serves.workflows)
 
     async def members(self, namespace: str) -> list[Member]:
-        live = [member for member in (await self._leases())[0] if member.serves.namespace == namespace]
-        bounds = [f"o\0{member.owner}\0".encode() for member in live]
-        counts = await self._asks.everywhere(
-            scripts.COUNT, *(each for bound in bounds for each in (b"[" + bound, b"(" + bound + TOP))
-        )
-        holds = [sum(each) for each in zip(*map(rows.numbers, counts), strict=True)]
-        found = [
-            Member(each.owner, each.joined_ms, each.until_ms, each.serves, count)
-            for each, count in zip(live, holds, strict=True)
-        ]
+        live = await self._leases.live(namespace)
+        holds = await self._asks.count([under(f"o\0{member.owner}\0".encode()) for member in live])
+        found = [replace(member, holds=count) for member, count in zip(live, holds, strict=True)]
         return sorted(found, key=lambda member: (member.joined_ms, member.owner))
 
     # -- retention and relay
 
     async def prune(self, limit: int) -> int:
         now = instant(self.now_ms() + 1).encode()
-        over = sorted(await self._between(b"[x\0", b"(x\0" + now, limit=limit))[:limit]
+        over = sorted(await self._asks.between(*under(b"x\0", up_to=now), limit=limit))[:limit]
         pruned = await self._forget(await self.runs([member.split("\0", 2)[2] for member in over]))
         return pruned + await self._documents.prune(limit - pruned, now_ms=self.now_ms())
 
@@ -469,11 +434,6 @@ class RedisStore:
         self._notifier.watch(on_notice)
 
     # -- calls
-
-    async def _between(self, low: bytes, high: bytes, *, limit: int) -> list[str]:
-        """Members of the index of every shard, up to `limit` of each."""
-        replies = await self._asks.everywhere(scripts.RANGE, b"0", b"%d" % limit, low, high)
-        return [member for reply in replies for members in rows.items(reply) for member in rows.texts(members)]
 
     def _index_and_run(self, run_id: str) -> tuple[bytes, bytes]:
         return self._shards.index(self._shards.of_run(run_id)), self._shards.part(b"run", run_id)

@@ -95,7 +95,7 @@ class Writes:
         """What a run knows about a hook that it has opened; the newest sorts last."""
         age = f"{rows.instant(self._now_ms())}{next(self._opened):012x}"
         token = "" if hook.token is None else token_name(namespace, hook.token)
-        return pack((age, token, _text(hook.schema), opening))
+        return pack((age, token, text_of(hook.schema), opening))
 
     def _admit(self, change: Change, guard: KeyFree | KeyHeldBy) -> Call:
         run = change.run
@@ -149,7 +149,7 @@ class Writes:
     def _claim(self, run: Run, hook: HookOpen) -> bytes:
         """The wish of a new run for a token, if it is free; a message, since the token may live in another shard."""
         assert hook.token is not None
-        return pack(("claim", run.namespace, hook.token, run.id, hook.name, _text(hook.schema)))
+        return pack(("claim", run.namespace, hook.token, run.id, hook.name, text_of(hook.schema)))
 
     def _update(self, change: Change, run: Run, guard: Fenced) -> Call:
         keys = self._shards.whole(run.id)
@@ -282,5 +282,5 @@ def _beat_fields(beats: tuple[Beat, ...]) -> Fields:
     return tuple(part for beat in beats for part in (b"t\0" + beat.step.encode(), beat.details))
 
 
-def _text(value: bytes | None) -> str:
+def text_of(value: bytes | None) -> str:
     return "" if value is None else value.decode()

@@ -1,0 +1,64 @@
+"""Leases: who works, until when, and for what. They lie in a slot of their own, beside the shards.
+
+Rules
+- A lease that is missing counts as expired: what its owner holds in any shard may be taken from it.
+- A lease is ended before its runs are freed. Whoever dies between the two leaves an owner without a lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.ports.store import Member, Serves
+from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis.asks import Asks
+from holdfast.stores.redis.client import Call
+from holdfast.stores.redis.shards import Shards
+
+
+class Leases:
+    """How leases are opened, kept and ended."""
+
+    def __init__(self, asks: Asks, shards: Shards, instant: Callable[[], bytes]) -> None:
+        self._asks = asks
+        self._keys = shards.leases
+        self._instant = instant
+
+    async def join(self, owner: str, ttl_ms: int, serves: Serves) -> None:
+        args = (self._instant(), owner.encode(), b"%d" % ttl_ms, rows.encode_serves(serves))
+        await self._asks.ask([Call(scripts.JOIN, self._keys, args)], writes=True)
+
+    async def renew(self, owner: str, ttl_ms: int) -> bool:
+        args = (self._instant(), owner.encode(), b"%d" % ttl_ms)
+        return await self._asks.ask([Call(scripts.RENEW, self._keys[:1], args)], writes=True) == [1]
+
+    async def end(self, owners: Sequence[str], *, expired: bool) -> list[str]:
+        """End leases, or those among them that have expired; answers the owners that have none now."""
+        args = (self._instant(), b"1" if expired else b"0", *rows.listed([owner.encode() for owner in owners]))
+        [without] = await self._asks.ask([Call(scripts.END_LEASES, self._keys, args)], writes=True)
+        return rows.texts(without)
+
+    async def end_fallen(self) -> list[str]:
+        """End what has expired; answers whose runs may be freed: the owners of those, and owners without a lease.
+
+        Owners are looked for before leases: whoever holds a run has had a lease before he did.
+        """
+        parts = await self._asks.everywhere(scripts.FIRSTS, b"o\0")
+        owners = {part for reply in parts for part in rows.texts(reply)}
+        live, expired = await self._all()
+        fallen = [*expired, *sorted(owners - {member.owner for member in live} - set(expired))]
+        return await self.end(fallen, expired=True) if fallen else []
+
+    async def live(self, namespace: str) -> list[Member]:
+        """Those of a namespace that have not expired. How many runs each holds is not counted here."""
+        return [member for member in (await self._all())[0] if member.serves.namespace == namespace]
+
+    async def _all(self) -> tuple[list[Member], list[str]]:
+        [reply] = await self._asks.ask([Call(scripts.LEASES, self._keys, (self._instant(),))])
+        live, expired = rows.items(reply)
+        members: list[Member] = []
+        for each in rows.items(live):
+            owner, until, told = rows.items(each)
+            if isinstance(told, bytes):
+                members.append(rows.member_of(rows.text(owner), int(rows.text(until)), told))
+        return members, rows.texts(expired)
