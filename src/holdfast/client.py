@@ -7,7 +7,7 @@ A `Run` is an immutable snapshot: `refresh()` answers a newer one. Everything th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import PAGE_MAX, Range, Search
 from holdfast.kernel.stories import Story
-from holdfast.kernel.units import Duration
+from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Member
@@ -105,7 +105,7 @@ class Snapshot:
     @property
     def markers(self) -> tuple[Marker, ...]:
         """The markers that it has reached, in order."""
-        return tuple(Marker(name, _instant(at_ms)) for name, at_ms in markers_.decode(self._row.markers))
+        return tuple(Marker(name, utc_of(at_ms)) for name, at_ms in markers_.decode(self._row.markers))
 
     @property
     def waiting_on(self) -> tuple[Wait, ...]:
@@ -119,17 +119,17 @@ class Snapshot:
 
     @property
     def created_at(self) -> datetime:
-        return _instant(self._row.created_ms)
+        return utc_of(self._row.created_ms)
 
     @property
     def finished_at(self) -> datetime | None:
         """When it ended; None while it has not."""
-        return None if self._row.finished_ms is None else _instant(self._row.finished_ms)
+        return None if self._row.finished_ms is None else utc_of(self._row.finished_ms)
 
     @property
     def expires_at(self) -> datetime | None:
         """Until when the key and the result of a finished run are kept."""
-        return None if self._row.expires_ms is None else _instant(self._row.expires_ms)
+        return None if self._row.expires_ms is None else utc_of(self._row.expires_ms)
 
     @property
     def input(self) -> dict[str, Any]:
@@ -473,7 +473,3 @@ def _row_of(run: Run[Any]) -> changes.Run:
     if not isinstance(run, Run):
         raise UsageError(f"replace={run!r:.60} is not a run", hint="Pass the run that start() or find() answered.")
     return run._row  # noqa: SLF001 - of this very module
-
-
-def _instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

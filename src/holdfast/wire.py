@@ -334,22 +334,12 @@ def attributes_in(attributes: Mapping[str, Attribute]) -> dict[str, Scalar]:
     return {name: value.at if isinstance(value, At) else value for name, value in attributes.items()}
 
 
-def filters_out(wanted: Mapping[str, Scalar | Range]) -> dict[str, Attribute | Filter]:
-    return {name: _range_out(value) if isinstance(value, Range) else _out(value) for name, value in wanted.items()}
-
-
 def filters_in(wanted: Mapping[str, str | int | float | bool | Filter]) -> dict[str, Scalar | Range]:
     return {name: _filter_in(name, value) if isinstance(value, Filter) else value for name, value in wanted.items()}
 
 
 def _out(value: Scalar) -> Attribute:
     return At(value) if isinstance(value, datetime) else value
-
-
-def _range_out(wanted: Range) -> Filter:
-    return Filter(
-        ge=_bound_out(wanted.ge), gt=_bound_out(wanted.gt), le=_bound_out(wanted.le), lt=_bound_out(wanted.lt)
-    )
 
 
 def _filter_in(name: str, wanted: Filter) -> Scalar | Range:
@@ -360,10 +350,6 @@ def _filter_in(name: str, wanted: Filter) -> Scalar | Range:
         return wanted.at
     ge, gt, le, lt = map(_bound_in, bounds)
     return Range(ge=ge, gt=gt, le=le, lt=lt)
-
-
-def _bound_out(bound: float | datetime | None) -> Bound | None:
-    return At(bound) if isinstance(bound, datetime) else bound
 
 
 def _bound_in(bound: Bound | None) -> float | datetime | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 from types import TracebackType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar, cast, overload
 from uuid import UUID
@@ -20,7 +20,7 @@ from uuid import UUID
 from holdfast.errors import HookTaken, UsageError
 from holdfast.kernel import keys
 from holdfast.kernel.attributes import Scalar, checked
-from holdfast.kernel.units import Duration, milliseconds
+from holdfast.kernel.units import Duration, milliseconds, utc_of
 
 if TYPE_CHECKING:
     from holdfast.pack import Call
@@ -225,7 +225,7 @@ def patched(name: str) -> bool:
 
 def now() -> datetime:
     """The time of the last thing that happened in this run, in UTC; the same on every replay."""
-    return datetime.fromtimestamp(scope("now()").now_ms() / 1000, UTC)
+    return utc_of(scope("now()").now_ms())
 
 
 def uuid4() -> UUID:

@@ -15,7 +15,7 @@ from holdfast.cli.completions import run_ids, workflow_names
 from holdfast.errors import UsageError
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.searches import Range
-from holdfast.kernel.units import milliseconds
+from holdfast.kernel.units import milliseconds, utc_of
 
 RunReference = Annotated[
     str, typer.Argument(metavar="RUN", help="Run id, or workflow/key.", autocompletion=run_ids, show_default=False)
@@ -105,7 +105,7 @@ def instant_of(text: str | None) -> datetime | None:
         return None
     try:
         ago = timedelta(milliseconds=milliseconds(text))
-        return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC) - ago
+        return utc_of(SystemClock().wall_ms()) - ago
     except UsageError:
         pass
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -13,6 +13,7 @@ from holdfast.cli.output import plain
 from holdfast.cli.session import Session
 from holdfast.gateway import views
 from holdfast.kernel.apikeys import ApiKey, Scope
+from holdfast.kernel.units import utc_of
 
 
 async def create(
@@ -57,4 +58,4 @@ def _standing(key: ApiKey) -> str:
 
 
 def _instant(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    return None if ms is None else utc_of(ms)

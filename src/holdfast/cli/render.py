@@ -17,6 +17,7 @@ from holdfast.client import Run
 from holdfast.engine.registry import Description
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.stories import Story
+from holdfast.kernel.units import utc_of
 from holdfast.ports.store import COUNT_MAX, Backlog, Finding, Member
 
 STYLES = {
@@ -147,7 +148,7 @@ def workers(members: Sequence[Member], backlog: Backlog) -> RenderableType:
             plain(member.owner),
             plain(f"{member.serves.host}:{member.serves.pid}"),
             f"{member.holds} of {member.serves.concurrency}",
-            ago(datetime.fromtimestamp(member.joined_ms / 1000, UTC)),
+            ago(utc_of(member.joined_ms)),
             plain(", ".join(member.serves.workflows)),
         )
         for member in members

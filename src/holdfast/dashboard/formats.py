@@ -49,10 +49,6 @@ def exact(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def from_ms(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1_000, UTC)
-
-
 def size(count: int) -> str:
     """A number of bytes."""
     if count < 1_024:

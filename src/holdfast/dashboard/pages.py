@@ -12,11 +12,11 @@ import msgspec
 
 from holdfast.client import Page as RunPage
 from holdfast.dashboard import filters, forms
-from holdfast.dashboard.formats import from_ms
 from holdfast.dashboard.series import bars
 from holdfast.dashboard.visits import Page, Problem, Visit, problem_of
 from holdfast.errors import UsageError
 from holdfast.kernel.changes import Status
+from holdfast.kernel.units import utc_of
 from holdfast.ports.store import COUNT_MAX
 
 RECENT = 6
@@ -47,7 +47,7 @@ async def overview(visit: Visit) -> Page:
             "count_max": COUNT_MAX,
             "depths": [depth for depth in backlog.depths if depth.ready],
             "ready": sum(depth.ready for depth in backlog.depths),
-            "oldest": None if oldest_ms is None else from_ms(oldest_ms),
+            "oldest": None if oldest_ms is None else utc_of(oldest_ms),
             "workers": workers,
             "failed": failed.runs,
             "blocked": blocked.runs,

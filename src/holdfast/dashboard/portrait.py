@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from holdfast.client import Run
-from holdfast.dashboard.formats import clipped, encoded, from_ms, kept, pretty
+from holdfast.dashboard.formats import clipped, encoded, kept, pretty
 from holdfast.dashboard.forms import NOTHING
 from holdfast.dashboard.timeline import timeline
 from holdfast.dashboard.visits import Page, Problem, Visit
@@ -20,6 +20,7 @@ from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.attributes import FORKED_FROM, PARENT, RESERVED, ROOT
 from holdfast.kernel.cancels import UNDO, Receipt
 from holdfast.kernel.journal import CancelAsked, Entry, Failed, Failure, void_positions
+from holdfast.kernel.units import utc_of
 
 JOURNAL_LENGTH = 200
 
@@ -128,7 +129,7 @@ def _written(journal: Sequence[Entry], first: int, *, whole: bool) -> list[Writt
     return [
         Written(
             position,
-            from_ms(entry.at_ms),
+            utc_of(entry.at_ms),
             entry,
             stories.worded(entry),
             kept(getattr(entry, "value", None)),

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller
-from holdfast.dashboard.formats import from_ms
 from holdfast.dashboard.series import SPAN_MS, End, Figures, Series
 from holdfast.engine.events import Event, RunEnded
+from holdfast.kernel.units import utc_of
 from holdfast.ports.store import Member
 
 FRESH_MS = 5_000
@@ -60,7 +60,7 @@ class Pulse:
     async def _ends(self, caller: Caller, after_ms: int, before_ms: int) -> list[End]:
         if after_ms >= before_ms:
             return []
-        recent = caller.runs(finished_after=from_ms(after_ms), finished_before=from_ms(before_ms))
+        recent = caller.runs(finished_after=utc_of(after_ms), finished_before=utc_of(before_ms))
         return [
             End(
                 int(run.finished_at.timestamp() * 1_000),

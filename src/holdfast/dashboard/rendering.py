@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse
 from holdfast.dashboard import formats
 from holdfast.dashboard.files import Files
 from holdfast.dashboard.visits import Page, Visit
+from holdfast.kernel.units import utc_of
 
 NAVIGATION = (("/", "Overview"), ("/runs", "Runs"), ("/workflows", "Workflows"), ("/workers", "Workers"))
 
@@ -29,8 +30,7 @@ def plain(value: object) -> str:
 
 
 FILTERS = {
-    each.__name__: each
-    for each in (formats.ago, formats.duration, formats.exact, formats.from_ms, formats.instant, part, plain)
+    each.__name__: each for each in (formats.ago, formats.duration, formats.exact, utc_of, formats.instant, part, plain)
 }
 
 

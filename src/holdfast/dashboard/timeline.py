@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from holdfast.dashboard.formats import duration, exact, from_ms
+from holdfast.dashboard.formats import duration, exact
 from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.journal import (
     Attempted,
@@ -44,6 +44,7 @@ from holdfast.kernel.journal import (
     Started,
     Stopped,
 )
+from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 
 Kind = Literal["effect", "undo", "timer", "hook", "child", "markers", "cancel", "blocked", "work"]
@@ -309,7 +310,7 @@ def _row(lane: Lane, scale: Scale, until_ms: int) -> Row:
         for bar in lane.bars
         for x in (min(scale.at(bar.start_ms), 100 - _WIDTH_MIN),)
     )
-    dots = tuple(Dot(scale.at(point.at_ms), f"{point.text}, {exact(from_ms(point.at_ms))}") for point in lane.points)
+    dots = tuple(Dot(scale.at(point.at_ms), f"{point.text}, {exact(utc_of(point.at_ms))}") for point in lane.points)
     took = ""
     if lane.bars:
         took = duration(min(lane.bars[-1].end_ms, until_ms) - lane.bars[0].start_ms)
@@ -318,4 +319,4 @@ def _row(lane: Lane, scale: Scale, until_ms: int) -> Row:
 
 
 def _bar_text(bar: Bar) -> str:
-    return f"{bar.text}, {duration(bar.end_ms - bar.start_ms)} from {exact(from_ms(bar.start_ms))}"
+    return f"{bar.text}, {duration(bar.end_ms - bar.start_ms)} from {exact(utc_of(bar.start_ms))}"

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.client import Caller
-from holdfast.dashboard.formats import from_ms
 from holdfast.dashboard.forms import NOTHING, Form
 from holdfast.dashboard.live import Lobby
 from holdfast.dashboard.once import Once
 from holdfast.dashboard.pulse import Pulse
 from holdfast.errors import HoldfastError
 from holdfast.kernel.apikeys import Scope, allows
+from holdfast.kernel.units import utc_of
 from holdfast.statuses import status_of
 
 
@@ -37,7 +37,7 @@ class Visit:
 
     @property
     def now(self) -> datetime:
-        return from_ms(self.now_ms)
+        return utc_of(self.now_ms)
 
     def may(self, scope: Scope) -> bool:
         return allows(self.scope, scope)

@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.engine.arrivals import Again, Arrival, Record, TokenClaimed
@@ -288,13 +287,3 @@ class Delivery:
             and self.deadline_ms is None
             and not self.errands.is_in_doubt(command)
         )
-
-    def is_to_be_cancelled(self) -> bool:
-        """Whether somebody has asked for cancellation, delivered or not."""
-        return self.deadline_ms is not None or any(isinstance(arrival, CancelRequest) for arrival in self.arrivals)
-
-    def missing_blobs(self) -> list[str]:
-        """The large values of children that are needed before their outcomes can be delivered."""
-        outcomes = [each for each in self.arrivals if isinstance(each, Outcome) and each.step in self.machine.open]
-        values = [msgspec.json.decode(each.output, type=Value) for each in outcomes if each.output is not UNSET]
-        return [value.blob for value in values if value.blob and value.blob not in self.blobs]

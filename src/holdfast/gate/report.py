@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib import metadata
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from msgspec import Struct
 from holdfast.gate.evidence import Fault, Violation
 from holdfast.gate.judging import Counts, Proof, together
 from holdfast.gate.stage import Findings, Recovery, Verdict
+from holdfast.kernel.units import utc_of
 
 POINTS_MAX = 600  # of the curve
 WIDTH_MS_MIN = 1_000
@@ -99,7 +100,7 @@ def reported(outcomes: Sequence[Outcome], faults: Sequence[Fault], *, began_ms: 
         version=metadata.version("holdfast"),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        began_at=datetime.fromtimestamp(began_ms / 1000, UTC),
+        began_at=utc_of(began_ms),
         began_ms=began_ms,
         ended_ms=ended_ms,
         proved=bool(outcomes) and all(outcome.verdict == "passed" for outcome in outcomes),

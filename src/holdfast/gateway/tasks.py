@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -12,7 +11,7 @@ from holdfast.engine.tasks import CLAIM_MAX, EFFECTS_MAX, Handed
 from holdfast.gateway import waiting
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
 from holdfast.gateway.problems import Malformed
-from holdfast.kernel.units import milliseconds
+from holdfast.kernel.units import milliseconds, utc_of
 from holdfast.wire import Duration, Instant, Key
 
 Fence = Annotated[int, Meta(ge=0, le=2**53 - 1, description="As the claim has answered it.")]
@@ -107,7 +106,7 @@ async def heartbeat(asked: Asked[Nothing, Heartbeat]) -> Answer:
     sent = asked.body.details
     details = None if sent is UNSET else bytes(sent)
     beat = await _tasks(asked).heartbeat(asked.path["task_id"], fence=asked.body.fence, details=details)
-    return Answer(Beaten(beat.wanted, _instant(beat.until_ms)))
+    return Answer(Beaten(beat.wanted, utc_of(beat.until_ms)))
 
 
 async def complete(asked: Asked[Nothing, Complete]) -> Answer:
@@ -143,14 +142,10 @@ def _task(handed: Handed) -> Task:
         attempt=task.attempt,
         input=Raw(task.input.encode()),
         fence=handed.claim.fence,
-        lease_until=_instant(handed.claim.until_ms),
+        lease_until=utc_of(handed.claim.until_ms),
         last_heartbeat=Raw((task.details or "null").encode()),
         traceparent=task.traceparent or UNSET,
     )
-
-
-def _instant(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 ENDPOINTS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from holdfast.engine.registry import Description
 from holdfast.kernel.apikeys import ApiKey
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.stories import Story
+from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, Member
 
@@ -90,8 +90,8 @@ def worker(member: Member) -> wire.Worker:
         concurrency=member.serves.concurrency,
         workflows=list(member.serves.workflows),
         holds=member.holds,
-        joined_at=_instant(member.joined_ms),
-        lease_until=_instant(member.until_ms),
+        joined_at=utc_of(member.joined_ms),
+        lease_until=utc_of(member.until_ms),
     )
 
 
@@ -103,7 +103,7 @@ def backlog(backlog: Backlog) -> wire.Backlog:
                 workflow=depth.workflow,
                 queue=depth.queue,
                 ready=depth.ready,
-                oldest_at=None if depth.oldest_ms is None else _instant(depth.oldest_ms),
+                oldest_at=None if depth.oldest_ms is None else utc_of(depth.oldest_ms),
             )
             for depth in backlog.depths
         ],
@@ -118,15 +118,11 @@ def api_key(key: ApiKey) -> wire.ApiKey:
         namespace=key.namespace,
         scope=key.scope,
         tail=key.tail,
-        created_at=_instant(key.created_ms),
-        expires_at=None if key.expires_ms is None else _instant(key.expires_ms),
-        revoked_at=None if key.revoked_ms is None else _instant(key.revoked_ms),
+        created_at=utc_of(key.created_ms),
+        expires_at=None if key.expires_ms is None else utc_of(key.expires_ms),
+        revoked_at=None if key.revoked_ms is None else utc_of(key.revoked_ms),
     )
 
 
 def _wait(wait: Wait) -> wire.Wait:
     return wire.Wait(kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait))
-
-
-def _instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

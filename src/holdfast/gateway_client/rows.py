@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -14,6 +14,7 @@ from holdfast.kernel import attributes, markers, searches, waits
 from holdfast.kernel.changes import Run, Status
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.kernel.stories import Line, Story
+from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, Depth, Member, Serves
 
@@ -140,7 +141,7 @@ def _span(name: str, span: Span) -> dict[str, str | None]:
 
 
 def _instant(ms: int | None) -> str | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return None if ms is None else utc_of(ms).isoformat(timespec="milliseconds")
 
 
 def _ms(instant: datetime) -> int:

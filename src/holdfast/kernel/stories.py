@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple, assert_never
 
 import msgspec
@@ -44,6 +44,7 @@ from holdfast.kernel.journal import (
     Tagged,
     void_positions,
 )
+from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 
 
@@ -81,7 +82,7 @@ def story(
     """The story of `run`."""
     void, first = void_positions(journal), run.length - len(journal)
     lines = tuple(
-        Line(position, _instant(entry.at_ms), worded(entry), position not in void)
+        Line(position, utc_of(entry.at_ms), worded(entry), position not in void)
         for position, entry in enumerate(journal, first)
     )
     return Story(run.id, _headline(run), waiting_on, next_actions, lines)
@@ -103,7 +104,7 @@ def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
 def _headline(run: Run) -> str:
     key = "without a key" if run.key is None else f"under key {run.key!r}"
     held = "" if run.key is None or run.holds_key else ", which it has lost since"
-    ended = f", ended {_instant(run.finished_ms).isoformat(timespec='milliseconds')}" if run.finished_ms else ""
+    ended = f", ended {utc_of(run.finished_ms).isoformat(timespec='milliseconds')}" if run.finished_ms else ""
     owns = run.key is not None and run.holds_key and run.status not in ENDED
     joined = "; starts under this key join it" if owns else ""
     return f"run {run.id} of {run.workflow} {key}{held}: {run.status}{ended}{joined}"
@@ -119,7 +120,7 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
         case Intended(step=step, attempt=attempt):
             return f"was about to call {step}, attempt {attempt}"
         case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
-            again = _instant(retry_at_ms).isoformat(timespec="milliseconds")
+            again = utc_of(retry_at_ms).isoformat(timespec="milliseconds")
             return f"attempt {attempt} of {step} failed with {_failure(error)}; to be tried again at {again}"
         case Performed(step=step, intent=intent, attempt=attempt):
             verb = "undid" if intent.kind == "undo" else "performed"
@@ -185,7 +186,3 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
 
 def _failure(failure: Failure) -> str:
     return f"{failure.type}: {failure.message}"
-
-
-def _instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

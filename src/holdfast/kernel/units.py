@@ -1,4 +1,4 @@
-"""Durations as people write them.
+"""Durations as people write them, and instants as they read them.
 
 A duration is a number of seconds, a `timedelta`, or text: `"1500ms" "30s" "5m" "2h" "3d"`. Inside the
 engine every instant and every duration is an integer number of milliseconds, named `..._ms`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from holdfast.errors import UsageError
@@ -20,6 +20,11 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TEXT = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)")
 _REMEMBERED_MAX = 32  # characters
 DURATION_MS_MAX = 1000 * 365 * 86_400_000  # a thousand years: longer is a mistake, and stays within 64 bits
+
+
+def utc_of(ms: int) -> datetime:
+    """The instant that lies so many milliseconds after 1970."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def milliseconds(duration: Duration) -> int:

@@ -14,7 +14,7 @@ Nothing is ever stuck without a legal next action: every status has at least one
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, assert_never
 
 import msgspec
@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.units import utc_of
 
 Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "blocked"]
 
@@ -37,7 +38,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def until(self) -> datetime | None:
         """When it is over at the latest, if that is known."""
-        return None if self.until_ms is None else datetime.fromtimestamp(self.until_ms / 1000, UTC)
+        return None if self.until_ms is None else utc_of(self.until_ms)
 
     def __str__(self) -> str:
         until = "" if self.until is None else self.until.isoformat(timespec="milliseconds")

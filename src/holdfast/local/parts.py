@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from holdfast.adapters.machine import SystemClock
+from holdfast.kernel.units import utc_of
 from holdfast.local.processes import ServerProcess, State
 
 PartRole = Literal["redis", "sentinel", "nats", "scheduler", "worker", "gateway"]
@@ -81,7 +82,7 @@ class Part:
         process = self.server.process
         now = (process.pid, process.state)
         if self._since[0] != now:
-            self._since = (now, datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC))
+            self._since = (now, utc_of(SystemClock().wall_ms()))
         return Seen(
             name=self.name,
             role=self.role,
