@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.kernel import runs
 from holdfast.kernel.changes import Change, Committed, Run, Status, Watcher, outcome_message
@@ -219,3 +220,19 @@ async def test_a_large_outcome_is_copied_to_whoever_asks_later(store: Store) -> 
     await committed(store, _large_completion(store, await held(store)))
     assert await _told(store, watch("run-1", WATCHER)) == ("parent",)
     assert await store.blob("parent", A_BLOB.digest) == A_BLOB.data
+
+
+async def test_a_watcher_that_asks_again_in_a_later_life_is_told_again(store: Store) -> None:
+    """What an earlier life of the parent has read without a use for it, the present one may wait for."""
+    parent, child = await family(store)
+    await offer(store, completion(store, child))
+    [first] = await outcomes(store)
+    parent = await committed(store, progress(store, parent, read=(first.id,)))
+    await offer(store, watch(child.id, WATCHER))
+    assert await outcomes(store) == []
+    later = replace(WATCHER, epoch=parent.epoch + 1)
+    await offer(store, watch(child.id, later))
+    await offer(store, watch(child.id, later))  # a repetition after a lost reply
+    [again] = await outcomes(store)
+    assert (again.step, again.status, again.output) == (first.step, first.status, first.output)
+    assert again.id != first.id

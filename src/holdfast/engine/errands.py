@@ -267,7 +267,7 @@ class Errands:
         await self._watch(command)
 
     async def _watch(self, command: Command) -> None:
-        if await self._desk.watch(command.child_id, Watcher(self._run.id, command.step)):
+        if await self._desk.watch(command.child_id, Watcher(self._run.id, command.step, self._run.epoch)):
             self._arrive(Watching(command.step))
         else:
             self._arrive(NotAdmitted(command.step, UnknownRun(f"no run has the id {command.child_id}")))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast.engine import events
 from holdfast.engine.admission import Admission
@@ -374,8 +375,10 @@ class Worker:
         while True:
             try:
                 run, created = await self.admission.admit(wanted)
-                if watcher is not None and run.id != wanted.run_id:
-                    await self.watch(run.id, watcher)
+                # A child that ended before this parent asked for it again (it was cancelled, or failed, or its process
+                # died) has told whoever watched it then: ask to be told once more.
+                if watcher is not None and (run.id != wanted.run_id or run.status in ENDED):
+                    await self.watch(run.id, replace(watcher, epoch=parent.epoch))
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
                 await self.clock.pause(TROUBLE_PAUSE_SECONDS)
@@ -402,7 +405,7 @@ class Worker:
                 return
 
     async def watch(self, run_id: str, watcher: Watcher) -> bool:
-        change = Change(f"{watcher.run_id}/{watcher.step}", Known(run_id), watcher=watcher)
+        change = Change(f"{watcher.run_id}/{watcher.epoch}/{watcher.step}", Known(run_id), watcher=watcher)
         return isinstance(await self.commit(change), Committed)
 
     def settled(self, run: Run) -> None:

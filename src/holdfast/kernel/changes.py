@@ -159,10 +159,16 @@ class Beat(Struct, frozen=True, gc=False):
 
 
 class Watcher(Struct, frozen=True, gc=False):
-    """A parent's wish to be told how a run ended."""
+    """A parent's wish to be told how a run ended.
+
+    `epoch` is that of the parent when it asks about a run that may have ended already. It is not kept: it makes the
+    message about that end another one than those that an earlier life of the parent has read (it was cancelled then,
+    or failed, and had no use for it).
+    """
 
     run_id: str
     step: str
+    epoch: int = 0
 
 
 class _Message(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what", tag=str.lower):
@@ -284,8 +290,9 @@ def outcome(
     run_id: str, epoch: int, status: Status, *, output: bytes | None, error: bytes | None, watcher: Watcher
 ) -> Outcome:
     """What `watcher` is told about the end of a run. Its id makes a repetition harmless."""
+    life = f"{epoch}.{watcher.epoch}" if watcher.epoch else f"{epoch}"
     return Outcome(
-        f"{run_id}/{epoch}/{watcher.step}",
+        f"{run_id}/{life}/{watcher.step}",
         watcher.step,
         run_id,
         status,

@@ -296,9 +296,9 @@ class MemoryStore:
     def _add_watcher(self, run: Run, watcher: Watcher | None) -> tuple[str, ...]:
         if watcher is None:
             return ()
-        watchers = self._watchers.setdefault(run.id, [])
-        if watcher not in watchers:
-            watchers.append(watcher)
+        watchers, kept = self._watchers.setdefault(run.id, []), replace(watcher, epoch=0)
+        if kept not in watchers:
+            watchers.append(kept)
         return self._tell(run, watcher) if run.status in ENDED else ()
 
     def _tell(self, run: Run, watcher: Watcher) -> tuple[str, ...]:

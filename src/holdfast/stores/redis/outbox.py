@@ -181,8 +181,9 @@ class Outbox:
         calls: list[Call] = []
         for each in tells:
             try:
-                _, run_id, epoch, status, output, error, watching = each.words
-                watcher = Watcher(*watching.split("\0", 1))
+                _, run_id, epochs, status, output, error, watching = each.words
+                epoch, _, life = epochs.partition(".")
+                watcher = Watcher(*watching.split("\0", 1), epoch=int(life or 0))
                 told = outcome(
                     run_id,
                     int(epoch),

@@ -215,8 +215,8 @@ class Writes:
 
     def _watch(self, change: Change, run_id: str) -> Call:
         keys, watcher = self._shards.whole(run_id), change.watcher
-        told = b"" if watcher is None else f"{watcher.run_id}\0{watcher.step}".encode()
-        return Call(scripts.WATCH, (keys[2], keys[3], keys[7]), (run_id.encode(), told))
+        told, life = (b"", 0) if watcher is None else (f"{watcher.run_id}\0{watcher.step}".encode(), watcher.epoch)
+        return Call(scripts.WATCH, (keys[2], keys[3], keys[7]), (run_id.encode(), told, b"%d" % life))
 
     def _send(self, change: Change, guard: Alive) -> Call:
         envelopes: list[bytes] = []

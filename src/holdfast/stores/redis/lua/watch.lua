@@ -1,6 +1,6 @@
 -- Adds one who wants to be told how a run ends; if it has ended, the message is left at once.
 local out, run, aux = unpack(KEYS)
-local id, watcher = take(), take()
+local id, watcher, life = take(), take(), take() -- life: the epoch of the watcher, or 0
 
 local status, epoch, output, failure, finished = unpack(redis.call('HMGET', run, 's', 'e', 'out', 'err', 'f'))
 if not status then
@@ -10,6 +10,9 @@ local left = {}
 if watcher ~= '' then
   redis.call('HSET', aux, 'w\0' .. watcher, '')
   if finished ~= '' then
+    if life ~= '0' then
+      epoch = epoch .. '.' .. life
+    end
     left[1] = leave(out, {'tell', id, epoch, status, output, failure, watcher})
   end
 end
