@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Pack, Run, RunCancelled, hook, now, shield, sleep, spawn, timeout
-from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually
+from holdfast import Holdfast, Pack, Run, RunCancelled, hook, now, shield, sleep, spawn, timeout
+from holdfast.kernel.changes import CancelRequest
+from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, worker_of
 from tests.integration.ledgers import ONCE, Shop, ThreadLedger, lefts, until_recorded
 
 Wait = Callable[[Shop], Coroutine[Any, Any, object]]
@@ -446,3 +447,44 @@ async def test_a_sync_effect_under_a_shield_is_not_told_of_the_cancellation(home
         receipt = await asyncio.wait_for(cancelling, PATIENCE_SECONDS)
         assert (receipt.outcome, lefts(receipt)) == ("partial", {"a": "performed"})
         assert not await _has(run, "dropped")
+
+
+@pytest.mark.parametrize("way", ["task", "gather", "TaskGroup", "wait_for"])
+async def test_a_shield_in_a_task_of_its_own_protects_the_effect_that_is_under_way(home: Home, way: str) -> None:
+    """The run waits for one effect alone, and the task that is shielded is not the main one."""
+    shop = Shop()
+    shop.ledger.hold("step:first")
+
+    async def both() -> None:
+        async with shield("1m"):
+            await shop.act("first")
+            await shop.act("second")
+
+    @shop.pack.workflow
+    async def order() -> None:
+        match way:
+            case "task":
+                await asyncio.create_task(both())
+            case "gather":
+                await asyncio.gather(both())
+            case "TaskGroup":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(both())
+            case _:
+                await asyncio.wait_for(both(), None)
+        await hook("never")
+
+    async with home.holdfast(shop.pack) as hf:
+        run = (await hf.start(order())).run
+        await shop.ledger.until_begun("step:first")
+        cancelling = asyncio.create_task(run.cancel())
+        await eventually(lambda: _has_come_to_the_run(hf, run))
+        shop.ledger.let_go()
+        receipt = await cancelling
+        assert (receipt.stopped, shop.ledger.done) == (False, ["step:first", "step:second"])
+
+
+def _has_come_to_the_run(hf: Holdfast, run: Run[Any]) -> bool:
+    """Whether the request to cancel lies before the run in memory, which is busy."""
+    execution, _ = worker_of(hf)._executions[run.id]
+    return any(isinstance(arrival, CancelRequest) for arrival in execution._delivery.arrivals)

@@ -73,6 +73,7 @@ class Delivery:
         self.arrivals: deque[Arrival] = deque(history.messages)
         self._admitted = {entry.step for entry in journal if isinstance(entry, Late) and entry.run_id}
         self.dropped: dict[str, Command] = {}
+        self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
         self.in_doubt: frozenset[str] = frozenset()
         self.deadline_ms: int | None = None
         self.pausing = False
@@ -237,6 +238,40 @@ class Delivery:
         if self.deadline_ms is None:
             return False
         return self.deadline_ms <= self._now_ms() or (self.pausing and not self.errands.in_flight)
+
+    def take_what_ended(self, record: Record) -> None:
+        """Record what came of effects that were under way when the code ended, or could not go on. Messages wait."""
+        ended = [arrival for arrival in self.arrivals if not isinstance(arrival, Message)]
+        self.arrivals = deque(arrival for arrival in self.arrivals if isinstance(arrival, Message))
+        for arrival in ended:
+            self.errands.in_flight.pop(arrival.step, None)
+            if isinstance(arrival, Again):
+                continue
+            record.heard += self.errands.heard(arrival.step)
+            command = self.dropped.pop(arrival.step, None) or self.machine.open.get(arrival.step)
+            entry = None if command is None else self.recorder.late_entry_of(arrival, command, record)
+            if entry is not None:
+                self.came_to_its_end.add(arrival.step)
+                self._apply(entry, record)
+
+    def interrupt(self, *, all_of_it: bool) -> None:
+        """Begin nothing more; with `all_of_it`, interrupt what has begun here, too.
+
+        A remote effect is taken back in any case: it may be that no worker has it yet, or ever will.
+        """
+        for step in tuple(self.errands.in_flight):
+            command = self.machine.open.get(step)
+            if command is None or not command.touches_the_world:
+                continue
+            if all_of_it or command.effect().remote or not self.errands.has_begun(step):
+                self.errands.drop(command)
+
+    def note_what_may_be_under_way(self, record: Record) -> None:
+        """The run is left where it stands: record which effects were begun, as far as is known."""
+        for step, command in self.machine.open.items():
+            known = command.intended or step in self.dropped or step in self.came_to_its_end
+            if not known and self.may_have_begun(command):
+                record.entries.append(Dropped(self._now_ms(), step, command.intent))
 
     def record_leftovers(self, record: Record, *, but: Collection[str] = ()) -> None:
         """Record the signals that had come before the code ended, so that the journal says where they went."""

@@ -127,6 +127,10 @@ class Errands:
         self._attempts.clear()
         self.in_flight.clear()
 
+    def are_under_way(self) -> bool:
+        """Whether something is being done at this moment."""
+        return any(not task.done() for task in self.in_flight.values())
+
     def are_all_tasks(self) -> bool:
         """Whether something is under way, and all of it with remote workers."""
         return bool(self.in_flight) and self.in_flight.keys() <= self._remote

@@ -35,7 +35,6 @@ from holdfast.kernel.changes import CancelRequest, Committed, Message, Outcome, 
 from holdfast.kernel.journal import (
     Attempted,
     Continued,
-    Dropped,
     GaveUp,
     Opened,
     Performed,
@@ -152,7 +151,7 @@ class Execution:
             while await self._activate():
                 pass
         except (Stuck, ReplayDiverged) as stuck:
-            await self._block(stuck.code, stuck.message, Record())
+            await self._block(stuck.code, stuck.message, self._record)
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
@@ -166,7 +165,7 @@ class Execution:
             delivery.deliver(record)
             commands = [] if self._stopping else delivery.to_begin(record)
         except Stuck as stuck:
-            await self._block(stuck.code, stuck.message, record)
+            await self._block(stuck.code, stuck.message, await self._see_effects_through(record))
             return False
         delivery.take_notes(record)
         if delivery.machine.outcome is not None:
@@ -218,7 +217,7 @@ class Execution:
     def _interrupt_the_lone_effect(self) -> None:
         """A cancellation has come while an effect is performed in the run's own task."""
         command = self._inline
-        if command is not None and self._task is not None and not self._delivery.machine.is_shielded():
+        if command is not None and self._task is not None and not self._delivery.machine.is_shielded(command.step):
             self._inline = None
             self._delivery.errands.interrupt(command.step)
             self._task.cancel()
@@ -277,8 +276,12 @@ class Execution:
 
     async def _signalled(self, timeout_ms: int | None) -> bool:
         """Whether something arrived within the time."""
-        if self._delivery.arrivals:
-            return True
+        if not self._delivery.arrivals:
+            await self._poked(timeout_ms)
+        return bool(self._delivery.arrivals)
+
+    async def _poked(self, timeout_ms: int | None) -> None:
+        """Returns when something arrives, or after this time."""
         loop = self._desk.loop
         signal = self._signal = loop.create_future()
         timer = None if timeout_ms is None else loop.call_later(timeout_ms / 1000, _wake, signal)
@@ -288,7 +291,6 @@ class Execution:
             self._signal = None
             if timer is not None:
                 timer.cancel()
-        return bool(self._delivery.arrivals)
 
     # -- ways out
 
@@ -299,6 +301,7 @@ class Execution:
             case CodeReturned(value):
                 event = self._returned(value, record)
             case CodeRaised(error):
+                record = await self._see_effects_through(record)
                 event = runs.Raised(described(error, self._desk.codec))
             case CodeCancelled():
                 event = runs.CancelledItself()
@@ -307,6 +310,8 @@ class Execution:
                 return True
             case None:  # pragma: no cover
                 raise AssertionError
+        self._delivery.take_what_ended(record)
+        self._delivery.note_what_may_be_under_way(record)
         if not isinstance(event, runs.Returned):
             self._delivery.record_leftovers(record)
         while True:
@@ -318,6 +323,33 @@ class Execution:
             else:
                 self._desk.settled(self.run)
                 return False
+
+    async def _see_effects_through(self, record: Record) -> Record:
+        """Wait for the effects that are under way though the code goes on no more; the record to go on with.
+
+        What they have done is recorded, so that a retry of the run does not do it again. They are not interrupted,
+        unless the run is to be cancelled: then they have until the deadline of that.
+        """
+        delivery, deadline_ms = self._delivery, None
+        delivery.take_what_ended(record)
+        if not delivery.errands.are_under_way():
+            return record
+        delivery.interrupt(all_of_it=False)
+        record = await self._recorded(record)
+        while delivery.errands.are_under_way() and (deadline_ms is None or self._now_ms() < deadline_ms):
+            await self._poked(None if deadline_ms is None else deadline_ms - self._now_ms())
+            delivery.take_what_ended(record)
+            asked = next((each for each in delivery.arrivals if isinstance(each, CancelRequest)), None)
+            if asked is not None and deadline_ms is None:
+                deadline_ms = asked.deadline_ms
+                delivery.interrupt(all_of_it=True)
+        return await self._recorded(record)
+
+    async def _recorded(self, record: Record) -> Record:
+        """Commit what there is; the record to go on with."""
+        await self._progress(record)
+        self._record = Record()
+        return self._record
 
     async def _read_mail_first(self, event: runs.Event, record: Record) -> bool:
         """Take the end back if a signal came before it. Anything else is dismissed: nobody waits for it any more."""
@@ -386,9 +418,7 @@ class Execution:
     async def _stop_here(self, record: Record) -> None:
         """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
         assert self._delivery.deadline_ms is not None
-        for step, command in self._delivery.machine.open.items():
-            if step not in self._delivery.dropped and self._delivery.may_have_begun(command):
-                record.entries.append(Dropped(self._now_ms(), step, command.intent))
+        self._delivery.note_what_may_be_under_way(record)
         late = bool(self._delivery.errands.in_flight) or not self._delivery.pausing
         record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._delivery.pausing))
         await self._end_cancelled(record)
@@ -399,6 +429,7 @@ class Execution:
             if isinstance(arrival, CancelRequest) and self._delivery.deadline_ms is None:
                 record.read.append(arrival.id)
                 record.entries.append(self._delivery.cancel(arrival, record))
+        self._delivery.note_what_may_be_under_way(record)
         record.entries.append(Stopped(self._now_ms(), unsure=True))
         await self._end_cancelled(record)
 
@@ -436,6 +467,7 @@ class Execution:
         ):
             await self._stop_in_doubt(record)
             return
+        self._delivery.note_what_may_be_under_way(record)
         await self._commit(runs.Stuck(code, message), record)
         self._desk.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow))
         self._desk.settled(self.run)

@@ -30,7 +30,7 @@ from holdfast.engine.failures import described, rebuilt
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.loop import LINEAGE, WorkflowLoop, WorkflowTask
 from holdfast.engine.notes import Notes
-from holdfast.engine.shields import Shield, Shields
+from holdfast.engine.shields import SHIELD, Shield, Shields
 from holdfast.engine.steps import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.unwinding import LeftBehind
 from holdfast.engine.values import digest_of
@@ -80,6 +80,10 @@ class _StepFuture(asyncio.Future[Any]):
 
     agenda: Agenda
     step: str
+    shield: Shield | None  # of the code that waits: the step may be asked for in any task of the run
+
+    def is_shielded(self) -> bool:
+        return self.shield is not None and self.shield.holds
 
     def cancel(self, msg: Any | None = None) -> bool:
         cancelled = super().cancel(msg)
@@ -194,9 +198,10 @@ class Machine:
         """Whether what the code left behind is being taken back."""
         return self._unwinder is not None
 
-    def is_shielded(self) -> bool:
-        """Whether a cancellation would not reach the code at this moment."""
-        return self._main is not None and shields.holds_for(self._main)
+    def is_shielded(self, step: str) -> bool:
+        """Whether a cancellation would not reach the code that waits for this step."""
+        command = self.open.get(step)
+        return command is not None and isinstance(command.future, _StepFuture) and command.future.is_shielded()
 
     def waits(self) -> tuple[Wait, ...]:
         """What the code waits for."""
@@ -413,6 +418,7 @@ class Machine:
         future = _StepFuture(loop=self._loop)
         future.agenda = self.agenda
         future.step = step
+        future.shield = SHIELD.get()
         return future
 
     def _deliver(self, entry: Entry) -> None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from holdfast.kernel.cancels import STOP, TIMED_OUT, UNDO
+from holdfast.kernel.cancels import STOP, UNDO
 from holdfast.kernel.journal import (
+    TIMED_OUT,
     Attempted,
     Dropped,
     Entry,

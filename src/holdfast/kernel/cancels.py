@@ -32,9 +32,10 @@ from typing import Literal, NamedTuple, Self, get_args
 import msgspec
 from msgspec import Struct
 
-from holdfast.errors import NotAllowedNow, TimedOut, WaitsForNothing
+from holdfast.errors import NotAllowedNow, WaitsForNothing
 from holdfast.kernel.changes import ENDED, Alive, CancelRequest, Change, Envelope, Run, Status
 from holdfast.kernel.journal import (
+    TIMED_OUT,
     Attempted,
     CancelAsked,
     Cancelled,
@@ -65,7 +66,6 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 State = Literal["performed", "undone", "unknown"]
 UNDO = "undo:"
 STOP = "stop:"
-TIMED_OUT = f"{TimedOut.__module__}.{TimedOut.__qualname__}"  # as a failure names it
 _DONE_ABOUT_IT = (
     Performed | GaveUp | Joined | Spawned | Attempted | Intended | Opened | Marked | Tagged | Closed | Patched
 )

@@ -41,6 +41,10 @@ from typing import NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from holdfast.errors import TimedOut
+
+TIMED_OUT = f"{TimedOut.__module__}.{TimedOut.__qualname__}"  # as a failure names it
+
 
 class Value(Struct, frozen=True, gc=False, omit_defaults=True):
     """An encoded value: inline, or kept beside the journal in a blob that is loaded only when asked for."""
@@ -325,11 +329,22 @@ def to_replay(journal: tuple[Entry, ...], *, first: int = 0) -> list[Recorded]:
             continue
         if position not in void:
             counting.append(Recorded(position, entry, position not in loose))
-        elif isinstance(entry, Late) and entry.value is not None:
-            # The cancellation is taken back, but the effect was performed: it must not be called again.
-            performed = Performed(entry.at_ms, entry.step, entry.intent, entry.attempt, entry.value)
-            counting.append(Recorded(position, performed, strict=False))
+        if isinstance(entry, Late) and (outcome := _if_asked_again(entry)) is not None:
+            counting.append(Recorded(position, outcome, strict=False))
     return counting
+
+
+def _if_asked_again(late: Late) -> Performed | Attempted | None:
+    """What came of an effect though the code had stopped waiting for it, as the code gets it if it waits again.
+
+    It does if what made it stop is taken back: a cancellation that is resumed, a failure that is retried. The effect
+    was performed then, and must not be performed again; or its attempt failed, and the next one follows.
+    """
+    if late.value is not None:
+        return Performed(late.at_ms, late.step, late.intent, late.attempt, late.value)
+    if late.error is not None and late.error.type != TIMED_OUT:  # whoever did not reply in time may have performed it
+        return Attempted(late.at_ms, late.step, late.intent, late.attempt, late.error, late.at_ms)
+    return None
 
 
 def input_of(journal: tuple[Entry, ...]) -> Started | Continued:

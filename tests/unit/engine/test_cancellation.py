@@ -377,10 +377,10 @@ async def protected() -> str:
 
 def test_a_shield_without_a_cancellation_is_nothing():
     play = Play(protected)
-    assert play.machine.is_shielded()
+    assert play.machine.is_shielded("charge#1")
     assert play.waits_for == ["charge#1"]
     play.perform("charge#1", 1).perform("charge#2", 1)
-    assert not play.machine.is_shielded()
+    assert not play.machine.is_shielded("ship#1")
     assert play.perform("ship#1", "").result == "whole"
 
 
@@ -430,7 +430,7 @@ async def nested() -> None:
 def test_leaving_an_inner_shield_leaves_the_outer_one_in_force():
     play = Play(nested).cancel()
     for n in (1, 2, 3, 4):
-        assert play.machine.is_shielded()
+        assert play.machine.is_shielded(f"charge#{n}")
         play.perform(f"charge#{n}", n)
     assert play.machine.ended == CodeCancelled()
     assert play.steps == ["charge#1", "charge#2", "charge#3", "charge#4"]

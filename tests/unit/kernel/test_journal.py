@@ -7,9 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.kernel.journal import (
+    TIMED_OUT,
+    Attempted,
     Blocked,
     Entry,
     Failed,
+    Late,
     Note,
     Resumed,
     Retried,
@@ -164,13 +167,33 @@ def test_an_effect_that_came_late_in_a_cancellation_is_not_called_again_after_a_
 
 
 def test_a_late_failure_leaves_the_effect_to_be_called_again():
+    """The attempt has been made: if the code asks for the effect again, the next one follows."""
     journal = (ENTRIES[0], cancel_asked(), dropped(), late_failure(), *CANCELLED, Resumed(NOW_MS, (1, 2, 3, 4, 5)))
+    [counting, resumed] = to_replay(journal)
+    failed = journal[3]
+    assert isinstance(failed, Late)
+    assert failed.error is not None
+    assert counting == (3, Attempted(NOW_MS, "charge#1", failed.intent, 1, failed.error, NOW_MS), False)
+    assert resumed.entry == journal[-1]
+
+
+def test_a_late_timeout_says_nothing_about_the_effect():
+    """It may have been performed, or be under way still."""
+    timed_out = replace(late_failure(), error=a_failure(TIMED_OUT, "too slow"))
+    journal = (ENTRIES[0], cancel_asked(), dropped(), timed_out, *CANCELLED, Resumed(NOW_MS, (1, 2, 3, 4, 5)))
     assert replayed(*journal) == [(6, True)]
 
 
-def test_a_late_effect_counts_as_a_note_while_the_cancellation_stands():
+def test_a_late_effect_counts_as_a_note_and_as_its_outcome_only_if_the_code_waits_for_it_again():
     journal = (ENTRIES[0], cancel_asked(), dropped(), late(), *CANCELLED)
-    assert [recorded.entry for recorded in to_replay(journal)] == list(journal[1:])
+    to_be = to_replay(journal)
+    assert [recorded.entry for recorded in to_be if recorded.strict] == list(journal[1:])
+    assert [recorded[:2] for recorded in to_be if not recorded.strict] == [(3, performed())]
+
+
+def test_an_effect_that_was_under_way_when_its_run_failed_is_not_called_again_by_a_retry():
+    journal = (ENTRIES[0], gave_up("ship#1"), late(), FAILED, Retried(NOW_MS, (1,)))
+    assert (2, performed(), False) in to_replay(journal)
 
 
 def test_positions_go_on_when_a_run_begins_anew():
