@@ -11,7 +11,7 @@ Nothing here waits or writes: the execution commits what an activation has recor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec import Raw
@@ -22,7 +22,7 @@ from holdfast.engine.desk import Desk
 from holdfast.engine.errands import Errands
 from holdfast.engine.machine import Machine
 from holdfast.engine.recorder import Recorder
-from holdfast.engine.replaying import replay
+from holdfast.engine.replaying import replaying
 from holdfast.engine.steps import Command
 from holdfast.kernel import cancels
 from holdfast.kernel.changes import Blob, CancelRequest, KeyTaken, Message, Outcome, Signal
@@ -43,6 +43,9 @@ from holdfast.kernel.replay import NOTHING_NOTED, noted
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
+
+
+ENTRIES_MAX = 500  # of one activation, more or less
 
 
 class Delivery:
@@ -87,16 +90,21 @@ class Delivery:
         self.errands.close()
         self.machine.evict()
 
-    def replay(self) -> None:
-        run, machine = self.run, self.machine
-        replay(machine, run, self.history.journal)
+    def replaying(self) -> Iterator[None]:
+        """Bring the code to where the journal ends, in pieces."""
+        run = self.run
+        yield from replaying(self.machine, run, self.history.journal)
         asked = cancels.request_in(run, self.history.journal)
         if asked is not None:
             self.deadline_ms, self.pausing = asked.deadline_ms, asked.pausing
 
     def deliver(self, record: Record, *, mail_only: bool = False) -> None:
-        """Turn what has arrived into entries and deliver each, until the code ends or nothing is left."""
-        while self.machine.outcome is None:
+        """Turn what has arrived into entries and deliver each, until the code ends or nothing is left.
+
+        If very much has arrived, some of it is left for the next activation: a commit lies in between, and whatever
+        else this process has to do.
+        """
+        while self.machine.outcome is None and len(record.entries) < ENTRIES_MAX:
             if self.arrivals and (not mail_only or isinstance(self.arrivals[0], Message)):
                 entry = self._entry_of(self.arrivals.popleft(), record)
             elif self.pausing or mail_only:

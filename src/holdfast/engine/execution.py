@@ -48,6 +48,7 @@ from holdfast.pack import Workflow
 from holdfast.ports.store import History
 
 IDLE_MS = 1_000
+BEGUN_AT_ONCE = 100  # then others have their turn: the lease, above all
 SEEN_KEPT = 10_000  # when a run begins anew; an entity may live for years
 
 
@@ -142,7 +143,7 @@ class Execution:
 
     async def _drive(self) -> None:
         try:
-            self._delivery.replay()
+            await self._replay()
             if self.run.waits is None and self.run.epoch > 1:
                 agenda = self._delivery.machine.agenda
                 # A cancellation in the journal has dropped what the former holder may have admitted just then.
@@ -152,6 +153,10 @@ class Execution:
                 pass
         except (Stuck, ReplayDiverged) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
+
+    async def _replay(self) -> None:
+        for _ in self._delivery.replaying():
+            await self._desk.clock.pause(0)
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
@@ -188,8 +193,12 @@ class Execution:
         if len(commands) == 1 and self._delivery.is_all_there_is(commands[0]):
             await self._perform_here(commands[0])
             return
-        for command in commands:
+        for n, command in enumerate(commands, 1):
             self._delivery.errands.begin(command)
+            if n % BEGUN_AT_ONCE == 0:
+                await self._desk.clock.pause(0)
+                if self._stopping:  # whoever has the run next begins the rest
+                    break
         if not self._delivery.errands.are_all_tasks():
             await self._signalled(self._due_in_ms())
             return
@@ -363,7 +372,7 @@ class Execution:
             return False
         entries, blobs = record.entries, {blob.digest: blob.data for blob in record.blobs}
         begun = frozenset(step for step in self._delivery.dropped if self._delivery.errands.has_begun(step))
-        self._begin_again(history, await self._desk.blobs_of(history) | blobs)
+        await self._begin_again(history, await self._desk.blobs_of(history) | blobs)
         self._delivery.in_doubt = begun
         self._delivery.arrivals.extend(
             Again(entry.step, entry)
@@ -403,9 +412,9 @@ class Execution:
         record.blobs += self._delivery.kept(original_input(before), *(each.value for each in unheard))
         await self._commit(runs.BeganAnew(first, unheard), record)
         self._desk.emit(events.RunContinued(self.run.id, generation))
-        self._begin_again(History(self.run, (first, *unheard)), self._delivery.blobs)
+        await self._begin_again(History(self.run, (first, *unheard)), self._delivery.blobs)
 
-    def _begin_again(self, history: History, blobs: Mapping[str, bytes]) -> None:
+    async def _begin_again(self, history: History, blobs: Mapping[str, bytes]) -> None:
         known = {message.id for message in history.messages}
         came_since = [each for each in self._delivery.arrivals if isinstance(each, Message) and each.id not in known]
         self._delivery.close()
@@ -413,11 +422,12 @@ class Execution:
         self._load(history, blobs)
         self._delivery.arrivals.extend(came_since)
         self._mail_arrived = bool(self._delivery.arrivals)
-        self._delivery.replay()
+        await self._replay()
 
     async def _stop_here(self, record: Record) -> None:
         """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
         assert self._delivery.deadline_ms is not None
+        self._delivery.take_what_ended(record)
         self._delivery.note_what_may_be_under_way(record)
         late = bool(self._delivery.errands.in_flight) or not self._delivery.pausing
         record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._delivery.pausing))

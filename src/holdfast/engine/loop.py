@@ -31,6 +31,8 @@ LINEAGE: contextvars.ContextVar[Lineage] = contextvars.ContextVar("holdfast_line
 _swap_task = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 
+CALLBACKS_AT_ONCE = 500  # some ten milliseconds; a lease must be renewed in between, however wide the code fans out
+
 Timers = Callable[["Timer"], None]
 
 
@@ -163,13 +165,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """The tasks that have not ended, in the order in which they were made."""
         return [task for task in self._tasks if not task.done()]
 
-    def run_until_quiet(self) -> None:
-        """Run until nothing is ready. The caller's own loop is set aside meanwhile."""
+    def run_some(self) -> bool:
+        """Run what is ready, or as much as takes no time worth mentioning; whether there is more.
+
+        The caller's own loop is set aside meanwhile, and with it everything that this process does otherwise.
+        """
         self._as_running_loop(self._run_ready)
+        return bool(self._ready)
 
     def _run_ready(self) -> None:
-        ready = self._ready
-        while ready:
+        ready, left = self._ready, CALLBACKS_AT_ONCE
+        while ready and left:
+            left -= 1
             ready.popleft()._run()  # noqa: SLF001 - as asyncio's own loops do
 
     def _as_running_loop(self, work: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
 from pathlib import PurePath
@@ -139,6 +139,10 @@ class Machine:
 
     def start(self, first: Started | Continued, *, at_ms: int) -> None:
         """Begin the code with its stored arguments."""
+        exhaust(self.starting(first, at_ms=at_ms))
+
+    def starting(self, first: Started | Continued, *, at_ms: int) -> Iterator[None]:
+        """The same in pieces: between them other runs may have their turn."""
         self._loop.now_ms = at_ms
         arguments = self._bytes_of(first.input)
         self.notes.begin_with(first.attributes)
@@ -152,7 +156,7 @@ class Machine:
             self.ended = self.outcome = CodeRaised(error)
             return
         self._main = self._loop.start(coroutine, path=f"g{first.generation}" if isinstance(first, Continued) else "")
-        self._run()
+        yield from self._running()
 
     def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
         """Deliver one entry and run the code until it is quiet.
@@ -160,6 +164,10 @@ class Machine:
         Raises `ReplayDiverged` if the code contradicts it; an entry that is not strict is put by instead, and
         delivered if the code asks for it after all.
         """
+        exhaust(self.applying(entry, position, strict=strict))
+
+    def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterator[None]:
+        """The same in pieces."""
         if isinstance(entry, Note):
             self.left.recorded(entry)
             return
@@ -171,27 +179,26 @@ class Machine:
             return
         divergence = contradiction(entry, position, self.agenda.asked)
         if divergence is None:
-            self._deliver_and_run(entry)
+            yield from self._delivering(entry)
+            if self._put_by:
+                yield from self._delivering_what_was_put_by()
         elif strict:
             raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
         elif _step_of(entry) not in self.agenda.asked and not isinstance(entry, Elapsed):  # a wait begins anew
             self._put_by.setdefault(_step_of(entry), []).append(entry)
 
-    def _deliver_and_run(self, entry: Entry) -> None:
+    def _delivering(self, entry: Entry) -> Iterator[None]:
         self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
         self._deliver(entry)
-        self._run()
-        if self._put_by:
-            self._deliver_what_was_put_by()
+        yield from self._running()
 
-    def _deliver_what_was_put_by(self) -> None:
-        while (step := next((step for step in self.open if step in self._put_by), None)) is not None:
+    def _delivering_what_was_put_by(self) -> Iterator[None]:
+        # The code may wait for thousands of steps, and what was put by may stay so: look from the shorter side first.
+        while not self._put_by.keys().isdisjoint(self.open.keys()):
+            step = next(step for step in self.open if step in self._put_by)
             for entry in self._put_by.pop(step):
-                if contradiction(entry, 0, self.agenda.asked) is not None:
-                    continue  # it was put by because of this very step: not what the code wants
-                self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
-                self._deliver(entry)
-                self._run()
+                if contradiction(entry, 0, self.agenda.asked) is None:  # otherwise it is not what the code wants
+                    yield from self._delivering(entry)
 
     @property
     def is_unwinding(self) -> bool:
@@ -326,7 +333,7 @@ class Machine:
         self.cancelling = True
         self._shields.cancel()
         self._main.cancel()
-        self._run()
+        exhaust(self._running())
         for task in self._loop.tasks():
             if task is not self._main:
                 task.cancel()
@@ -478,9 +485,11 @@ class Machine:
     def _bytes_of(self, value: Value) -> bytes:
         return self._blobs[value.blob] if value.json is UNSET else bytes(value.json)
 
-    def _run(self) -> None:
+    def _running(self) -> Iterator[None]:
+        """Run the code until it is quiet, in pieces."""
         try:
-            self._loop.run_until_quiet()
+            while self._loop.run_some():
+                yield
         except (SystemExit, KeyboardInterrupt) as error:
             self.ended = self.outcome = CodeRaised(error)
             return
@@ -519,6 +528,12 @@ class Machine:
                 return CodeCancelled() if self.cancelling else CodeContinued(anew.call)
             case _:
                 return CodeRaised(error)
+
+
+def exhaust(pieces: Iterator[None]) -> None:
+    """Do all of it in one piece."""
+    for _ in pieces:
+        pass
 
 
 def _parts(holder: Other) -> tuple[str, str, str | None]:

@@ -51,6 +51,7 @@ class LeftBehind:
         self._calls: dict[str, Call[Any]] = {}  # of effects that can be undone, by step
         self._done: dict[str, tuple[str, Value | None]] = {}  # key and result, by step
         self._children: dict[str, Other] = {}  # by step; those of an earlier generation by their id
+        self._steps_of: dict[str, list[str]] = {}  # where each child stands there
 
     def asked(self, step: str, call: Call[Any]) -> None:
         """An effect that can be undone is about to be performed."""
@@ -62,7 +63,12 @@ class LeftBehind:
 
     def begin_with(self, children: tuple[Other, ...]) -> None:
         """What earlier generations have started."""
-        self._children = {child.run_id: child for child in children}
+        for child in children:
+            self._add(child.run_id, child)
+
+    def _add(self, step: str, child: Other) -> None:
+        self._children[step] = child
+        self._steps_of.setdefault(child.run_id, []).append(step)
 
     def recorded(self, entry: Entry) -> None:
         """Learn from an entry what is left behind now."""
@@ -83,13 +89,14 @@ class LeftBehind:
             ):
                 self._done[step] = (intent.key, None)  # it may have happened, or be happening still
             case Spawned(step=step, intent=intent, run_id=run_id, created=True, detached=False):
-                self._children[step] = Other(run_id, intent.name)
+                self._add(step, Other(run_id, intent.name))
             case Late(step=step, intent=intent, run_id=run_id) if run_id:
-                self._children[step] = Other(run_id, intent.name)
+                self._add(step, Other(run_id, intent.name))
             case Forked(beside=True):
                 self._done.clear()  # that was the work of the run it was forked from
             case Joined(run_id=run_id):
-                self._children = {step: child for step, child in self._children.items() if child.run_id != run_id}
+                for step in self._steps_of.pop(run_id, ()):
+                    self._children.pop(step, None)
             case _:
                 pass
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -61,13 +61,13 @@ class _Watched(Machine):
 
     begun: list[Command]
 
-    def start(self, first: Started | Continued, *, at_ms: int) -> None:
+    def starting(self, first: Started | Continued, *, at_ms: int) -> Iterator[None]:
         self.begun = []
-        super().start(first, at_ms=at_ms)
+        yield from super().starting(first, at_ms=at_ms)
         self.begun += self.agenda.take_fresh()
 
-    def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
-        super().apply(entry, position, strict=strict)
+    def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterator[None]:
+        yield from super().applying(entry, position, strict=strict)
         self.begun += self.agenda.take_fresh()
 
 
