@@ -44,7 +44,6 @@ from holdfast.pack import Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
 
-
 ENTRIES_MAX = 500  # of one activation, more or less
 
 
