@@ -80,7 +80,9 @@ class Dispatch:
         """How it ended; None if the store was in trouble meanwhile."""
         try:
             if follower.current is None:
-                await (self._find(wish, follower) if scope.dropped else self._put_up(wish, follower))
+                lost = await (self._find(wish, follower) if scope.dropped else self._put_up(wish, follower))
+                if lost is not None:
+                    return lost
             return await self._ended(wish, scope, follower)
         except TransientError as error:
             self._emit(StoreTroubled(str(error)))
@@ -90,15 +92,17 @@ class Dispatch:
     async def _find(self, wish: Wish, follower: Follower) -> None:
         follower.sees(await self._board.read(wish.place))
 
-    async def _put_up(self, wish: Wish, follower: Follower) -> None:
+    async def _put_up(self, wish: Wish, follower: Follower) -> Lost | None:
         while True:
             current, now_ms = await self._board.read(wish.place), self._store.now_ms()
             writing = tasks.offer(current, wish.place, wish.task, in_doubt=wish.in_doubt, now_ms=now_ms)
             if writing is None:
                 follower.sees(current)
-                return
+                return None
+            if isinstance(writing, Lost):
+                return writing
             if (await self._board.write([writing]))[0]:
-                return
+                return None
 
     async def _ended(self, wish: Wish, scope: Droppable, follower: Follower) -> AttemptOutcome | Lost:
         told = wish.task.details

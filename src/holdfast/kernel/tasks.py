@@ -17,6 +17,7 @@ Rules
 - As long as nobody else has claimed it, a worker that is late still has its task.
 - A lease that runs out uses up no attempt: the attempt is the task's, whoever performs it.
 - The timeout of an attempt counts from its last claim; waiting for a worker costs nothing but the retry's deadline.
+- After that deadline it is neither put up nor claimed, also if the process that had put it up has died since.
 - A task that must be performed once is claimed once: when the lease of its claim is over it is withdrawn, and the run
   has to find out what came of it. It is put up again only if nobody can have begun it.
 - Dropping a task that was claimed leaves the worker the rest of its lease to say how it ended.
@@ -115,6 +116,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     details: Json | None = None
     once: bool = False
     traceparent: str = ""  # the span of the attempt, where there are traces
+    deadline_ms: int | None = None  # from when on the attempt must not begin any more
 
 
 _encode = msgspec.json.Encoder().encode
@@ -170,16 +172,26 @@ def id_of(run_id: str, journal: tuple[Entry, ...], step: str, attempt: int, *, f
 # -- the run's side
 
 
-def offer(current: Document | None, place: Place, task: Task, *, in_doubt: bool, now_ms: int) -> Writing | None:
+class Lost(Struct, frozen=True, gc=False):
+    """There will be no outcome. `begun` says whether a worker may have begun it, `dropped` whether anybody waits."""
+
+    begun: bool
+    dropped: bool
+
+
+def offer(current: Document | None, place: Place, task: Task, *, in_doubt: bool, now_ms: int) -> Writing | Lost | None:
     """Put the task up, if that is to be done; None if it is out already, or must not be put up.
 
     `in_doubt` says that it must be performed once, and may have been put up before: then that is not done again, unless
-    it was withdrawn before anybody claimed it.
+    it was withdrawn before anybody claimed it. After its deadline it is not put up at all: it is lost.
     """
+    is_over = _is_over(task.deadline_ms, now_ms)
+    if current is None and not in_doubt and is_over:
+        return Lost(begun=False, dropped=False)
     if current is None:
         return None if in_doubt else Writing(_document(place, task, replaces=None, now_ms=now_ms))
     match task_of(current).state:
-        case Withdrawn(fence=fence) if not (in_doubt and fence):
+        case Withdrawn(fence=fence) if not (in_doubt and fence) and not is_over:
             return _writing(current, replace(task, state=Offered(fence)), now_ms=now_ms)
         case Claimed(wanted=False) as claimed:
             return _moved(current, replace(claimed, wanted=True), now_ms=now_ms)
@@ -191,13 +203,6 @@ class Wait(Struct, frozen=True, gc=False):
     """Look again when the task has changed, or then."""
 
     until_ms: int | None
-
-
-class Lost(Struct, frozen=True, gc=False):
-    """There will be no outcome. `begun` says whether a worker may have begun it, `dropped` whether anybody waits."""
-
-    begun: bool
-    dropped: bool
 
 
 def look(
@@ -258,7 +263,7 @@ def claim(current: Document, by: Claim, *, run_lives: bool, now_ms: int) -> Writ
                 return _withdrawn(current, now_ms)
         case _:
             return None
-    if not run_lives:
+    if not run_lives or _is_over(task.deadline_ms, now_ms):
         return _withdrawn(current, now_ms)
     fence = next_version(current.version, now_ms=now_ms)
     until_ms = now_ms + by.lease_ms

@@ -34,6 +34,8 @@ from tests.builders import NOW_MS, a_run, attempted, performed, with_journal
 PLACE = Place("default", "shop.charge", "t-1")
 TASK = Task("run-1", "charge:o-1", 1, '{"order":"o-1"}')
 ONCE = msgspec.structs.replace(TASK, once=True)
+DEADLINE_MS = NOW_MS + 10_000
+DUE = msgspec.structs.replace(TASK, deadline_ms=DEADLINE_MS)
 LEASE_MS = 30_000
 FENCE = NOW_MS + 7
 CLAIMED = Claimed("w-1", "n-1", FENCE, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
@@ -114,7 +116,7 @@ def test_a_task_that_is_out_is_joined(now, in_doubt, becomes):
 
 def test_a_task_that_is_not_there_is_put_up_for_all_to_claim():
     writing = tasks.offer(None, PLACE, TASK, in_doubt=False, now_ms=NOW_MS)
-    assert writing is not None
+    assert isinstance(writing, Writing)
     assert writing.replaces is None
     assert writing.document == Document(
         "default", "task/shop.charge", "t-1", NOW_MS, msgspec.json.encode(TASK), NOW_MS, NOW_MS + OPEN_KEPT_MS
@@ -124,6 +126,47 @@ def test_a_task_that_is_not_there_is_put_up_for_all_to_claim():
 
 def test_a_task_that_must_happen_once_and_is_not_there_is_not_put_up():
     assert tasks.offer(None, PLACE, TASK, in_doubt=True, now_ms=NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "in_doubt", "becomes"),
+    [
+        (None, False, Lost(begun=False, dropped=False)),
+        (None, True, None),  # it may have been put up and be gone since
+        (Offered(), False, None),  # it is out: whoever looks at it next withdraws it
+        (CLAIMED, False, None),
+        (UNWANTED, False, CLAIMED),  # a worker is at it: what comes of it is wanted
+        (DONE, False, None),
+        (Withdrawn(), False, None),
+        (Withdrawn(), True, None),
+        (Withdrawn(FENCE), False, None),
+    ],
+)
+@pytest.mark.parametrize("past_ms", [0, 1])
+def test_after_its_deadline_a_task_is_not_put_up(now, in_doubt, becomes, past_ms):
+    current = None if now is None else stored(now, task=DUE)
+    answer = tasks.offer(current, PLACE, DUE, in_doubt=in_doubt, now_ms=DEADLINE_MS + past_ms)
+    assert (answer if isinstance(answer, Lost) else state_after(answer)) == becomes
+
+
+def test_before_its_deadline_a_task_is_put_up_and_claimed_as_any_other():
+    put_up = tasks.offer(None, PLACE, DUE, in_doubt=False, now_ms=DEADLINE_MS - 1)
+    assert isinstance(put_up, Writing)
+    assert tasks.task_of(put_up.document) == DUE
+    again = tasks.offer(stored(Withdrawn(), task=DUE), PLACE, DUE, in_doubt=False, now_ms=DEADLINE_MS - 1)
+    assert isinstance(again, Writing)
+    claimed = tasks.claim(put_up.document, BY, run_lives=True, now_ms=DEADLINE_MS - 1)
+    assert claimed is not None
+    assert isinstance(tasks.task_of(claimed.document).state, Claimed)
+
+
+@pytest.mark.parametrize(
+    ("now", "becomes"), [(Offered(), Withdrawn()), (CLAIMED, Withdrawn(FENCE)), (DONE, None), (Withdrawn(), None)]
+)
+def test_after_its_deadline_a_task_is_claimed_by_no_worker(now, becomes):
+    """Also if the process that had put it up has died since: then no other looks at the clock."""
+    now_ms = max(DEADLINE_MS, NOW_MS + LEASE_MS)
+    assert state_after(tasks.claim(stored(now, task=DUE), BY, run_lives=True, now_ms=now_ms)) == becomes
 
 
 def looked(now: State | None, *, task=TASK, wanted=True, timeout_ms=None, deadline_ms=None, now_ms=NOW_MS):
@@ -205,7 +248,7 @@ def test_the_input_goes_with_the_last_who_could_need_it():
     assert isinstance(withdrawn, Writing)
     assert [tasks.task_of(each.document).input for each in (claimed, done, withdrawn)] == [TASK.input, "", ""]
     again = tasks.offer(withdrawn.document, PLACE, TASK, in_doubt=False, now_ms=NOW_MS)
-    assert again is not None
+    assert isinstance(again, Writing)
     assert tasks.task_of(again.document) == TASK
 
 
