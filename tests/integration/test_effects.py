@@ -18,14 +18,23 @@ from holdfast import (
     Retry,
     RetryAfter,
     RunFailed,
+    TimedOut,
     UsageError,
     attempt,
     effect_key,
 )
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.engine.events import EffectBegan, EffectWillRetry, RunBlocked, RunEnded
+from holdfast.engine.events import (
+    EffectBegan,
+    EffectWillRetry,
+    RunBlocked,
+    RunEnded,
+    ThreadGivenUp,
+    ThreadsUsedUp,
+)
+from holdfast.engine.heartbeats import AttemptScope
 from holdfast.kernel.journal import Attempted, Failed, GaveUp, Performed, Started
-from tests.integration.conftest import Home, heard
+from tests.integration.conftest import Home, eventually, heard, worker_of
 from tests.integration.wrappers import GatedStore
 
 AT_ONCE = Retry(attempts=3, base=0)
@@ -349,8 +358,22 @@ async def test_an_exception_whose_text_cannot_be_stored_harms_nobody_else(home: 
         assert "FileNotFoundError" in str(caught.value)
 
 
+class Strange(BaseException):
+    """No Exception: what catches only those lets it through."""
+
+
 @pytest.mark.parametrize(
-    "error", [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(1)]
+    "error",
+    [
+        asyncio.CancelledError(),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        StopIteration(1),
+        Strange("odd"),
+        BaseExceptionGroup("several", [Strange("odd"), SystemExit(4)]),
+    ],
+    ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 async def test_whatever_an_effect_raises_is_its_outcome_and_not_the_engines_end(
@@ -482,6 +505,180 @@ async def test_a_sync_effect_does_not_hold_up_the_others(home: Home) -> None:
         assert await (await hf.start(two())).run.result(timeout=30) == "quick"
         release.set()
         assert await first.result(timeout=30) == "slow"
+
+
+class Hanging:
+    """Sync effects that hang until they are released, and others that do not; with the attempts of each."""
+
+    def __init__(self, **options: Any) -> None:
+        self.pack = Pack("shop")
+        self.released = threading.Event()
+        self.entered: list[int] = []
+        self.attempts: list[int] = []
+
+        @self.pack.effect(timeout="50ms", retry=Retry(attempts=1))
+        def hang(n: int) -> None:
+            self.entered.append(n)
+            assert self.released.wait(30)
+
+        @self.pack.effect(timeout="5s", **options)
+        def pass_by(n: int) -> int:
+            self.attempts.append(attempt())
+            return n
+
+        @self.pack.workflow
+        async def stuck(n: int) -> str:
+            try:
+                await hang(n)
+            except TimedOut:
+                return "given up"
+            return "done"
+
+        @self.pack.workflow
+        async def fine(n: int) -> int:
+            return await pass_by(n)
+
+        @self.pack.workflow
+        async def impatient(n: int) -> str:
+            try:
+                async with asyncio.timeout(0.05):
+                    await patient(n)
+            except TimeoutError:
+                pass
+            return str(await pass_by(n))
+
+        @self.pack.effect
+        def patient(n: int) -> None:
+            self.entered.append(n)
+            assert self.released.wait(30)
+
+        self.stuck, self.fine, self.impatient = stuck, fine, impatient
+
+
+async def test_threads_that_hang_are_replaced(home: Home) -> None:
+    hanging = Hanging(retry=Retry(attempts=1))
+    async with home.holdfast(hanging.pack, concurrency=8) as hf:
+        runs = [(await hf.start(hanging.stuck(n))).run for n in range(16)]
+        assert [await run.result(timeout=30) for run in runs] == ["given up"] * 16
+        assert sorted(hanging.entered) == list(range(16))
+        assert len(heard(hf).all(ThreadGivenUp)) == 16
+        later = [(await hf.start(hanging.fine(n))).run for n in range(4)]
+        assert [await run.result(timeout=30) for run in later] == [0, 1, 2, 3]
+        hanging.released.set()
+        await eventually(lambda: worker_of(hf).performer.threads_given_up == 0)
+        assert [await (await hf.start(hanging.fine(n))).run.result(timeout=30) for n in range(20)] == list(range(20))
+        assert not heard(hf).all(ThreadsUsedUp)
+    assert hanging.attempts == [1] * 24
+
+
+async def test_an_effect_that_is_not_waited_for_any_more_keeps_its_room_from_no_other(home: Home) -> None:
+    hanging = Hanging()
+    async with home.holdfast(hanging.pack, concurrency=1) as hf:
+        assert await (await hf.start(hanging.impatient(1))).run.result(timeout=30) == "1"
+        hanging.released.set()
+    assert hanging.entered == [1]
+
+
+async def test_an_effect_that_waits_for_a_thread_uses_up_neither_attempt_nor_time(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.threads.GIVEN_UP_MAX", 2)
+    hanging = Hanging(retry=Retry(attempts=1))
+    pack = hanging.pack.with_policy("pass_by", timeout="1ms")
+    async with home.holdfast(pack, concurrency=1) as hf:
+        seen = heard(hf)
+        for n in range(3):
+            assert await (await hf.start(hanging.stuck(n))).run.result(timeout=30) == "given up"
+        run = (await hf.start(hanging.fine(4))).run
+        assert (await seen.until(ThreadsUsedUp)).given_up == 3
+        assert not seen.all(EffectBegan, effect="shop.pass_by")
+        assert hanging.attempts == []
+        hanging.released.set()
+        assert await run.result(timeout=30) == 4
+        assert [entry.what for entry in await run.journal()] == ["started", "performed", "completed"]
+    assert hanging.attempts == [1]
+
+
+async def test_an_effect_that_gets_no_thread_before_its_deadline_is_given_up_without_a_call(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.threads.GIVEN_UP_MAX", 0)
+    hanging = Hanging(retry=Retry(attempts=3, deadline="100ms"))
+    async with home.holdfast(hanging.pack, concurrency=1) as hf:
+        assert await (await hf.start(hanging.stuck(1))).run.result(timeout=30) == "given up"
+        run = (await hf.start(hanging.fine(2))).run
+        with pytest.raises(RunFailed, match="before attempt 1 could begin") as caught:
+            await run.result(timeout=30)
+        assert isinstance(caught.value.__cause__, TimedOut)
+        [gave_up] = [entry for entry in await run.journal() if isinstance(entry, GaveUp)]
+        assert gave_up.attempt == 0
+        assert "before the first attempt" in str(await run.explain())
+        hanging.released.set()
+    assert hanging.attempts == []
+
+
+async def test_where_the_system_gives_no_thread_an_effect_waits_until_it_does(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.threads.START_AGAIN_SECONDS", 0.01)
+    start, refused = threading.Thread.start, list[str]()
+
+    def reluctant(thread: threading.Thread) -> None:
+        if thread.name.startswith("holdfast-effect") and len(refused) < 3:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", reluctant)
+    hanging = Hanging()
+    async with home.holdfast(hanging.pack) as hf:
+        assert await (await hf.start(hanging.fine(1))).run.result(timeout=30) == 1
+    assert (len(refused), hanging.attempts) == (3, [1])
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("timeout", [None, "5s"], ids=["without a limit", "with a limit"])
+async def test_the_last_look_at_the_lease_is_made_where_the_effect_is_entered(
+    home: Home, monkeypatch: pytest.MonkeyPatch, *, sync: bool, timeout: str | None
+) -> None:
+    """As if the process were stopped after its effect had been handed over, and went on when its lease was over."""
+    pack = Pack("bank")
+    looks: list[str] = []
+    calls: list[tuple[int, int]] = []
+
+    async def transfer() -> str:
+        calls.append((len(looks), attempt()))
+        return "sent"
+
+    def transfer_sync() -> str:
+        calls.append((len(looks), attempt()))
+        return "sent"
+
+    effect: Any = pack.effect(safety="once", timeout=timeout)(transfer_sync if sync else transfer)
+
+    @pack.workflow
+    async def pay() -> str:
+        return await effect()
+
+    may_enter = AttemptScope.may_enter
+
+    def looked(scope: AttemptScope) -> Any:
+        looks.append(threading.current_thread().name)
+        keeper = hf._replica.keeper
+        assert keeper is not None
+        if len(looks) == 1:
+            keeper._reliable_until_ms = 0.0
+        return may_enter(scope)
+
+    monkeypatch.setattr(AttemptScope, "may_enter", looked)
+    async with home.holdfast(pack, lease="1s") as hf:
+        run = (await hf.start(pay())).run
+        assert await run.result(timeout=30) == "sent"
+        assert [entry.what for entry in await run.journal()] == ["started", "intended", "performed", "completed"]
+    assert [made for _, made in calls] == [1]
+    assert calls[0][0] == len(looks) > 1  # once for the refusal; then nothing lies between the last look and the call
+    in_threads = [name.startswith("holdfast-effect") for name in looks]
+    assert all(in_threads) if sync else not any(in_threads)
 
 
 async def test_a_sync_effect_that_answers_a_coroutine_is_told_what_to_write(home: Home) -> None:

@@ -35,7 +35,7 @@ from holdfast.kernel.tasks import DONE_KEPT_MS, HEARD_KEPT_MS, Place, Task, offe
 from holdfast.ports.store import Store
 from tests.integration.conftest import PATIENCE_SECONDS, Home, SqliteHome, eventually, heard
 from tests.integration.ledgers import lefts
-from tests.integration.wrappers import GatedStore, LossyStore, StoreWrapper
+from tests.integration.wrappers import GatedStore, LossyStore, SeverableStore, StoreWrapper
 
 RESIZE = "studio.resize"
 
@@ -345,6 +345,32 @@ async def test_the_deadline_of_the_retries_counts_while_nobody_claims(home: Home
             await run.result(timeout=PATIENCE_SECONDS)
         assert isinstance(caught.value.__cause__, NotPerformed)
         assert await tasks_of(hf).claim([RESIZE], worker="w") == []
+
+
+async def test_after_the_deadline_nothing_is_claimed_although_the_process_that_put_it_up_is_gone(home: Home) -> None:
+    """No process holds the run at that moment: only the task itself can say that it is too late."""
+    studio = Studio(retry=Retry(attempts=5, deadline="1s"))
+    gone: list[SeverableStore] = []
+
+    def through(store: Any) -> SeverableStore:
+        gone.append(SeverableStore(store))
+        return gone[0]
+
+    async with home.holdfast(studio.pack, worker=False, duties=False) as client:
+        store = client._replica.store
+        async with home.holdfast(studio.pack, through=through, lease="600ms") as first:
+            run = (await first.start(studio.thumbnail("cat.png"))).run
+            await eventually(lambda: _is_due(store))
+            gone[0].sever()
+            await eventually(lambda: store.now_ms() > run.created_at.timestamp() * 1000 + 1_000)
+            assert await tasks_of(client).claim([RESIZE], worker="w") == []
+    async with home.holdfast(studio.pack) as second:
+        with pytest.raises(RunFailed, match="its deadline was over before a worker claimed it"):
+            await (await second.get(run.id)).result(timeout=PATIENCE_SECONDS)
+
+
+async def _is_due(store: Store) -> bool:
+    return bool(await store.due("default", [f"task/{RESIZE}"], 1))
 
 
 # -- once

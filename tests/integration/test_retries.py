@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    NotPerformed,
     Pack,
     Permanent,
     Retry,
@@ -17,6 +18,7 @@ from holdfast import (
     TimedOut,
     UsageError,
     attempt,
+    effect_key,
     heartbeat,
     sleep,
 )
@@ -416,6 +418,60 @@ async def test_the_deadline_counts_from_when_the_effect_was_asked_for_over_resta
         with pytest.raises(RunFailed):
             await (await hf.get(run.id)).result(timeout=30)
     assert attempts == [1, 2]
+
+
+@pytest.mark.parametrize("safety", ["keyed", "once"])
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+async def test_the_next_process_begins_nothing_after_the_deadline(home: Home, *, sync: bool, safety: str) -> None:
+    """E11: the deadline has passed while the run lay with a process that had fallen silent."""
+    pack = Pack("p")
+    released = threading.Event()
+    calls: list[str] = []
+    asked: list[str] = []
+
+    async def charge() -> str:
+        calls.append(effect_key())
+        await asyncio.to_thread(released.wait, 30)
+        return "charged"
+
+    def charge_sync() -> str:
+        calls.append(effect_key())
+        assert released.wait(30)
+        return "charged"
+
+    def not_performed(key: str) -> str:
+        asked.append(key)
+        raise NotPerformed
+
+    options: Any = {"safety": safety} | ({"reconcile": not_performed} if safety == "once" else {})
+    effect: Any = pack.effect(key="charge", retry=Retry(attempts=9, deadline="300ms"), **options)(
+        charge_sync if sync else charge
+    )
+
+    @pack.workflow
+    async def work() -> str:
+        return await effect()
+
+    severable: list[SeverableStore] = []
+
+    def through(store: Any) -> SeverableStore:
+        severable.append(SeverableStore(store))
+        return severable[0]
+
+    async with home.holdfast(pack, through=through, lease="600ms") as first:
+        run = (await first.start(work())).run
+        await eventually(lambda: calls)
+        severable[0].sever()
+        async with home.holdfast(pack, lease="2s") as second:
+            with pytest.raises(RunFailed, match="was over before attempt 1 could begin") as caught:
+                await (await second.get(run.id)).result(timeout=30)
+            assert isinstance(caught.value.__cause__, TimedOut)
+            [gave_up] = [entry for entry in await run_journal(second, run.id) if isinstance(entry, GaveUp)]
+            assert gave_up.attempt == 0
+            assert not heard(second).all(EffectBegan)
+        released.set()
+    assert calls == ["charge"]
+    assert set(asked) == ({"charge"} if safety == "once" else set())
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])

@@ -159,7 +159,8 @@ class _Reader:
             case Performed(step=step, attempt=attempt):
                 self._bar(self._lane(step, _kind_of(step)), step, at_ms, "done", f"returned in attempt {attempt}")
             case GaveUp(step=step, attempt=attempt, error=error):
-                text = f"gave up after attempt {attempt}: {_words(error)}"
+                when = f"after attempt {attempt}" if attempt else "before the first attempt"
+                text = f"gave up {when}: {_words(error)}"
                 self._bar(self._lane(step, _kind_of(step)), step, at_ms, "failed", text)
             case Dropped(step=step):
                 text = "was no longer waited for, and may have happened"
@@ -225,7 +226,7 @@ class _Reader:
                 case "worker" | "no_worker" | "delay":
                     lane = self._lane("waiting to begin", "work")
                     lane.bars.append(Bar(self._last_ms, until_ms, "open", f"waits for {wait}"))
-                case "blocked" | "retry" | "child":
+                case "blocked" | "retry" | "child" | "outcome":
                     pass  # their lanes are open already
         for name in ("cancellation", "blocked"):
             if name in self._begun:

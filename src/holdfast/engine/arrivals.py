@@ -63,6 +63,12 @@ class Interrupted(Struct, frozen=True):
     begun: bool
 
 
+class Expired(Struct, frozen=True):
+    """The deadline of an effect was over before an attempt could begin."""
+
+    step: str
+
+
 class Again(Struct, frozen=True):
     """Something that was recorded in a change which came too late: it is to be recorded once more."""
 
@@ -70,7 +76,7 @@ class Again(Struct, frozen=True):
     entry: Entry
 
 
-Errand = Attempt | Reconciled | Admitted | NotAdmitted | Watching | TokenClaimed | Interrupted
+Errand = Attempt | Reconciled | Admitted | NotAdmitted | Watching | TokenClaimed | Interrupted | Expired
 Arrival = Errand | Again | Message
 
 

@@ -2,7 +2,8 @@
 
 Rules
 - An errand is begun only after the records it depends on are durable; whoever calls `begin` sees to that.
-- No effect is begun on a lease that may be lost.
+- No effect is begun on a lease that may be lost, nor after its deadline. That is asked again where it is entered.
+- What could not be entered is no attempt: it waits for its turn again.
 - What is dropped is interrupted, and comes back all the same: what it has done, somebody may have to undo.
 - A `once` effect that a process which has died since may have called is never called again: it is reconciled; a
   remote one is joined, if its task is still there.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from holdfast.engine import events
@@ -21,6 +23,7 @@ from holdfast.engine.arrivals import (
     Admitted,
     Arrival,
     Attempt,
+    Expired,
     Interrupted,
     NotAdmitted,
     Reconciled,
@@ -30,7 +33,7 @@ from holdfast.engine.arrivals import (
 from holdfast.engine.desk import Desk
 from holdfast.engine.dispatch import Wish
 from holdfast.engine.heartbeats import AttemptScope, Heartbeats
-from holdfast.engine.performer import AttemptOutcome, AttemptRaised
+from holdfast.engine.performer import AttemptOutcome, AttemptRaised, AttemptRefused, Turn, is_async
 from holdfast.engine.steps import Command
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InputMismatch, LeaseLost, NotPerformed, UnknownRun, UnknownWorkflow
@@ -38,6 +41,7 @@ from holdfast.kernel import retries, tasks
 from holdfast.kernel.changes import Change, Committed, TokenFree, Watcher
 from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Late
+from holdfast.kernel.retries import Begin
 from holdfast.kernel.tasks import Place, Task
 from holdfast.kernel.units import milliseconds
 from holdfast.ports.store import History
@@ -56,7 +60,7 @@ class Errands:
         self._remote: set[str] = set()
         self._leaving = False
         self._intended_here: set[str] = set()
-        self._attempts: dict[str, AttemptScope] = {}
+        self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
         self._heard: dict[str, Document] = {}
 
@@ -116,6 +120,7 @@ class Errands:
         """Let the effect know that nobody waits for it."""
         if (scope := self._attempts.get(step)) is not None:
             scope.dropped = True
+            scope.abandoned |= isinstance(scope, _Question)  # what it would say is of no use
 
     def close(self) -> None:
         """The run is no longer here: drop everything, and whatever comes back all the same."""
@@ -166,37 +171,78 @@ class Errands:
     async def attempt(self, command: Command) -> None:
         """Perform one attempt of an effect, or have a remote worker perform it."""
         effect = command.effect()
-        await (self._until_trusted() if effect.remote else self._desk.performer.turn(self._desk))
-        scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats)
-        self._begun.add(command.step)
-        self._desk.emit(events.EffectBegan(self._run.id, command.step, scope.attempt, effect.name))
-        work = self._dispatched(command, scope) if effect.remote else self._performed(command, scope)
+        if effect.remote:
+            await self._until_trusted()
+            await self._try(command, self._dispatched)
+            return
+        if self._desk.policy_of(effect).safety == "once":
+            await self._desk.performer.until_ended(self._run.id, command.step)
+        while (turn := await self._turn(command)) is not None:
+            if await self._try(command, partial(self._performed, turn)):
+                return
+        self._arrive(Expired(command.step))
+
+    async def _turn(self, command: Command) -> Turn | None:
+        """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
+        effect, desk = command.effect(), self._desk
+        retry, now_ms = desk.policy_of(effect).retry, desk.store.now_ms()
+        left_ms = retries.left_ms(retry, asked_ms=command.asked_ms, now_ms=now_ms)
+        if left_ms is None:
+            return await desk.performer.turn(desk, in_thread=not effect.is_async)
+        if left_ms == 0:
+            return None
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                return await desk.performer.turn(desk, in_thread=not effect.is_async)
+        except TimeoutError:
+            return None
+
+    async def _try(
+        self,
+        command: Command,
+        perform: Callable[[Command, AttemptScope], Coroutine[Any, Any, AttemptOutcome | AttemptRefused]],
+    ) -> bool:
+        """Perform one attempt. False if it could not be entered, and so is none."""
+        effect, step = command.effect(), command.step
+        scope = self._attempts[step] = AttemptScope(command, self._heartbeats, self._desk, self._run.id)
+        self._begun.add(step)
+        self._desk.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
+        work = perform(command, scope)
         if (tracing := self._desk.tracing) is not None:
-            work = tracing.around(work, Tried(self._run, effect.name, command.step, scope.attempt, scope.key))
+            work = tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
         began_ms = self._desk.clock.steady_ms()
         try:
             outcome = await work
         finally:
-            self._attempts.pop(command.step, None)
-        self._begun.discard(command.step)
+            self._attempts.pop(step, None)
+            if not effect.remote and not scope.entered:
+                self._begun.discard(step)
+        if isinstance(outcome, AttemptRefused):
+            if scope.dropped:
+                raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
+            return False
+        self._begun.discard(step)
         if scope.task is not None:
-            self._heard[command.step] = scope.task
+            self._heard[step] = scope.task
         if scope.dropped and not command.future.done() and _never_began(outcome):
-            self._arrive(Interrupted(command.step, begun=False))  # the code was not told: it asks again when resumed
+            self._arrive(Interrupted(step, begun=False))  # the code was not told: it asks again when resumed
         else:
-            self._arrive(Attempt(command.step, outcome, self._desk.clock.steady_ms() - began_ms))
+            self._arrive(Attempt(step, outcome, self._desk.clock.steady_ms() - began_ms))
+        return True
 
-    def _performed(self, command: Command, scope: AttemptScope) -> Coroutine[Any, Any, AttemptOutcome]:
-        effect, now_ms = command.effect(), self._desk.store.now_ms()
-        policy = self._desk.policy_of(effect)
-        limit_ms = retries.limit_ms(policy.retry, policy.timeout_ms, asked_ms=command.asked_ms, now_ms=now_ms)
+    def _performed(
+        self, turn: Turn, command: Command, scope: AttemptScope
+    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
+        effect = command.effect()
         assert command.call is not None
-        return self._desk.performer.attempt(effect, command.call.arguments, scope, limit_ms=limit_ms)
+        once = self._desk.policy_of(effect).safety == "once"
+        return self._desk.performer.attempt(effect, command.call.arguments, scope, turn, once=once)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, desk = command.effect(), self._run, self._desk
         policy, last = desk.policy_of(effect), scope.last_beat()
         deadline, first = policy.retry.deadline, run.length - len(self._journal)
+        deadline_ms = None if deadline is None else command.asked_ms + milliseconds(deadline)
         task = Task(
             run_id=run.id,
             key=scope.key,
@@ -205,6 +251,7 @@ class Errands:
             once=policy.safety == "once",
             details=None if last is None else desk.codec.encode(last, what="the last heartbeat").decode(),
             traceparent=(desk.tracing.traceparent() if desk.tracing else None) or "",
+            deadline_ms=deadline_ms,
         )
         task_id = tasks.id_of(run.id, self._journal, command.step, scope.attempt, first=first)
         wish = Wish(
@@ -213,13 +260,13 @@ class Errands:
             task=task,
             in_doubt=self.is_in_doubt(command),
             timeout_ms=policy.timeout_ms,
-            deadline_ms=None if deadline is None else command.asked_ms + milliseconds(deadline),
+            deadline_ms=deadline_ms,
         )
         return await desk.dispatch.attempt(wish, scope)
 
     async def _take_back(self, command: Command) -> None:
         """See to it that no worker begins what was dropped, and learn what came of it if one has."""
-        scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats)
+        scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats, self._desk, self._run.id)
         scope.dropped = True
         try:
             outcome = await self._dispatched(command, scope)
@@ -234,11 +281,18 @@ class Errands:
             await self._desk.until_trusted()
 
     async def _reconcile(self, command: Command) -> None:
-        effect = command.effect()
+        effect, step, performer = command.effect(), command.step, self._desk.performer
         policy = self._desk.policy_of(effect)
         assert policy.reconcile is not None
-        outcome = await self._desk.performer.reconcile(effect, policy.reconcile, command.intent.key)
-        self._arrive(Reconciled(command.step, outcome))
+        await performer.until_ended(self._run.id, step)
+        turn = await performer.turn(self._desk, in_thread=not is_async(policy.reconcile))
+        question = self._attempts[step] = _Question(self._run.id, step, policy.timeout_ms)
+        try:
+            outcome = await performer.reconcile(effect, policy.reconcile, command.intent.key, question, turn)
+        finally:
+            self._attempts.pop(step, None)
+        assert not isinstance(outcome, AttemptRefused), outcome
+        self._arrive(Reconciled(step, outcome))
 
     def reconcile(self, command: Command) -> None:
         """Ask the world about an effect whose outcome is not known."""
@@ -275,6 +329,23 @@ class Errands:
             self._arrive(Watching(command.step))
         else:
             self._arrive(NotAdmitted(command.step, UnknownRun(f"no run has the id {command.child_id}")))
+
+
+class _Question:
+    """What is asked about a `once` effect of unknown outcome. It may take as long as the effect."""
+
+    __slots__ = ("_begin", "abandoned", "dropped", "run_id", "step")
+
+    def __init__(self, run_id: str, step: str, timeout_ms: int | None) -> None:
+        self.run_id = run_id
+        self.step = step
+        self.dropped = False
+        self.abandoned = False
+        self._begin = Begin(timeout_ms)
+
+    def may_enter(self) -> Begin:
+        """Asking does no harm."""
+        return self._begin
 
 
 def _never_began(outcome: AttemptOutcome) -> bool:

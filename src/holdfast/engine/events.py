@@ -184,6 +184,24 @@ class EffectGaveUp(Event, frozen=True):
     took_ms: float | None = None
 
 
+class ThreadGivenUp(Event, frozen=True):
+    """A sync function runs on although its time is over, or its run is gone. `given_up`: how many do, in this process.
+
+    Its thread cannot be interrupted; it is replaced. A `once` effect is waited for all the same.
+    """
+
+    run_id: str
+    step: str
+    function: str
+    given_up: int
+
+
+class ThreadsUsedUp(Event, frozen=True):
+    """So many threads were given up that a sync effect has to wait until one of them ends."""
+
+    given_up: int
+
+
 class BatchCommitted(Event, frozen=True):
     changes: int
 

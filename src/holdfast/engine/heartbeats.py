@@ -9,23 +9,61 @@ from typing import Any
 from holdfast.engine.desk import Desk
 from holdfast.engine.steps import Command
 from holdfast.errors import LeaseLost
+from holdfast.kernel import retries
 from holdfast.kernel.changes import Beat, Change, Run
 from holdfast.kernel.documents import Document
+from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.pack import EffectPolicy
 
 
 class AttemptScope:
     """One attempt of an effect, as its body sees it."""
 
-    __slots__ = ("_command", "_heartbeats", "abandoned", "attempt", "dropped", "key", "task")
+    __slots__ = (
+        "_ahead_ms",
+        "_command",
+        "_desk",
+        "_heartbeats",
+        "_policy",
+        "abandoned",
+        "attempt",
+        "dropped",
+        "entered",
+        "key",
+        "run_id",
+        "step",
+        "task",
+    )
 
-    def __init__(self, command: Command, heartbeats: Heartbeats) -> None:
-        self.dropped = False  # nobody waits for the outcome any more; it is still recorded
-        self.abandoned = False  # the run is not here any more: nobody could record it
+    def __init__(self, command: Command, heartbeats: Heartbeats, desk: Desk, run_id: str) -> None:
+        self.run_id = run_id
+        self.step = command.step
+        self.dropped = False  # the outcome is not waited for any more; it is still recorded
+        self.abandoned = False  # the run is not here any more: the outcome could not be recorded
+        self.entered = False
         self.task: Document | None = None  # of a remote effect, once its outcome is there
         self.key = command.intent.key
         self.attempt = command.failures + 1
         self._command = command
         self._heartbeats = heartbeats
+        self._desk = desk
+        self._policy: EffectPolicy = desk.policy_of(command.effect())
+        self._ahead_ms = desk.store.now_ms() - desk.clock.steady_ms()  # a store's clock is not for other threads
+
+    def may_enter(self) -> Begin | GiveUp | None:
+        """Whether the effect may be called at this very moment, asked in the thread that would call it.
+
+        The lease first, then whether the run is still here: a new lease is opened only when the runs of the old one
+        have been dropped, so one that is good for the run was good when it was looked at.
+        """
+        verdict = None
+        if self._desk.trusted and not self.dropped:
+            now_ms = int(self._desk.clock.steady_ms() + self._ahead_ms)
+            verdict = retries.begin(
+                self._policy.retry, self._policy.timeout_ms, asked_ms=self._command.asked_ms, now_ms=now_ms
+            )
+        self.entered = isinstance(verdict, Begin)
+        return verdict
 
     def last_beat(self) -> Any:
         return self._heartbeats.last(self._command.step)

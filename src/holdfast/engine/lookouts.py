@@ -90,7 +90,7 @@ class Lookouts:
         """The story of a run."""
         history = await self._access.history(run_id)
         run = history.run
-        waiting_on = self.waits_of(run, await self.served([run]))
+        waiting_on = (*self.waits_of(run, await self.served([run])), *stories.under_way(run, history.journal))
         return stories.story(
             run, history.journal, waiting_on=waiting_on, next_actions=stories.next_actions(run, history.journal)
         )

@@ -1,7 +1,13 @@
 """Performs one attempt of an effect: in a task if it is async, in a thread if it is sync.
 
-Whatever the attempt raises is an outcome and not a failure of the engine. The one exception is a cancellation
-by the engine itself, which means that nobody wants the outcome any more.
+Rules
+- Whatever the attempt raises is an outcome and not a failure of the engine. The one exception is a cancellation by the
+  engine itself, which means that the outcome is not wanted any more.
+- Whether it may begin is asked where it is entered, in its thread or right before its first step. What is not entered
+  is no attempt.
+- A thread cannot be interrupted. An attempt that timed out leaves its thread behind, and its room to others. That of a
+  `once` effect does not end at that: while the thread lives the outcome is not known, so it is waited for; and if the
+  run was taken away meanwhile, nothing is asked or called for this step here before the thread has ended.
 """
 
 from __future__ import annotations
@@ -11,23 +17,41 @@ import contextvars
 import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from holdfast.effects import RUNNING_EFFECT, EffectScope
-from holdfast.engine.threads import DaemonThreads
+from holdfast.engine.events import Emit, ThreadGivenUp, ThreadsUsedUp
+from holdfast.engine.threads import DaemonThreads, Job, NotEntered
 from holdfast.errors import TimedOut, UsageError
 from holdfast.kernel.documents import Document
+from holdfast.kernel.retries import Begin, GiveUp
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
 
 
-class Droppable(EffectScope, Protocol):
-    """An attempt that the engine may drop: then, and only then, a cancellation is the engine's."""
+class Errand(Protocol):
+    """What is done for one step of a run, and whether the engine has dropped it.
+
+    Then, and only then, a cancellation is the engine's.
+    """
+
+    run_id: str
+    step: str
+    dropped: bool
+    abandoned: bool
+
+    def may_enter(self) -> Begin | GiveUp | None:
+        """Asked where it is entered, in whatever thread; None if it may not now, but perhaps later."""
+        ...
+
+
+class Droppable(Errand, EffectScope, Protocol):
+    """An attempt that the engine may drop."""
 
     dropped: bool  # pyright: ignore[reportIncompatibleMethodOverride] - the effect may only look
-    abandoned: bool
     task: Document | None
 
 
@@ -48,6 +72,25 @@ class AttemptRaised(Struct, frozen=True):
 
 
 AttemptOutcome = AttemptReturned | AttemptRaised
+
+
+class AttemptRefused(Struct, frozen=True):
+    """It was not entered, and is no attempt: its deadline is over, or the lease could not be relied on."""
+
+
+class Turn:
+    """Room for one effect, until it ends."""
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def end(self) -> None:
+        """Make room for the next one. It may be said more than once."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
 
 
 class _InContext:
@@ -77,64 +120,70 @@ class _InContext:
 class Performer:
     """Carries effects out, at most `concurrency` of them at a time."""
 
-    def __init__(self, *, concurrency: int, codec: Codec) -> None:
+    def __init__(self, *, concurrency: int, codec: Codec, emit: Emit) -> None:
         self._codec = codec
+        self._emit = emit
         self._room = concurrency
         self._queue: deque[asyncio.Future[None]] = deque()
         self._threads = DaemonThreads(concurrency, name="holdfast-effect")
+        self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects in threads, by run and step
+
+    @property
+    def threads_given_up(self) -> int:
+        """How many threads are still in the middle of a call that is not waited for any more."""
+        return self._threads.given_up
 
     async def attempt(
-        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable, *, limit_ms: int | None
-    ) -> AttemptOutcome:
-        """Perform one attempt, within the limit if there is one, and encode what it returned. It has had its `turn`."""
+        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable, turn: Turn, *, once: bool
+    ) -> AttemptOutcome | AttemptRefused:
+        """Perform one attempt, and encode what it returned."""
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
-        try:
-            call = self._call(effect, arguments, scope)
-            if limit_ms is not None:
-                call = self._within(limit_ms, call, effect)
-            data = self._codec.encode(await _InContext(call, context), what=effect.result_name)
-            self._codec.decode(data, effect.signature.returns)  # what cannot be read back must not be recorded
-            return AttemptReturned(data)
-        except asyncio.CancelledError as error:
-            if scope.dropped:
-                raise
-            # It cancelled itself, or let a cancellation of its own escape. That is its outcome, and not ours.
-            task = asyncio.current_task()
-            while task is not None and task.cancelling():
-                task.uncancel()
-            return AttemptRaised(error)
-        except BaseException as error:  # noqa: BLE001 - what an effect raises is its outcome
-            return AttemptRaised(error)
-        finally:
-            self._leave()
+        work, what = partial(effect.signature.apply, effect.fn, arguments), f"effect {effect.name}"
+        if effect.is_async:
+            call = _in_context(_entered(work, scope, what), context)
+        else:
+            call = self._in_thread(partial(context.run, work), scope, turn, what, once=once)
+        return await self._outcome(call, effect, effect.result_name, scope, turn)
 
-    async def reconcile(self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str) -> AttemptOutcome:
+    async def reconcile(
+        self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: Errand, turn: Turn
+    ) -> AttemptOutcome | AttemptRefused:
         """Ask whether an effect of unknown outcome has happened, and with which result."""
-        try:
-            if inspect.iscoroutinefunction(ask):
-                result = await ask(key)
-            else:
-                result = await self._in_thread(ask, key)
-            return AttemptReturned(self._codec.encode(result, what=f"the result of reconciling {effect.name}"))
-        except Exception as error:  # noqa: BLE001 - its outcome, as above
-            return AttemptRaised(error)
+        work, what = partial(ask, key), f"the reconcile function of {effect.name}"
+        if is_async(ask):
+            call = _entered(work, scope, what)
+        else:
+            call = self._in_thread(partial(contextvars.copy_context().run, work), scope, turn, what, once=False)
+        return await self._outcome(call, effect, f"the result of reconciling {effect.name}", scope, turn)
+
+    async def until_ended(self, run_id: str, step: str) -> None:
+        """Returns when no thread of this process is in the middle of this `once` effect."""
+        while (ended := self._living.get((run_id, step))) is not None:
+            await ended.wait()
 
     def close(self) -> None:
         """Stop taking work. Threads that are still busy are left to end by themselves."""
         self._threads.close()
 
-    async def turn(self, gate: Gate) -> None:
-        """Returns when there is room and the lease is good, both at once: the effect is called without another wait."""
+    async def turn(self, gate: Gate, *, in_thread: bool) -> Turn:
+        """Room, a thread if one is needed, and a good lease, all at once: the effect is called without another wait."""
+        said = False
         while True:
             if self._room <= 0:
                 await self._until_room()
+            elif in_thread and self._threads.are_used_up:
+                self._next_turn()
+                if not said:
+                    self._emit(ThreadsUsedUp(self._threads.given_up))
+                said = True
+                await self._threads.until_free()
             elif not gate.trusted:
-                self._next_turn()  # somebody else's lease is no better, but the turn must not be lost
+                self._next_turn()  # another run's lease is no better, but the turn must not be lost
                 await gate.until_trusted()
             else:
                 self._room -= 1
-                return
+                return Turn(self._leave)
 
     async def _until_room(self) -> None:
         while self._room <= 0:
@@ -158,33 +207,101 @@ class Performer:
                 turn.set_result(None)
                 return
 
-    async def _within(self, limit_ms: int, call: Coroutine[Any, Any, Any], effect: Effect[..., Any]) -> Any:
-        limit = asyncio.timeout(limit_ms / 1000)
+    async def _outcome(
+        self, call: Coroutine[Any, Any, Any], effect: Effect[..., Any], what: str, scope: Errand, turn: Turn
+    ) -> AttemptOutcome | AttemptRefused:
+        """What comes of a call into code that is not ours. It raises nothing but the engine's own cancellation."""
         try:
-            async with limit:
-                return await call
-        except TimeoutError as error:
-            if limit.expired():
-                raise TimedOut(f"effect {effect.name} took longer than {limit_ms} ms") from error
-            raise
+            data = self._codec.encode(await call, what=what)
+            self._codec.decode(data, effect.signature.returns)  # what cannot be read back must not be recorded
+            return AttemptReturned(data)
+        except NotEntered:
+            return AttemptRefused()
+        except asyncio.CancelledError as error:
+            if scope.dropped:
+                raise
+            # It cancelled itself, or let a cancellation of its own escape. That is its outcome, and not ours.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
+            return AttemptRaised(error)
+        except BaseException as error:  # noqa: BLE001 - not only Exceptions: a task passes SystemExit on to the loop
+            return AttemptRaised(error)
+        finally:
+            turn.end()
 
-    async def _call(self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable) -> Any:
-        if effect.is_async:
-            return await effect.signature.apply(effect.fn, arguments)
-        return await self._in_thread(effect.signature.apply, effect.fn, arguments, scope=scope)
-
-    async def _in_thread(self, fn: Callable[..., Any], *args: Any, scope: Droppable | None = None) -> Any:
-        job = self._threads.call(fn, *args)
+    async def _in_thread(self, work: Callable[[], Any], scope: Errand, turn: Turn, what: str, *, once: bool) -> Any:
+        job = self._threads.call(work, scope.may_enter)
+        if once:
+            self._live(job, (scope.run_id, scope.step))
         while not job.done.done():
             try:
-                await asyncio.wait([job.done])
+                news = [job.done] if job.given_up else [job.done, job.overdue]
+                await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 # A thread cannot be interrupted. If the effect was only dropped, what it returns is recorded late.
-                if scope is None or scope.abandoned or not scope.dropped or not job.begun:
+                self._give_up(job, scope, turn, what)
+                if scope.abandoned or not scope.dropped or not job.given_up:
                     job.done.cancel()
                     raise
+            if job.overdue.done() and not job.done.done() and not job.given_up:
+                self._give_up(job, scope, turn, what)
+                if not once:
+                    job.done.cancel()
+                    raise _timed_out(what, job.limit_ms)
         result = job.done.result()
         if asyncio.iscoroutine(result):
             result.close()
             raise UsageError("a sync function returned a coroutine", hint="Write it as `async def`.")
         return result
+
+    def _give_up(self, job: Job, scope: Errand, turn: Turn, what: str) -> None:
+        """Leave the thread to itself, and its room to others, if it is in the middle of the call."""
+        if self._threads.give_up(job):
+            self._emit(ThreadGivenUp(scope.run_id, scope.step, what, self._threads.given_up))
+            turn.end()
+
+    def _live(self, job: Job, place: tuple[str, str]) -> None:
+        ended = self._living[place] = asyncio.Event()
+
+        def die() -> None:
+            if self._living.get(place) is ended:
+                del self._living[place]
+            ended.set()
+
+        job.on_ended = die
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine, so that it needs no thread."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - its own kind is asked for
+
+
+async def _entered(make: Callable[[], Coroutine[Any, Any, Any]], scope: Errand, what: str) -> Any:
+    """Await the coroutine that `make` makes, if it may be entered, and for as long as it may take."""
+    verdict = scope.may_enter()
+    if isinstance(verdict, Begin) and verdict.limit_ms is not None:
+        limit = asyncio.timeout(verdict.limit_ms / 1000)
+        try:
+            async with limit:
+                _check(scope.may_enter())  # once more: nothing but the call itself may lie between this and the call
+                return await make()
+        except TimeoutError as error:
+            if limit.expired():
+                raise _timed_out(what, verdict.limit_ms) from error
+            raise
+    _check(verdict)
+    return await make()
+
+
+def _check(verdict: Begin | GiveUp | None) -> None:
+    if not isinstance(verdict, Begin):
+        raise NotEntered
+
+
+def _timed_out(what: str, limit_ms: int) -> TimedOut:
+    return TimedOut(f"{what} took longer than {limit_ms} ms")
+
+
+async def _in_context(call: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
+    return await _InContext(call, context)

@@ -12,6 +12,7 @@ from holdfast.engine.arrivals import (
     Admitted,
     Attempt,
     Errand,
+    Expired,
     Interrupted,
     NotAdmitted,
     Reconciled,
@@ -96,6 +97,8 @@ class Recorder:
                 return None
             case Interrupted(begun=begun):
                 return Dropped(now_ms, command.step, command.intent) if begun else None
+            case Expired():
+                return self._of_expiry(command, now_ms)
             case Outcome():
                 return self._of_outcome_of_a_run(command, arrival, now_ms)
             case _:  # pragma: no cover
@@ -147,7 +150,8 @@ class Recorder:
         if isinstance(outcome.error, NotPerformed):
             self._errands.may_call(command)
             return command
-        raise unknown_outcome(command, f"reconcile raised {type(outcome.error).__name__}: {outcome.error}")
+        failure = described(outcome.error, self._desk.codec)
+        raise unknown_outcome(command, f"reconcile raised {failure.type}: {failure.message}")
 
     def _of_failure(self, command: Command, error: BaseException, took_ms: float, now_ms: int) -> Entry | None:
         policy = self._policy(command)
@@ -176,6 +180,13 @@ class Recorder:
             events.EffectWillRetry(self._run_id, command.step, attempt, verdict.delay_ms, text, effect, took_ms)
         )
         return Attempted(now_ms, command.step, command.intent, attempt, failure, now_ms + verdict.delay_ms)
+
+    def _of_expiry(self, command: Command, now_ms: int) -> GaveUp:
+        """No attempt is begun after the deadline. One that a former holder of the run had begun may have happened."""
+        name, made = command.intent.name, command.failures
+        error = TimedOut(f"the deadline of effect {name} was over before attempt {made + 1} could begin")
+        self._desk.emit(events.EffectGaveUp(self._run_id, command.step, made, f"TimedOut: {error}", name))
+        return GaveUp(now_ms, command.step, command.intent, made, described(error, self._desk.codec))
 
     def _of_outcome_of_a_run(self, command: Command, message: Outcome, now_ms: int) -> Joined:
         step, run_id = command.step, message.from_run

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.engine.performer import AttemptOutcome
+from holdfast.engine.performer import AttemptOutcome, AttemptRefused
 from holdfast.kernel.changes import Run
 
 
@@ -28,6 +28,8 @@ class Tracing(Protocol):
         """The span that is current where this is called, as a W3C `traceparent`; None if there is none."""
         ...
 
-    def around(self, work: Coroutine[Any, Any, AttemptOutcome], tried: Tried) -> Coroutine[Any, Any, AttemptOutcome]:
+    def around(
+        self, work: Coroutine[Any, Any, AttemptOutcome | AttemptRefused], tried: Tried
+    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         """`work`, with a span of its own that is current while it lasts. Whatever goes wrong here, it is done."""
         ...

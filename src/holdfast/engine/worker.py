@@ -78,7 +78,7 @@ class Worker:
         self.emit = emit
         self.tracing = tracing
         self.loop: asyncio.AbstractEventLoop = _NO_LOOP
-        self.performer = Performer(concurrency=concurrency, codec=codec)
+        self.performer = Performer(concurrency=concurrency, codec=codec, emit=emit)
         self.dispatch = Dispatch(store, board, codec=codec, clock=clock, gate=self, emit=emit)
         self.admission = Admission(store, committer, emit=emit, taker=self)
         self._committer = committer

@@ -9,8 +9,9 @@
     not one of `on`                  give up
     anything else                    again after full jitter: chance × min(cap, base × factorⁿ)
 
-A wait that would end after the `deadline`, counted from when the workflow asked for the effect, is not begun; an
-attempt that is under way then is cut short.
+The `deadline` counts from when the workflow asked for the effect. A wait that would not end before it is not begun, an
+attempt that is under way then is cut short, and none is begun at or after it, in whatever process: `begin` is asked
+where the effect is entered.
 Attempts are counted by their records, so a crash or an expired lease uses none up.
 """
 
@@ -83,17 +84,31 @@ def decide(
         delay_ms = int(chance * ceiling_ms(policy, attempt))
     else:
         return GiveUp()
-    if policy.deadline is not None and now_ms + delay_ms > asked_ms + milliseconds(policy.deadline):
+    left = left_ms(policy, asked_ms=asked_ms, now_ms=now_ms)
+    return Again(delay_ms) if left is None or delay_ms < left else GiveUp()
+
+
+class Begin(Struct, frozen=True, gc=False):
+    """The attempt may begin, and take this long; None: as long as it likes."""
+
+    limit_ms: int | None
+
+
+def begin(policy: Retry, timeout_ms: int | None, *, asked_ms: int, now_ms: int) -> Begin | GiveUp:
+    """Whether an attempt may begin now. It may take its own timeout, or what is left until the deadline."""
+    left = left_ms(policy, asked_ms=asked_ms, now_ms=now_ms)
+    if left is None:
+        return Begin(timeout_ms)
+    if left == 0:
         return GiveUp()
-    return Again(delay_ms)
+    return Begin(left if timeout_ms is None else min(timeout_ms, left))
 
 
-def limit_ms(policy: Retry, timeout_ms: int | None, *, asked_ms: int, now_ms: int) -> int | None:
-    """How long an attempt that begins now may take: its own timeout, or what is left until the deadline."""
+def left_ms(policy: Retry, *, asked_ms: int, now_ms: int) -> int | None:
+    """How long it is until the deadline, and never less than nothing; None if there is none."""
     if policy.deadline is None:
-        return timeout_ms
-    left_ms = max(0, asked_ms + milliseconds(policy.deadline) - now_ms)
-    return left_ms if timeout_ms is None else min(timeout_ms, left_ms)
+        return None
+    return max(0, asked_ms + milliseconds(policy.deadline) - now_ms)
 
 
 def ceiling_ms(policy: Retry, attempt: int) -> int:

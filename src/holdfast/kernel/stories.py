@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.errors import NotAllowedNow
 from holdfast.kernel import cancels, waits
-from holdfast.kernel.changes import ENDED, Run
+from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.kernel.journal import (
     Attempted,
     Blocked,
@@ -88,6 +88,18 @@ def story(
     return Story(run.id, _headline(run), waiting_on, next_actions, lines)
 
 
+def under_way(run: Run, journal: tuple[Entry, ...]) -> tuple[Wait, ...]:
+    """The `once` effects of a running run that were begun, as far as their outcomes are not recorded."""
+    void, first = void_positions(journal), run.length - len(journal)
+    begun: dict[str, Wait] = {}
+    for position, entry in enumerate(journal, first):
+        if isinstance(entry, Intended) and position not in void:
+            begun[entry.step] = Wait("outcome", entry.intent.name, step=entry.step)
+        elif isinstance(entry, Attempted | Performed | GaveUp | Dropped):
+            begun.pop(entry.step, None)
+    return tuple(begun.values()) if run.status is Status.RUNNING else ()
+
+
 def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
     """The verbs that may be used on the run, as exactly as its journal can tell."""
     verbs = waits.next_actions(run)
@@ -126,7 +138,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             verb = "undid" if intent.kind == "undo" else "performed"
             return f"{verb} {step} under key {intent.key!r}, in attempt {attempt}"
         case GaveUp(step=step, attempt=attempt, error=error):
-            return f"gave up on {step} after attempt {attempt}: {_failure(error)}"
+            when = f"after attempt {attempt}" if attempt else "before the first attempt"
+            return f"gave up on {step} {when}: {_failure(error)}"
         case Elapsed(step=step):
             return f"timer {step} elapsed"
         case Spawned(step=step, run_id=run_id, created=created):

@@ -3,7 +3,7 @@
     status      waits for
     ──────────  ────────────────────────────────────────────────────────────────────
     pending     a delayed start; a free worker; a worker at all, if none serves it
-    running     whoever executes it
+    running     whoever executes it; and, in its story, the outcome of a `once` effect that was begun
     waiting     timers, hooks, children, retries, as they were when it was let go
     blocked     a person
     ended       nothing
@@ -24,7 +24,7 @@ from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.kernel.journal import Failure
 from holdfast.kernel.units import utc_of
 
-Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "blocked"]
+Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "outcome", "blocked"]
 
 
 class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -59,6 +59,8 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
                 return f"a worker: none serves queue {self.name!r}"
             case "running":
                 return f"replica {self.name}, which executes it"
+            case "outcome":
+                return f"the outcome of {self.step}, which was begun"
             case "blocked":
                 return f"a person: {self.name}"
             case _:  # pragma: no cover

@@ -48,6 +48,8 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.EffectPerformed: (logging.DEBUG, "effect performed"),
     events.EffectWillRetry: (logging.WARNING, "effect will be retried"),
     events.EffectGaveUp: (logging.WARNING, "effect gave up"),
+    events.ThreadGivenUp: (logging.WARNING, "thread given up"),
+    events.ThreadsUsedUp: (logging.ERROR, "threads used up"),
     events.BatchCommitted: (logging.DEBUG, "batch committed"),
     events.StoreTroubled: (logging.WARNING, "store in trouble"),
     events.LeaseWasLost: (logging.WARNING, "lease lost"),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.engine.events import Event, RunEnded
-from holdfast.engine.performer import AttemptOutcome, AttemptRaised
+from holdfast.engine.performer import AttemptOutcome, AttemptRaised, AttemptRefused
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InvalidConfig
 from holdfast.kernel import traces
@@ -72,7 +72,9 @@ class Traces:
         current = self._trace.get_current_span().get_span_context()
         return _caused(current).header if current.is_valid else None
 
-    async def around(self, work: Coroutine[Any, Any, AttemptOutcome], tried: Tried) -> AttemptOutcome:
+    async def around(
+        self, work: Coroutine[Any, Any, AttemptOutcome | AttemptRefused], tried: Tried
+    ) -> AttemptOutcome | AttemptRefused:
         """`work`, with a span of its own that is current while it lasts."""
         span = _sparing(lambda: self._begun(tried))
         if span is None:

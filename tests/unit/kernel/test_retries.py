@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.errors import NotSerializable, Permanent, RetryAfter, TimedOut, UsageError
-from holdfast.kernel.retries import DEFAULT, FACTOR_MAX, ONCE, Again, GiveUp, Retry, ceiling_ms, decide, limit_ms
+from holdfast.kernel.retries import DEFAULT, FACTOR_MAX, ONCE, Again, Begin, GiveUp, Retry, begin, ceiling_ms, decide
 
 BOOM = ValueError("boom")
 
@@ -48,7 +48,15 @@ def test_what_follows_a_failed_attempt(policy, error, attempt, answer):
 
 @pytest.mark.parametrize(
     ("waited_ms", "chance", "answer"),
-    [(0, 0.999, Again(499)), (9_500, 0.999, Again(499)), (9_502, 0.999, GiveUp()), (10_001, 0.0, GiveUp())],
+    [
+        (0, 0.999, Again(499)),
+        (9_500, 0.999, Again(499)),
+        (9_501, 0.999, GiveUp()),  # at the deadline no attempt may begin any more
+        (9_502, 0.999, GiveUp()),
+        (9_999, 0.0, Again(0)),
+        (10_000, 0.0, GiveUp()),
+        (10_001, 0.0, GiveUp()),
+    ],
 )
 def test_a_wait_that_would_end_after_the_deadline_is_not_begun(waited_ms, chance, answer):
     """E11."""
@@ -57,24 +65,31 @@ def test_a_wait_that_would_end_after_the_deadline_is_not_begun(waited_ms, chance
 
 def test_the_deadline_holds_for_retry_after_too():
     assert verdict(Retry(deadline="10s"), RetryAfter(11)) == GiveUp()
-    assert verdict(Retry(deadline=timedelta(seconds=10)), RetryAfter(10)) == Again(10_000)
+    assert verdict(Retry(deadline=timedelta(seconds=10)), RetryAfter(10)) == GiveUp()
+    assert verdict(Retry(deadline=timedelta(seconds=10)), RetryAfter(9.999)) == Again(9_999)
 
 
 @pytest.mark.parametrize(
-    ("deadline", "timeout_ms", "waited_ms", "limit"),
+    ("deadline", "timeout_ms", "waited_ms", "answer"),
     [
-        (None, None, 99_000, None),
-        (None, 3_000, 99_000, 3_000),
-        ("10s", None, 4_000, 6_000),
-        ("10s", 3_000, 4_000, 3_000),
-        ("10s", 3_000, 8_000, 2_000),
-        ("10s", 3_000, 11_000, 0),
+        (None, None, 99_000, Begin(None)),
+        (None, 3_000, 99_000, Begin(3_000)),
+        ("10s", None, 4_000, Begin(6_000)),
+        ("10s", 3_000, 4_000, Begin(3_000)),
+        ("10s", 3_000, 8_000, Begin(2_000)),
+        ("10s", 3_000, 9_999, Begin(1)),
+        ("10s", 3_000, 10_000, GiveUp()),
+        ("10s", None, 10_000, GiveUp()),
+        ("10s", 3_000, 11_000, GiveUp()),
+        ("10s", None, -1_000, Begin(11_000)),
     ],
 )
-def test_an_attempt_ends_at_its_timeout_or_at_the_deadline(deadline, timeout_ms, waited_ms, limit):
+def test_an_attempt_begins_before_the_deadline_and_ends_by_it_or_by_its_timeout(
+    deadline, timeout_ms, waited_ms, answer
+):
     """E11."""
     policy = Retry(deadline=deadline)
-    assert limit_ms(policy, timeout_ms, asked_ms=1_000, now_ms=1_000 + waited_ms) == limit
+    assert begin(policy, timeout_ms, asked_ms=1_000, now_ms=1_000 + waited_ms) == answer
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), 1e300])
@@ -148,4 +163,6 @@ def test_nothing_is_begun_after_the_deadline(policy, attempt, chance, waited_ms,
     bounded = Retry(attempts=policy.attempts, base=policy.base, cap=policy.cap, deadline=f"{deadline_ms}ms")
     answer = verdict(bounded, BOOM, attempt=attempt, chance=chance, waited_ms=waited_ms)
     if isinstance(answer, Again):
-        assert waited_ms + answer.delay_ms <= deadline_ms
+        assert waited_ms + answer.delay_ms < deadline_ms
+        then_ms = 1_000 + waited_ms + answer.delay_ms
+        assert isinstance(begin(bounded, None, asked_ms=1_000, now_ms=then_ms), Begin)

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.kernel import stories
 from holdfast.kernel.changes import Status
-from holdfast.kernel.journal import Blocked, Completed, Entry, Failed, Retried
-from holdfast.kernel.stories import next_actions, story, worded
+from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Retried
+from holdfast.kernel.stories import next_actions, story, under_way, worded
 from holdfast.kernel.waits import Wait
 from tests.builders import (
     CANCELLED,
     NOW_MS,
     a_failure,
     a_run,
+    an_intent,
+    attempted,
     cancel_asked,
     continued,
     gave_up,
+    intended,
     performed,
     running,
     spawned,
@@ -108,6 +112,33 @@ def test_a_story_says_what_happened_why_it_waits_and_what_may_be_done():
         "it waits for a signal to hook 'approval'",
         "possible now: signal, cancel",
     ]
+
+
+@pytest.mark.parametrize(
+    ("entries", "steps"),
+    [
+        ([], []),
+        ([intended("charge#1")], ["charge#1"]),
+        ([intended("charge#1"), intended("ship#1")], ["charge#1", "ship#1"]),
+        ([intended("charge#1"), performed("charge#1")], []),
+        ([intended("charge#1"), gave_up("charge#1")], []),
+        ([intended("charge#1"), attempted("charge#1")], []),
+        ([intended("charge#1"), Dropped(NOW_MS, "charge#1", an_intent())], []),
+        ([intended("charge#1"), attempted("charge#1"), intended("charge#1")], ["charge#1"]),
+        ([intended("charge#1"), Failed(NOW_MS, a_failure()), Retried(NOW_MS, void=(1, 2))], []),
+    ],
+)
+def test_the_story_of_a_running_run_names_the_once_effects_whose_outcome_is_not_known(entries, steps):
+    run, journal = with_journal(running(), *entries)
+    waits = under_way(run, journal)
+    assert [wait.step for wait in waits] == steps
+    assert [str(wait) for wait in waits] == [f"the outcome of {step}, which was begun" for step in steps]
+    assert under_way(replace(run, status=Status.BLOCKED), journal) == ()
+
+
+def test_giving_up_before_any_attempt_is_said_as_that():
+    assert worded(gave_up("charge#1", attempt=0)).startswith("gave up on charge#1 before the first attempt: ")
+    assert worded(gave_up("charge#1", attempt=2)).startswith("gave up on charge#1 after attempt 2: ")
 
 
 def test_what_was_taken_back_is_marked():
