@@ -13,8 +13,9 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import NotSerializable, Pack, PayloadTooLarge, RunFailed, UsageError, sleep
-from holdfast.engine.events import EffectBegan
+from holdfast import NotSerializable, Pack, PayloadTooLarge, Retry, RunFailed, UsageError, sleep
+from holdfast.engine.events import EffectBegan, PartFailed
+from holdfast.errors import EngineFault
 from tests.integration.conftest import Home, heard
 
 MIB = 1024 * 1024
@@ -323,3 +324,46 @@ async def test_an_argument_of_the_wrong_type_is_refused_at_the_start(home: Home)
         assert "cents" in caught.value.message
         with pytest.raises(UsageError):
             await hf.start(work(Item("book", 5), "many"))  # pyright: ignore[reportArgumentType]
+
+
+class Strange(BaseException):
+    """No Exception: what catches only those lets it through."""
+
+
+class Rotten:
+    """What cannot be stored, and says so in a way of its own."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def model_dump(self, mode: str) -> object:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("k"), Strange("odd"), SystemExit(3)], ids=lambda error: type(error).__name__
+)
+@pytest.mark.parametrize("place", ["effect", "workflow"])
+async def test_whatever_is_raised_while_a_value_is_stored_wedges_no_run_and_harms_no_other(
+    home: Home, error: BaseException, place: str
+) -> None:
+    pack = Pack("p")
+
+    @pack.effect(retry=Retry(attempts=1))
+    async def rot() -> Any:
+        return Rotten(error)
+
+    @pack.workflow
+    async def work() -> Any:
+        return await rot() if place == "effect" else Rotten(error)
+
+    @pack.workflow
+    async def fine() -> str:
+        return "fine"
+
+    async with home.holdfast(pack) as hf:
+        run = (await hf.start(work())).run
+        with pytest.raises(RunFailed if place == "effect" else EngineFault):
+            await run.result(timeout=30)
+        assert await (await hf.start(fine())).run.result(timeout=30) == "fine"
+        assert not heard(hf).all(PartFailed)

@@ -72,7 +72,7 @@ class Dispatch:
                 except asyncio.CancelledError:
                     if scope.abandoned or not scope.dropped:
                         raise
-                except Exception as error:  # noqa: BLE001 - a task that cannot be read, say; the run must hear of it
+                except BaseException as error:  # noqa: BLE001 - a task that cannot be read, say; the run must hear of it
                     outcome = AttemptRaised(error)
         return _of_lost(wish.effect, outcome) if isinstance(outcome, Lost) else outcome
 

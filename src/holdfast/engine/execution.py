@@ -102,7 +102,9 @@ class Execution:
             self._desk.emit(events.RunOvertaken(self.run.id))
         except LeaseLost:
             pass  # the worker has said so, for all its runs at once
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave the run held and forgotten
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a fault, ours or a codec's, must not leave the run held and forgotten
             await self._set_aside(error)
         finally:
             self._delivery.close()
@@ -482,7 +484,7 @@ class Execution:
         self._desk.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow))
         self._desk.settled(self.run)
 
-    async def _set_aside(self, error: Exception) -> None:
+    async def _set_aside(self, error: BaseException) -> None:
         failure = described(error, self._desk.codec)
         try:  # what was performed must not be lost with it
             await self._block(EngineFault.code, f"{failure.type}: {failure.message} ({failure.line})", self._record)

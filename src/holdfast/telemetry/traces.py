@@ -225,6 +225,6 @@ def _sparing(deed: Callable[[], T]) -> T | None:
     """What the deed answers; if it raises, that is said, and the run goes on."""
     try:
         return deed()
-    except Exception:  # noqa: BLE001 - as for listeners: it is the listener's problem, not the engine's
+    except BaseException:  # noqa: BLE001 - as for listeners: it is the listener's problem, not the engine's
         traceback.print_exc()
         return None

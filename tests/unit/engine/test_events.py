@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from holdfast.engine.events import Event, Events, RunsClaimed
 
 
@@ -15,11 +17,16 @@ def test_every_listener_hears_every_event_until_it_leaves():
     assert two == [RunsClaimed(1), RunsClaimed(2)]
 
 
-def test_a_listener_that_raises_harms_neither_the_engine_nor_the_others(capsys):
+class Strange(BaseException):
+    """No Exception: what catches only those lets it through."""
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, Strange])
+def test_a_listener_that_raises_harms_neither_the_engine_nor_the_others(capsys, kind):
     events, heard = Events(), []
 
     def broken(event: Event) -> None:
-        raise ValueError("a bug of the listener's")
+        raise kind("a bug of the listener's")
 
     events.listen(broken)
     events.listen(heard.append)
