@@ -18,6 +18,7 @@ from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
 from holdfast.blocking import Blocking
 from holdfast.client import Caller
 from holdfast.config import REDIS_SCHEMES, shown
+from holdfast.engine import hangs
 from holdfast.engine.apikeys import ApiKeys
 from holdfast.engine.documents import COMMON, Documents
 from holdfast.engine.events import Event, Events
@@ -227,6 +228,11 @@ class Holdfast(Caller):
         """For each duty that this process is a candidate for, whether it leads it at this moment."""
         return self._replica.leaders.led if self._replica.leaders else {}
 
+    @property
+    def threads_given_up(self) -> int:
+        """How many threads of this process still run sync effects that are not waited for any more."""
+        return self._replica.threads_given_up
+
     async def leaders(self) -> dict[str, str | None]:
         """Which process attends to each duty, by its `instance`; None if none does."""
         return await leaders_of(self.store, DUTIES)
@@ -255,9 +261,13 @@ class Holdfast(Caller):
                         await changed.wait()
 
     async def inspect(self) -> tuple[Finding, ...]:
-        """Whether the store can keep its promises: durability settings, room, clock, schema."""
-        found = await self.store.inspect()
-        return found if self._bus is None else (*found, *await self._bus.inspect())
+        """Whether the store can keep its promises, by settings, room, clock and schema; and whether threads hang."""
+        of_bus = () if self._bus is None else await self._bus.inspect()
+        return (
+            *await self.store.inspect(),
+            *of_bus,
+            await hangs.found_in(self.store, self.namespace, await self.workers()),
+        )
 
     async def __aenter__(self) -> Self:
         await self._replica.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from hashlib import blake2b
 from typing import Any
 
@@ -571,6 +572,32 @@ async def test_threads_that_hang_are_replaced(home: Home) -> None:
     assert hanging.attempts == [1] * 24
 
 
+async def test_threads_that_hang_are_counted_and_doctor_sees_them_from_another_process(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.hangs.CADENCE_SECONDS", 0.01)
+    hanging = Hanging()
+
+    async def is_said(level: str, words: str = "") -> bool:
+        [found] = [each for each in await client.inspect() if each.what == "threads"]
+        return found.level == level and words in found.detail
+
+    async with home.holdfast(worker=False, duties=False) as client, home.holdfast(hanging.pack) as hf:
+        metrics = hf.metrics()
+        assert await is_said("ok")
+        for n in range(2):
+            assert await (await hf.start(hanging.stuck(n))).run.result(timeout=30) == "given up"
+        await eventually(lambda: is_said("warning", ": 2 of worker "))
+        given_up = metrics.registry.get_sample_value("holdfast_effect_threads_given_up_total", {"effect": "shop.hang"})
+        assert given_up == 2
+        assert b"holdfast_effect_threads_hanging" in (await metrics.render()).body
+        assert metrics.registry.get_sample_value("holdfast_effect_threads_hanging") == 2
+        hanging.released.set()
+        await eventually(lambda: is_said("ok"))
+        await metrics.render()
+        assert metrics.registry.get_sample_value("holdfast_effect_threads_hanging") == 0
+
+
 async def test_an_effect_that_is_not_waited_for_any_more_keeps_its_room_from_no_other(home: Home) -> None:
     hanging = Hanging()
     async with home.holdfast(hanging.pack, concurrency=1) as hf:
@@ -679,6 +706,23 @@ async def test_the_last_look_at_the_lease_is_made_where_the_effect_is_entered(
     assert calls[0][0] == len(looks) > 1  # once for the refusal; then nothing lies between the last look and the call
     in_threads = [name.startswith("holdfast-effect") for name in looks]
     assert all(in_threads) if sync else not any(in_threads)
+
+
+async def test_the_last_look_at_the_deadline_is_made_where_the_effect_is_entered(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = Hanging(retry=Retry(attempts=3, deadline="100ms"))
+    may_enter = AttemptScope.may_enter
+
+    def late(scope: AttemptScope) -> Any:
+        time.sleep(0.15)  # as if the process were stopped between handing the effect over and entering it
+        return may_enter(scope)
+
+    monkeypatch.setattr(AttemptScope, "may_enter", late)
+    async with home.holdfast(hanging.pack) as hf:
+        with pytest.raises(RunFailed, match="before attempt 1 could begin"):
+            await (await hf.start(hanging.fine(1))).run.result(timeout=30)
+    assert hanging.attempts == []
 
 
 async def test_a_sync_effect_that_answers_a_coroutine_is_told_what_to_write(home: Home) -> None:

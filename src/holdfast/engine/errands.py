@@ -286,7 +286,7 @@ class Errands:
         assert policy.reconcile is not None
         await performer.until_ended(self._run.id, step)
         turn = await performer.turn(self._desk, in_thread=not is_async(policy.reconcile))
-        question = self._attempts[step] = _Question(self._run.id, step, policy.timeout_ms)
+        question = self._attempts[step] = _Question(self._run.id, step, effect.name, policy.timeout_ms)
         try:
             outcome = await performer.reconcile(effect, policy.reconcile, command.intent.key, question, turn)
         finally:
@@ -334,11 +334,12 @@ class Errands:
 class _Question:
     """What is asked about a `once` effect of unknown outcome. It may take as long as the effect."""
 
-    __slots__ = ("_begin", "abandoned", "dropped", "run_id", "step")
+    __slots__ = ("_begin", "abandoned", "dropped", "effect", "run_id", "step")
 
-    def __init__(self, run_id: str, step: str, timeout_ms: int | None) -> None:
+    def __init__(self, run_id: str, step: str, effect: str, timeout_ms: int | None) -> None:
         self.run_id = run_id
         self.step = step
+        self.effect = effect
         self.dropped = False
         self.abandoned = False
         self._begin = Begin(timeout_ms)

@@ -192,7 +192,7 @@ class ThreadGivenUp(Event, frozen=True):
 
     run_id: str
     step: str
-    function: str
+    effect: str
     given_up: int
 
 
@@ -310,5 +310,5 @@ class Events:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001 - see above
+            except BaseException:  # noqa: BLE001 - see above; a task would pass SystemExit on to the loop
                 traceback.print_exc()

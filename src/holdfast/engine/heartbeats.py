@@ -28,6 +28,7 @@ class AttemptScope:
         "abandoned",
         "attempt",
         "dropped",
+        "effect",
         "entered",
         "key",
         "run_id",
@@ -38,6 +39,7 @@ class AttemptScope:
     def __init__(self, command: Command, heartbeats: Heartbeats, desk: Desk, run_id: str) -> None:
         self.run_id = run_id
         self.step = command.step
+        self.effect = command.effect().name
         self.dropped = False  # the outcome is not waited for any more; it is still recorded
         self.abandoned = False  # the run is not here any more: the outcome could not be recorded
         self.entered = False

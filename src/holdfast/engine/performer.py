@@ -40,6 +40,7 @@ class Errand(Protocol):
 
     run_id: str
     step: str
+    effect: str
     dropped: bool
     abandoned: bool
 
@@ -240,12 +241,12 @@ class Performer:
                 await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 # A thread cannot be interrupted. If the effect was only dropped, what it returns is recorded late.
-                self._give_up(job, scope, turn, what)
+                self._give_up(job, scope, turn)
                 if scope.abandoned or not scope.dropped or not job.given_up:
                     job.done.cancel()
                     raise
             if job.overdue.done() and not job.done.done() and not job.given_up:
-                self._give_up(job, scope, turn, what)
+                self._give_up(job, scope, turn)
                 if not once:
                     job.done.cancel()
                     raise _timed_out(what, job.limit_ms)
@@ -255,10 +256,10 @@ class Performer:
             raise UsageError("a sync function returned a coroutine", hint="Write it as `async def`.")
         return result
 
-    def _give_up(self, job: Job, scope: Errand, turn: Turn, what: str) -> None:
+    def _give_up(self, job: Job, scope: Errand, turn: Turn) -> None:
         """Leave the thread to itself, and its room to others, if it is in the middle of the call."""
         if self._threads.give_up(job):
-            self._emit(ThreadGivenUp(scope.run_id, scope.step, what, self._threads.given_up))
+            self._emit(ThreadGivenUp(scope.run_id, scope.step, scope.effect, self._threads.given_up))
             turn.end()
 
     def _live(self, job: Job, place: tuple[str, str]) -> None:

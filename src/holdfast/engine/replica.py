@@ -25,6 +25,7 @@ from holdfast.engine.duties import Attendant, Duty, name_of
 from holdfast.engine.events import Events
 from holdfast.engine.followers import Followers
 from holdfast.engine.guards import forbid_blocking_calls
+from holdfast.engine.hangs import Hangs
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.leaders import DUTIES, Leaders
 from holdfast.engine.lookouts import Lookouts
@@ -143,6 +144,9 @@ class Replica:
                 has_room=lambda: self._worker is not None and self._worker.has_room,
             )
             self._waking = self._attendant(self._waker)
+            self._attendant(
+                Hangs(ports.store, namespace=namespace, owner=self._owner, threads=lambda: self.threads_given_up)
+            )
         if duties:
             self._lead(
                 Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._on_rescued),
@@ -155,6 +159,14 @@ class Replica:
         self._services: dict[str, Service] = {}
         self.is_open = False
         self.service = self.service_in(namespace)
+
+    @property
+    def threads_given_up(self) -> int:
+        """How many threads of this process hang in calls that are not waited for any more."""
+        return 0 if self._worker is None else self._worker.performer.threads_given_up
+
+    def _owner(self) -> str:
+        return "" if self.keeper is None else self.keeper.owner
 
     def documents_in(self, namespace: str) -> Documents:
         """The documents of a namespace, or of `COMMON`."""

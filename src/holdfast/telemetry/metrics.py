@@ -90,6 +90,18 @@ METRICS = (
         _EFFECT_SECONDS,
     ),
     Metric(
+        "holdfast_effect_threads_given_up_total",
+        "counter",
+        ("effect",),
+        "Times that a thread was left to itself in the middle of a sync effect: its time was over, or its run gone.",
+    ),
+    Metric(
+        "holdfast_effect_threads_hanging",
+        "gauge",
+        (),
+        "Threads of this process that still run sync effects which were given up. Each was replaced.",
+    ),
+    Metric(
         "holdfast_claim_latency_seconds",
         "histogram",
         (),
@@ -156,7 +168,12 @@ METRICS = (
     Metric("holdfast_workers", "gauge", (), "Live workers."),
     Metric("holdfast_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs here."),
 )
-OF_THE_PROCESS = ("holdfast_leads", "holdfast_bus_connected", "holdfast_build_info")  # gauges; the others: the store's
+OF_THE_PROCESS = (  # gauges; the others: the store's
+    "holdfast_leads",
+    "holdfast_bus_connected",
+    "holdfast_build_info",
+    "holdfast_effect_threads_hanging",
+)
 
 
 class Rendered(NamedTuple):
@@ -173,6 +190,8 @@ class Sight(Protocol):
     def duties_led(self) -> dict[str, bool]: ...
     @property
     def bus(self) -> Bus | None: ...
+    @property
+    def threads_given_up(self) -> int: ...
 
     async def backlog(self) -> Backlog: ...
     async def workers(self) -> list[Member]: ...
@@ -225,6 +244,7 @@ class Metrics:
             self._gauges["holdfast_leads"].labels(duty).set(is_led)
         bus = self._sight.bus
         self._gauges["holdfast_bus_connected"].set(float("nan") if bus is None else bus.connected)
+        self._gauges["holdfast_effect_threads_hanging"].set(self._sight.threads_given_up)
         encode, content_type = choose_encoder(accept)
         named = cast("CollectorRegistry", cast("object", _Named(self.registry, self._instance)))
         return Rendered(encode(named), content_type)
@@ -279,6 +299,7 @@ def _hearing(
     blocked = cache(counters["holdfast_runs_blocked_total"].labels)
     attempts = cache(counters["holdfast_effect_attempts_total"].labels)
     effect_seconds = cache(histograms["holdfast_effect_duration_seconds"].labels)
+    threads = cache(counters["holdfast_effect_threads_given_up_total"].labels)
     claim_seconds = histograms["holdfast_claim_latency_seconds"]
     batches = histograms["holdfast_commit_batch_size"]
     idle_reads = cache(counters["holdfast_idle_reads_total"].labels)
@@ -311,6 +332,7 @@ def _hearing(
         events.EffectPerformed: tried("performed"),
         events.EffectWillRetry: tried("retried"),
         events.EffectGaveUp: tried("gave_up"),
+        events.ThreadGivenUp: lambda event: threads(event.effect).inc(),
         events.RunsClaimed: lambda event: claim_seconds.observe(event.waited_ms / 1000),
         events.BatchCommitted: lambda event: batches.observe(event.changes),
         events.AskedInVain: lambda event: idle_reads(event.part).inc(),

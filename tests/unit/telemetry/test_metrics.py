@@ -30,6 +30,7 @@ class Sight:
         self.trouble: Exception | None = None
         self.duties_led = {"rescuer": True, "pruner": False}
         self.bus: MemoryBus | None = None
+        self.threads_given_up = 2
 
     async def backlog(self) -> Backlog:
         self.asked += 1
@@ -117,6 +118,7 @@ MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
     (events.BatchCommitted(12), "holdfast_commit_batch_size_bucket", {"le": "16.0"}, 1),
     (events.AskedInVain("claim"), "holdfast_idle_reads_total", {"part": "claim"}, 1),
     (events.LeaseWasLost("w-1", 2), "holdfast_lease_losses_total", {}, 1),
+    (events.ThreadGivenUp("r", "charge#1", E, 3), "holdfast_effect_threads_given_up_total", {"effect": E}, 1),
     (events.RunsRescued(("a", "b")), "holdfast_runs_rescued_total", {}, 2),
     (events.StoreTroubled("locked"), "holdfast_store_troubles_total", {}, 1),
     (events.DutyFailed("pruner", "x"), "holdfast_part_failures_total", {"part": "pruner"}, 1),
