@@ -11,9 +11,10 @@ from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
 from tests.faults.crashing import Point
+from tests.faults.hesitating import HESITATING
 from tests.faults.processes import Process, in_turns, until
 from tests.faults.scenario import STEPS, checkout, expected, notice
-from tests.faults.trials import RUN, both, chill, hold, tap
+from tests.faults.trials import RECONCILED, RUN, both, burn, chill, hold, tap
 
 pytestmark = pytest.mark.faults
 
@@ -165,6 +166,24 @@ async def test_an_effect_that_waited_for_its_turn_is_not_begun_on_a_lost_lease(c
     await first.leaves()
     case.ledger.check(lost=case.processes.overtaken())
     assert [line["pid"] for line in case.ledger.calls("touch") if line["order"] == "a"] == [second.pid]
+
+
+async def test_an_effect_that_its_thread_was_about_to_enter_is_not_entered_on_a_lost_lease(case: Case) -> None:
+    """When it goes on, its thread is the first to: before the event loop can have learned anything."""
+    first = await case.fork(pack=HESITATING, starts=[Start("burn", ["a"])], stay=True, lease=LEASE)
+    await until(lambda: is_reached(case), "the entry", first)
+    await until(first.is_stopped, "it to be stopped", first)
+    second = await case.fork(pack=RECONCILED, stay=True, lease=LEASE)
+    async with case.client(RUN) as hf:
+        assert await (await hf.find(burn, "burn:a")).result("45s") == "a ignited"
+    await second.leaves()
+    first.signal(signal.SIGCONT)
+    assert (await first.says("result"))["value"] == "a ignited"
+    await until(lambda: first.logged("lease lost"), "the lost lease", first)
+    await takes_new_work(case, first, "b")
+    await first.leaves()
+    assert [line["pid"] for line in case.ledger.calls("ignite")] == [second.pid]
+    assert len([line for line in case.ledger.lines() if "reconciled" in line]) == 1
 
 
 async def test_a_worker_whose_event_loop_is_blocked_is_overtaken_likewise(case: Case) -> None:

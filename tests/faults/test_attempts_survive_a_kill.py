@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
 from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.processes import KILLED, until
-from tests.faults.trials import RUN, climb
+from tests.faults.trials import RUN, climb, rush
 
 pytestmark = pytest.mark.faults
 
@@ -53,3 +54,20 @@ async def test_the_next_process_goes_on_with_the_third_attempt(case: Case) -> No
         "Performed",
         "Completed",
     ]
+
+
+@pytest.mark.parametrize("in_a_thread", [True, False], ids=["sync", "async"])
+async def test_after_the_deadline_the_next_process_calls_nothing(case: Case, *, in_a_thread: bool) -> None:
+    """Killed in the middle of an attempt; its deadline passes before there is another process."""
+    first = await case.fork(pack=RUN, starts=[Start("rush", ["a", in_a_thread])], stay=True, lease=LEASE)
+    await until(lambda: case.ledger.calls("hurry"), "the call", first)
+    first.signal(signal.SIGKILL)
+    assert await first.ended() == KILLED
+    [(created_ms,)] = case.ask("SELECT created_ms FROM runs")
+    await until(lambda: time.time() * 1000 > created_ms + 1_600, "the deadline")
+    second = await case.fork(pack=RUN, stay=True, lease=LEASE)
+    async with case.client(RUN) as hf:
+        said = await (await hf.find(rush, "rush:a")).result("45s")
+    await second.leaves()
+    assert "was over before attempt 1 could begin" in said
+    assert [line["pid"] for line in case.ledger.calls("hurry")] == [first.pid]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from holdfast import NotPerformed, Pack, Retry, RetryAfter, attempt, sleep
+from holdfast import NotPerformed, Pack, Retry, RetryAfter, TimedOut, attempt, sleep
 from tests.faults import ledger
 from tests.faults.scenario import note
 
@@ -143,6 +143,33 @@ async def fly(name: str) -> str:
     return launched
 
 
+@trial.effect(safety="once")
+def ignite(name: str) -> str:
+    """A sync one."""
+    note("ignite", name)
+    return f"{name} ignited"
+
+
+@trial.workflow(key="burn:{name}")
+async def burn(name: str) -> str:
+    return await ignite(name)
+
+
+@trial.effect(safety="once", timeout="100ms")
+def smoulder(name: str) -> str:
+    """A sync one that outlives its time: what it does to the world, it does at its end."""
+    ledger.here().write(entered=name)
+    while not flag(f"go-{name}").exists():
+        time.sleep(0.01)
+    note("smoulder", name)
+    return f"{name} burnt"
+
+
+@trial.workflow(key="char:{name}")
+async def char(name: str) -> str:
+    return await smoulder(name)
+
+
 async def look_up(key: str) -> str:
     """Asks the world, which is the ledger, whether the launch of this key has happened."""
     ledger.here().write(reconciled=key)
@@ -152,5 +179,71 @@ async def look_up(key: str) -> str:
     raise NotPerformed(key)
 
 
-reconciled_trial = trial.with_policy("launch", reconcile=look_up)
+def look_for_fire(key: str) -> str:
+    ledger.here().write(reconciled=key)
+    for line in (*ledger.here().calls("ignite"), *ledger.here().calls("smoulder")):
+        if line["call"] == key:
+            return f"{line['order']} {'ignited' if line['step'] == 'ignite' else 'burnt'}"
+    raise NotPerformed(key)
+
+
+reconciled_trial = (
+    trial.with_policy("launch", reconcile=look_up)
+    .with_policy("ignite", reconcile=look_for_fire)
+    .with_policy("smoulder", reconcile=look_for_fire)
+)
 RECONCILED = "tests.faults.trials:reconciled_trial"
+
+
+# -- by a deadline
+
+
+@trial.effect(retry=Retry(attempts=9, deadline="1500ms"))
+async def hurry(name: str) -> str:
+    note("hurry", name)
+    await raised(f"go-{name}")
+    return name
+
+
+@trial.effect(retry=Retry(attempts=9, deadline="1500ms"))
+def hurry_in_a_thread(name: str) -> str:
+    note("hurry", name)
+    time.sleep(60)
+    return name
+
+
+@trial.workflow(key="rush:{name}")
+async def rush(name: str, in_a_thread: bool) -> str:
+    try:
+        return await (hurry_in_a_thread(name) if in_a_thread else hurry(name))
+    except TimedOut as error:
+        return error.message
+
+
+# -- threads that hang
+
+
+@trial.effect(timeout="50ms", retry=Retry(attempts=1))
+def hang(name: str) -> None:
+    note("hang", name)
+    time.sleep(3600)
+
+
+@trial.effect(retry=Retry(attempts=1), timeout="30s")
+def pass_by(name: str) -> int:
+    note("pass by", name)
+    return attempt()
+
+
+@trial.workflow(key="dangle:{name}")
+async def dangle(name: str) -> str:
+    try:
+        await hang(name)
+    except TimedOut:
+        return "given up"
+    return "never"
+
+
+@trial.workflow(key="pass:{name}")
+async def passing(name: str) -> int:
+    return await pass_by(name)

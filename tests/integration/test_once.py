@@ -285,6 +285,28 @@ async def test_whoever_takes_over_from_a_silent_process_does_not_call_again(home
     assert bank.asked == (["transfer:5"] if reconcile else [])
 
 
+async def test_an_effect_that_ends_well_although_its_time_was_over_was_performed(home: Home) -> None:
+    """It is told that its time is over, and may take that in its own way. What it returns then is its outcome."""
+    pack = Pack("bank")
+    asked: list[str] = []
+
+    @pack.effect(safety="once", timeout="30ms", reconcile=asked.append)
+    async def transfer() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "sent just in time"
+        return "never"
+
+    @pack.workflow
+    async def pay() -> str:
+        return await transfer()
+
+    async with home.holdfast(pack) as hf:
+        assert await (await hf.start(pay())).run.result(timeout=30) == "sent just in time"
+    assert asked == []
+
+
 # -- threads that outlive their time
 
 
