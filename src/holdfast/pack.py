@@ -41,7 +41,7 @@ _ONLY_EFFECTS_RETRY = (
 class Call(Generic[R]):
     """A workflow or an effect with its arguments, not yet executed."""
 
-    __slots__ = ("arguments", "fits", "target")
+    __slots__ = ("_place", "arguments", "fits", "target")
 
     def __init__(
         self, target: Effect[..., R] | Workflow[..., R], arguments: dict[str, Any], *, fits: bool = False
@@ -49,6 +49,14 @@ class Call(Generic[R]):
         self.target = target
         self.arguments = arguments
         self.fits = fits  # the arguments were decoded by the annotations of the target, so they need no check
+        self._place: int | None = None
+
+    def __hash__(self) -> int:
+        # By its place in the run, not by its address: a set of calls is walked alike in every process.
+        if self._place is None:
+            scope = running_scope()
+            self._place = id(self) >> 4 if scope is None else scope.place()
+        return self._place
 
     def __await__(self) -> Generator[Any, None, R]:
         scope = running_scope()

@@ -1,38 +1,85 @@
 """What Python does for the whole process, made safe for workflows.
 
 - Blocking calls in a workflow would stop every run of the process. They raise a `UsageError` that names the cure.
-- `asyncio.as_completed` orders by memory address. In a workflow it orders by what it was given.
+- `asyncio.as_completed` makes its tasks in the order of memory addresses. In a workflow it makes them in the order in
+  which the awaitables were given, and refuses what has no order.
+- The future of a `gather` hashes by its memory address. In a workflow it hashes by its place in the run.
 
-Both look at the running event loop, and change nothing outside a workflow.
+All of it looks at the event loop, and changes nothing outside a workflow. Nothing is changed by an import: what holds
+for the whole process is arranged where the code of runs is about to be executed, by a worker or by a replay check.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import sys
 import time
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.engine.loop import WorkflowLoop
 from holdfast.errors import UsageError
 
-
-def _in_order(as_completed: Callable[..., Any]) -> Callable[..., Any]:
-    """`asyncio.as_completed` makes its tasks in the order of a set; in a workflow they are made in the order given."""
-
-    @functools.wraps(as_completed)
-    def in_order(fs: Iterable[Any], **options: Any) -> Any:
-        loop = asyncio._get_running_loop()  # noqa: SLF001
-        if isinstance(loop, WorkflowLoop):
-            fs = [asyncio.ensure_future(awaitable, loop=loop) for awaitable in fs]
-        return as_completed(fs, **options)
-
-    return in_order
+_as_completed: Callable[..., Any] | None = None  # as Python has it, once ours is in its place
 
 
-asyncio.as_completed = asyncio.tasks.as_completed = _in_order(asyncio.as_completed)
+def keep_order() -> None:
+    """From now on, asyncio deals the same step to the same awaitable of a workflow in every process."""
+    global _as_completed  # noqa: PLW0603 - a function of asyncio is for the whole process
+    if _as_completed is not None:
+        return
+    theirs = inspect.unwrap(asyncio.as_completed)  # other libraries may have wrapped it
+    if isinstance(theirs, types.FunctionType) and not theirs.__code__.co_freevars:
+        # Not the name is given another function, but the function other code: it may have been imported by its name.
+        _as_completed = types.FunctionType(theirs.__code__, theirs.__globals__, theirs.__name__, theirs.__defaults__)
+        _as_completed.__kwdefaults__ = theirs.__kwdefaults__
+        theirs.__code__ = _code_in_order.__code__
+    else:  # it is no plain function: only the name is left
+        _as_completed = asyncio.as_completed
+        asyncio.as_completed = asyncio.tasks.as_completed = in_order
+    gathering: Any = getattr(asyncio.tasks, "_GatheringFuture", None)
+    if gathering is not None:
+        gathering.__hash__ = _place_of
+
+
+def _code_in_order(fs: Any, *, timeout: float | None = None) -> Any:
+    from holdfast.engine.guards import in_order  # noqa: PLC0415 - it is executed with the names of asyncio.tasks
+
+    return in_order(fs, timeout=timeout)
+
+
+def in_order(fs: Iterable[Any], **options: Any) -> Any:
+    """`asyncio.as_completed` with tasks that are made in the order given, if a workflow calls it."""
+    assert _as_completed is not None
+    loop = asyncio._get_running_loop()  # noqa: SLF001
+    if isinstance(loop, WorkflowLoop) and not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
+        _refuse_disorder(fs)
+        fs = [asyncio.ensure_future(awaitable, loop=loop) for awaitable in fs]
+    return _as_completed(fs, **options)
+
+
+def _refuse_disorder(fs: Iterable[Any]) -> None:
+    """A set of coroutines is walked in the order of their addresses: each process would deal other steps to them."""
+    if not isinstance(fs, set | frozenset):
+        return
+    bare = [each for each in fs if type(each).__hash__ is object.__hash__ and not asyncio.isfuture(each)]
+    if len(bare) > 1:
+        for each in bare:
+            if asyncio.iscoroutine(each):
+                each.close()  # it was never to be awaited
+        raise UsageError(
+            f"a workflow gave as_completed() a set of {len(bare)} coroutines, whose order is another in each process",
+            hint="Pass them in a list.",
+        )
+
+
+def _place_of(future: asyncio.Future[Any]) -> int:
+    loop = future.get_loop()
+    return loop.place_of(future) if isinstance(loop, WorkflowLoop) else object.__hash__(future)
+
 
 _BLOCKING = {
     "time.sleep": "await holdfast.sleep(...)",

@@ -37,6 +37,7 @@ Timers = Callable[["Timer"], None]
 
 
 _GONE: Any = None
+_PLACE = "_holdfast_place"
 
 
 def _always() -> bool:
@@ -150,6 +151,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[WorkflowTask] = []
         self._made = 0
+        self._places = 0  # apart from the former: journals of runs under way rely on how tasks hash
         self._tasks_kept = 64
         self._evicted = False
 
@@ -260,6 +262,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         if isinstance(handle, Timer) and handle._scheduled:  # noqa: SLF001
             self._on_timer_cancelled(handle)
+
+    def place(self) -> int:
+        """The next number for what is not a task or a future of this loop, and must hash alike on every replay."""
+        self._places += 1
+        return self._places
+
+    def place_of(self, future: asyncio.Future[Any]) -> int:
+        """The place of a future that asyncio has made by itself: given when it is first hashed."""
+        place = getattr(future, _PLACE, None)
+        if place is None:
+            place = self.place()
+            setattr(future, _PLACE, place)
+        return place
 
     def create_future(self) -> asyncio.Future[Any]:
         self._made += 1

@@ -315,6 +315,9 @@ class Machine:
     def now_ms(self) -> int:
         return self._loop.now_ms
 
+    def place(self) -> int:
+        return self._loop.place()
+
     def chance(self) -> float:
         return self.bits(53) / (1 << 53)
 

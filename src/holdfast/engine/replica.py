@@ -24,7 +24,7 @@ from holdfast.engine.documents import Documents
 from holdfast.engine.duties import Attendant, Duty, name_of
 from holdfast.engine.events import Events
 from holdfast.engine.followers import Followers
-from holdfast.engine.guards import forbid_blocking_calls
+from holdfast.engine.guards import forbid_blocking_calls, keep_order
 from holdfast.engine.hangs import Hangs
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.leaders import DUTIES, Leaders
@@ -221,6 +221,7 @@ class Replica:
     async def _begin(self) -> None:
         if self._worker is not None and self.keeper is not None:
             forbid_blocking_calls()
+            keep_order()
             self._worker.loop = asyncio.get_running_loop()
             await self.keeper.join()
             self._run(self.keeper.keep, self._worker.claim, self._worker.deliver)

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.engine.guards import keep_order
 from tests.unit.engine.driving import PLAYS
+
+keep_order()  # as a worker does
 
 
 @pytest.fixture(autouse=True)

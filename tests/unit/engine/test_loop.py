@@ -159,6 +159,46 @@ def test_as_completed_deals_the_same_step_to_the_same_call_in_every_life():
     assert all(each == dealt[0] for each in dealt)
 
 
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_as_completed_refuses_a_set_of_coroutines_whose_order_is_another_in_each_process(kind):
+    @workflow_of
+    async def code() -> None:
+        async def one(amount: int) -> int:
+            return await charge(amount)
+
+        for next_one in asyncio.as_completed(kind(one(amount) for amount in range(3))):
+            await next_one
+
+    with pytest.raises(UsageError, match="set of 3 coroutines") as caught:
+        _ = Play(code).result
+    assert "list" in caught.value.hint
+
+
+def test_as_completed_takes_a_set_of_tasks_calls_or_one_coroutine():
+    @workflow_of
+    async def code() -> list[int]:
+        async def one(amount: int) -> int:
+            return await charge(amount)
+
+        awaitables = {asyncio.create_task(one(0)), charge(1), charge(2), one(3)}
+        return [await next_one for next_one in asyncio.as_completed(awaitables)]
+
+    play = Play(code)
+    assert len(play.waits_for) == 4
+    for step in list(play.waits_for):
+        play.perform(step, int(step[0]))
+    assert play.result == play.again().result
+
+
+async def test_outside_a_workflow_as_completed_is_what_it_was():
+    async def one(amount: int) -> int:
+        return amount
+
+    assert sorted([await each for each in asyncio.as_completed({one(1), one(2)}, timeout=5)]) == [1, 2]
+    with pytest.raises(TypeError, match="expect an iterable"):
+        list(asyncio.as_completed(asyncio.get_running_loop().create_future()))  # pyright: ignore[reportArgumentType]
+
+
 def test_the_sets_that_wait_answers_are_walked_alike_in_every_life():
     @workflow_of
     async def code() -> list[int]:
