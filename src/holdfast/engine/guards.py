@@ -62,16 +62,19 @@ def in_order(fs: Iterable[Any], **options: Any) -> Any:
 
 
 def _refuse_disorder(fs: Iterable[Any]) -> None:
-    """A set of coroutines is walked in the order of their addresses: each process would deal other steps to them."""
-    if not isinstance(fs, set | frozenset):
+    """Refuse a set whose order is another in each process, if tasks would be made in that order.
+
+    One member that hashes by its address is enough: it moves the others, whose hashes fall into its place.
+    """
+    if not isinstance(fs, set | frozenset) or all(type(each).__hash__ is not object.__hash__ for each in fs):
         return
-    bare = [each for each in fs if type(each).__hash__ is object.__hash__ and not asyncio.isfuture(each)]
-    if len(bare) > 1:
-        for each in bare:
+    to_begin = [each for each in fs if not asyncio.isfuture(each)]
+    if len(to_begin) > 1:
+        for each in to_begin:
             if asyncio.iscoroutine(each):
-                each.close()  # it was never to be awaited
+                each.close()  # it is not going to be awaited
         raise UsageError(
-            f"a workflow gave as_completed() a set of {len(bare)} coroutines, whose order is another in each process",
+            f"as_completed() was given a set of {len(to_begin)} awaitables, which has another order in each process",
             hint="Pass them in a list.",
         )
 

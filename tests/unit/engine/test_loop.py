@@ -7,6 +7,7 @@ import contextvars
 import math
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -160,33 +161,39 @@ def test_as_completed_deals_the_same_step_to_the_same_call_in_every_life():
 
 
 @pytest.mark.parametrize("kind", [set, frozenset])
-def test_as_completed_refuses_a_set_of_coroutines_whose_order_is_another_in_each_process(kind):
+@pytest.mark.parametrize("others", [0, 2])
+def test_as_completed_refuses_a_set_of_coroutines_whose_order_is_another_in_each_process(kind, others):
     @workflow_of
     async def code() -> None:
         async def one(amount: int) -> int:
             return await charge(amount)
 
-        for next_one in asyncio.as_completed(kind(one(amount) for amount in range(3))):
+        for next_one in asyncio.as_completed(kind([*map(one, range(3 - others)), *map(charge, range(others))])):
             await next_one
 
-    with pytest.raises(UsageError, match="set of 3 coroutines") as caught:
+    with pytest.raises(UsageError, match="set of 3 awaitables") as caught:
         _ = Play(code).result
     assert "list" in caught.value.hint
 
 
-def test_as_completed_takes_a_set_of_tasks_calls_or_one_coroutine():
+@pytest.mark.parametrize("further", [charge, lambda amount: asyncio.sleep(60, amount)], ids=["call", "coroutine"])
+def test_as_completed_takes_a_set_of_tasks_and_calls_or_of_tasks_and_one_coroutine(further):
     @workflow_of
     async def code() -> list[int]:
         async def one(amount: int) -> int:
             return await charge(amount)
 
-        awaitables = {asyncio.create_task(one(0)), charge(1), charge(2), one(3)}
+        awaitables: set[Any] = {asyncio.create_task(one(0)), further(1)}
+        if further is charge:
+            awaitables |= {charge(2), charge(3)}
         return [await next_one for next_one in asyncio.as_completed(awaitables)]
 
     play = Play(code)
-    assert len(play.waits_for) == 4
     for step in list(play.waits_for):
-        play.perform(step, int(step[0]))
+        if step in play.machine.timers:
+            play.elapse(step)
+        else:
+            play.perform(step, int(step[0]))
     assert play.result == play.again().result
 
 
