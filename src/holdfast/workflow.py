@@ -132,10 +132,10 @@ class Hook(Generic[T]):
     def close(self) -> Awaitable[None]:
         """Take nothing more; the token is free again. It may be awaited, and need not be."""
         if not self._closed:
+            self._scope.close_hook(self.name, self.token)  # first: it refuses what is executed outside of the run
             self._closed = True
             if self._claim is not None:
                 self._claim.cancel()
-            self._scope.close_hook(self.name, self.token)
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done

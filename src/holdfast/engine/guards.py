@@ -3,6 +3,7 @@
 - Blocking calls in a workflow would stop every run of the process. They raise a `UsageError` that names the cure.
 - `asyncio.as_completed` makes its tasks in the order of memory addresses. In a workflow it makes them in the order in
   which the awaitables were given, and refuses what has no order.
+- The collector of cycles runs code of one run while another is being executed. Meanwhile no run is the running one.
 - The future of a `gather` hashes by its memory address. In a workflow it hashes by its place in the run.
 
 All of it looks at the event loop, and changes nothing outside a workflow. Nothing is changed by an import: what holds
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 import sys
 import time
@@ -20,7 +22,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.engine.loop import WorkflowLoop
+from holdfast.engine.loop import WorkflowLoop, step_aside_for_the_collector
 from holdfast.errors import UsageError
 
 _as_completed: Callable[..., Any] | None = None  # as Python has it, once ours is in its place
@@ -43,6 +45,12 @@ def keep_order() -> None:
     gathering: Any = getattr(asyncio.tasks, "_GatheringFuture", None)
     if gathering is not None:
         gathering.__hash__ = _place_of
+
+
+def keep_the_collector_out() -> None:
+    """From now on, what the garbage collector runs reaches no run."""
+    if step_aside_for_the_collector not in gc.callbacks:
+        gc.callbacks.append(step_aside_for_the_collector)
 
 
 def _code_in_order(fs: Any, *, timeout: float | None = None) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from holdfast.engine.access import Access
 from holdfast.engine.followers import Followers
-from holdfast.engine.guards import keep_order
+from holdfast.engine.guards import keep_order, keep_the_collector_out
 from holdfast.engine.machine import Machine
 from holdfast.engine.replaying import replay
 from holdfast.errors import HoldfastError, UnknownWorkflow
@@ -122,6 +122,7 @@ class Lookouts:
     ) -> list[Replayed]:
         """Replay stored journals against the code of today. Nothing is performed, nothing is written."""
         keep_order()  # this process may have no worker
+        keep_the_collector_out()
         checked: list[Replayed] = []
         after: tuple[int, str] | None = None
         while limit is None or len(checked) < limit:

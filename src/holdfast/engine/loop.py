@@ -8,6 +8,9 @@ Rules
 - Whatever belongs to the world (sockets, threads, subprocesses, real time) is refused, and the error names the
   cure: an effect.
 - Each task knows its lineage, carried by its context, so that steps are numbered per task.
+- What Python runs to free memory (`finally` blocks of abandoned generators, `__del__`, callbacks of weak references) is
+  code of the run if its last reference went away in the run's own code: that is the same on every replay. What the
+  collector of cycles runs, at any moment and in whatever is executed then, reaches no run.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import threading
 from asyncio import futures
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -27,7 +31,27 @@ from holdfast.kernel.units import DURATION_MS_MAX
 if TYPE_CHECKING:
     from holdfast.workflow import WorkflowScope
 
-LINEAGE: contextvars.ContextVar[Lineage] = contextvars.ContextVar("holdfast_lineage")
+
+class _Nowhere(Lineage):
+    """The lineage of code that runs outside the activations of its run: it has no steps and makes no tasks."""
+
+    def child(self) -> NoReturn:
+        raise _outside_of_its_run()
+
+    def step(self, name: str) -> NoReturn:
+        del name
+        raise _outside_of_its_run()
+
+
+def _outside_of_its_run() -> UsageError:
+    return UsageError(
+        "code of a workflow was executed outside of its run, as by the garbage collector",
+        hint="Leave generators in order: `async with contextlib.aclosing(...)`, or read them to their end.",
+    )
+
+
+_NOWHERE = _Nowhere()
+LINEAGE: contextvars.ContextVar[Lineage] = contextvars.ContextVar("holdfast_lineage", default=_NOWHERE)
 _swap_task = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 
@@ -154,6 +178,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._places = 0  # apart from the former: journals of runs under way rely on how tasks hash
         self._tasks_kept = 64
         self._evicted = False
+        self._outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
+        self._outer_task: Any = None
+        self._outer_hooks: Any = (None, None)
 
     # -- driven by the engine
 
@@ -182,22 +209,56 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             ready.popleft()._run()  # noqa: SLF001 - as asyncio's own loops do
 
     def _as_running_loop(self, work: Callable[[], None]) -> None:
-        outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for loop authors
-        # Since 3.14 a thread has one current task, whatever the loop: the worker's own is set aside too.
-        task = _swap_task(outer, None) if _swap_task is not None and outer is not None else None
-        asyncio._set_running_loop(self)  # noqa: SLF001
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        self._enter()
         try:
             work()
         finally:
-            sys.set_asyncgen_hooks(*hooks)
-            asyncio._set_running_loop(outer)  # noqa: SLF001
-            if _swap_task is not None and outer is not None:
-                _swap_task(outer, task)
+            self._leave()
+
+    def _enter(self) -> None:
+        """Become the running loop. The one of the caller is set aside."""
+        self._outer = outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for loop authors
+        self._outer_hooks = sys.get_asyncgen_hooks()
+        # Since 3.14 a thread has one current task, whatever the loop: the worker's own is set aside too.
+        self._outer_task = _swap_task(outer, None) if _swap_task is not None and outer is not None else None
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        # At last: a collection may come between any two of these lines, and asks the running loop to leave.
+        asyncio._set_running_loop(self)  # noqa: SLF001
+
+    def _leave(self) -> None:
+        asyncio._set_running_loop(self._outer)  # noqa: SLF001
+        sys.set_asyncgen_hooks(*self._outer_hooks)
+        if _swap_task is not None and self._outer is not None:
+            _swap_task(self._outer, self._outer_task)
+        self._outer = self._outer_task = None
+
+    def step_aside(self) -> Callable[[], None]:
+        """Let others run as if this run were not being executed; returns what makes it the running loop again."""
+        task = None if _swap_task is None else _swap_task(self, None)
+        self._leave()
+        token = LINEAGE.set(_NOWHERE)
+
+        def step_back() -> None:
+            LINEAGE.reset(token)
+            self._enter()
+            if _swap_task is not None:
+                _swap_task(self, task)
+
+        return step_back
+
+    def is_here(self) -> bool:
+        """Whether the code that is being executed is that of this run."""
+        return asyncio._get_running_loop() is self  # noqa: SLF001
+
+    def refuse_elsewhere(self) -> None:
+        """Raise a `UsageError` if the code that is being executed is not that of this run."""
+        if not self.is_here():
+            raise _outside_of_its_run()
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
-        if not self._evicted:
+        # Left by the last reference in its own run, it is closed as a task of the run. Anywhere else, its code is not
+        # executed at all: Python frees a generator whose finalizer did nothing.
+        if self.is_here() and not self._evicted:
             self.create_task(generator.aclose())
 
     def evict(self) -> None:
@@ -260,7 +321,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready.append(timer)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        if isinstance(handle, Timer) and handle._scheduled:  # noqa: SLF001
+        if isinstance(handle, Timer) and handle._scheduled and self.is_here():  # noqa: SLF001
             self._on_timer_cancelled(handle)
 
     def place(self) -> int:
@@ -294,7 +355,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             coro.close()
             return cast("asyncio.Task[Any]", self.create_future())  # it never ends; whoever awaits it is closed too
         context = contextvars.copy_context() if context is None else context.copy()
-        lineage = LINEAGE.get().child()
+        try:
+            lineage = LINEAGE.get().child()
+        except UsageError:
+            coro.close()
+            raise
         context.run(LINEAGE.set, lineage)
         return self._task(coro, name=name or f"Task-{lineage.path}", context=context)
 
@@ -383,6 +448,26 @@ for _name in [
     "remove_signal_handler",
 ]:
     setattr(WorkflowLoop, _name, _refusing(_name))
+
+
+class _SetAside(threading.local):
+    """The run that is set aside while the collector works in this thread."""
+
+    step_back: Callable[[], None] | None = None
+
+
+_set_aside = _SetAside()
+
+
+def step_aside_for_the_collector(phase: str, info: dict[str, int]) -> None:
+    """For `gc.callbacks`. What a collection runs may be of any run: none of them is the running one meanwhile."""
+    del info
+    if phase == "start":
+        loop = asyncio._get_running_loop()  # noqa: SLF001
+        _set_aside.step_back = loop.step_aside() if isinstance(loop, WorkflowLoop) else None
+    elif (step_back := _set_aside.step_back) is not None:
+        _set_aside.step_back = None
+        step_back()
 
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:

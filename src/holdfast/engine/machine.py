@@ -276,6 +276,7 @@ class Machine:
         return command.future
 
     async def receive(self, name: str, as_type: Any) -> Any:
+        self._loop.refuse_elsewhere()
         while True:
             if self._is_refused():
                 await self._parked()
@@ -286,6 +287,7 @@ class Machine:
                 self.notes.ignored(received, str(error.__cause__ or error))
 
     def close_hook(self, name: str, token: str | None) -> None:
+        self._loop.refuse_elsewhere()
         self.inbox.close(name)
         self.notes.hook_closed(HookOpen(name, token))
 

@@ -24,7 +24,7 @@ from holdfast.engine.documents import Documents
 from holdfast.engine.duties import Attendant, Duty, name_of
 from holdfast.engine.events import Events
 from holdfast.engine.followers import Followers
-from holdfast.engine.guards import forbid_blocking_calls, keep_order
+from holdfast.engine.guards import forbid_blocking_calls, keep_order, keep_the_collector_out
 from holdfast.engine.hangs import Hangs
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.leaders import DUTIES, Leaders
@@ -222,6 +222,7 @@ class Replica:
         if self._worker is not None and self.keeper is not None:
             forbid_blocking_calls()
             keep_order()
+            keep_the_collector_out()
             self._worker.loop = asyncio.get_running_loop()
             await self.keeper.join()
             self._run(self.keeper.keep, self._worker.claim, self._worker.deliver)

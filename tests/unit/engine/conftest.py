@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engine.guards import keep_order
+from holdfast.engine.guards import keep_order, keep_the_collector_out
 from tests.unit.engine.driving import PLAYS
 
 keep_order()  # as a worker does
+keep_the_collector_out()
 
 
 @pytest.fixture(autouse=True)
