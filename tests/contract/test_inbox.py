@@ -268,6 +268,22 @@ async def test_a_run_does_not_end_over_the_second_of_two_messages(store: Store) 
     await committed(store, completion(store, run, recorded=runs.Recorded(read=both)))
 
 
+async def test_a_message_that_was_read_meanwhile_does_not_stand_for_another_one(store: Store) -> None:
+    """Whoever ends a run that is not its own has read its inbox before: its owner may have done so, too."""
+    run = await held(store)
+    await signalled(store, number=1)
+    stopping = await stop(store, run, read=(a_signal(1).id,))
+    await committed(store, let_go(store, run, read=(a_signal(1).id,)))
+    await signalled(store, number=2)
+    current = await refused(store, stopping)
+    assert current is not None
+    assert (current.status, current.unread) == (Status.WAITING, 1)
+    assert await unread(store) == (a_signal(2),)
+    again = await stop(store, current, read=(a_signal(1).id, a_signal(2).id))
+    assert (await committed(store, again)).status is Status.CANCELLED
+    assert (await _count(store), await unread(store)) == (0, ())
+
+
 async def test_a_blocked_run_may_have_mail(store: Store) -> None:
     run = await held(store)
     await signalled(store)

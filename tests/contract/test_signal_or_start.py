@@ -217,15 +217,20 @@ async def test_what_the_owner_took_stays_its_own(store: Store) -> None:
     assert (await committed(store, _start(store, "run-9", 1))).id == "run-1"
 
 
-async def test_a_run_ends_over_a_signal_that_another_run_received(store: Store) -> None:
-    """A fork has it in its journal, and not in its inbox."""
+async def test_a_signal_that_another_run_received_begins_no_successor(store: Store) -> None:
+    """A fork has it in its journal, and not in its inbox: a run that is admitted for it would wait forever."""
     run = await _with_mail(store, 1)
     source = await committed(store, completion(store, run, recorded=runs.Recorded(read=(a_signal(1).id,))))
     fork = await committed(store, takeover(store, source, "fork", owner="w-1"))
-    answer = await offer(store, _end_over(store, fork, a_signal(1)))
+    change = _end_over(store, fork, a_signal(1))
+    answer = await offer(store, change)
     assert isinstance(answer, Committed)
-    [done] = await store.runs(["fork"])
-    assert done.status is Status.COMPLETED
+    assert answer.told == ()
+    assert change.then is not None
+    assert await store.runs([change.then.id]) == []
+    done = await store.run_of_key("default", WORKFLOW, "order:1")
+    assert done is not None
+    assert (done.id, done.status, done.holds_key) == ("fork", Status.COMPLETED, True)
     assert await unread(store) == ()
 
 
@@ -261,20 +266,36 @@ async def test_watchers_learn_the_end_of_the_run_they_watch(store: Store) -> Non
     assert sorted(answer.told) == sorted(["parent", (await _successor(store)).id])
 
 
-async def test_a_run_that_was_superseded_has_no_second_successor(store: Store) -> None:
+@pytest.mark.parametrize("lost", ["superseded", "released", "released and used again"])
+async def test_what_no_successor_can_take_over_stays_unread_and_the_run_does_not_end_over_it(
+    store: Store, lost: str
+) -> None:
+    """A run that has lost its key has no second successor: what was sent to it must be in its own journal first."""
     run = await _with_mail(store, 1, 2)
-    await committed(store, starts.admission(wanted("run-2", replaces="run-1"), now_ms=store.now_ms(), hand=None))
+    if "released" in lost:
+        await committed(store, runs.release_key(run, reason="", nonce="n", now_ms=store.now_ms()))
+    if lost != "released":
+        wish = wanted("run-2", replaces="run-1" if lost == "superseded" else None)
+        await committed(store, starts.admission(wish, now_ms=store.now_ms(), hand=None))
     [request] = [message for message in await unread(store) if not isinstance(message, Signal)]
     run = await committed(store, _recorded(store, run, request, a_signal(1)))
-    answer = await offer(store, _end_over(store, run, a_signal(1), unread=(a_signal(2),)))
+    before = await everything(store)
+    current = await refused(store, _end_over(store, run, a_signal(1), unread=(a_signal(2),)))
+    assert current == await store.run("default", "run-1")
+    assert current is not None
+    assert (current.fence, current.holds_key, current.unread) == (run.fence, False, 1)
+    assert await everything(store) == before
+    assert await unread(store) == (a_signal(2),)
+
+    answer = await offer(store, _end_over(store, run, a_signal(1), read=(a_signal(2),)))
     assert isinstance(answer, Committed)
     assert answer.told == ()
-    owner = await store.run_of_key("default", WORKFLOW, "order:1")
-    assert owner is not None
-    assert (owner.id, owner.unread) == ("run-2", 0)
-    assert [found.id for found in await claim(store)] == ["run-2"]
     former = await history(store)
     assert (former.run.status, former.run.unread, former.messages) == (Status.COMPLETED, 0, ())
+    owner = await store.run_of_key("default", WORKFLOW, "order:1")
+    assert (None if owner is None else (owner.id, owner.unread)) == (None if lost == "released" else ("run-2", 0))
+    assert [found.id for found in await claim(store)] == ([] if owner is None else ["run-2"])
+    assert (await committed(store, _start(store, "run-9", 2))).id == "run-1"  # its id is still known
 
 
 async def test_a_signal_to_the_key_does_not_reach_a_run_that_has_lost_it(store: Store) -> None:

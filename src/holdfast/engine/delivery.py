@@ -164,6 +164,10 @@ class Delivery:
     def _entry_once_more(self, entry: Entry, record: Record) -> Entry | None:
         """What was recorded in a change that came too late, as far as the code still waits for it."""
         step: str = getattr(entry, "step", "")
+        if isinstance(entry, Late):
+            if entry.value is None:
+                return None
+            entry = Performed(entry.at_ms, step, entry.intent, entry.attempt, entry.value)
         if isinstance(entry, Performed):
             record.blobs += self.kept(entry.value)
         if step in self.machine.open:
@@ -286,11 +290,15 @@ class Delivery:
         self.dismiss(left, record)
 
     def dismiss(self, messages: Collection[Message], record: Record) -> None:
-        """Read what came too late to change anything. Signals are recorded all the same: they were accepted."""
+        """Read what came too late to change anything.
+
+        Signals are recorded all the same, since they were accepted; and that the key was released.
+        """
         for message in messages:
             record.read.append(message.id)
-            if isinstance(message, Signal):
-                record.entries.append(self.recorder.entry_of_message(message, record, pausing=False))
+            if isinstance(message, Signal | KeyTaken):
+                entry = self.recorder.entry_of_message(message, record, pausing=False)
+                record.entries.append(replace(entry, left=True) if isinstance(entry, Received) else entry)
 
     def for_a_successor(self) -> tuple[tuple[Signal, ...], tuple[str, ...]]:
         """The signals that the next owner of the key should see: those recorded, and the ids of those not even read."""
@@ -305,10 +313,11 @@ class Delivery:
     def _is_for_a_successor(self, signal: Signal | Received) -> bool:
         """Whether the next owner of the key should see this signal.
 
-        It was sent to the key, and for a hook that the code did take from: so each run takes one at least, and a hook
-        that nobody reads does not start one run after the other.
+        It was sent to the key, which the run still has, and for a hook that the code did take from: so each run takes
+        one at least, and a hook that nobody reads does not start one run after the other.
         """
-        return signal.by_key and self.run.key is not None and self.machine.inbox.took_any(signal.hook)
+        has_key = self.run.key is not None and self.run.holds_key
+        return signal.by_key and has_key and self.machine.inbox.took_any(signal.hook)
 
     def kept(self, *values: Value) -> tuple[Blob, ...]:
         return tuple(Blob(value.blob, self.blobs[value.blob]) for value in values if value.blob)

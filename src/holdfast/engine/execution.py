@@ -36,6 +36,7 @@ from holdfast.kernel.journal import (
     Attempted,
     Continued,
     GaveUp,
+    Late,
     Opened,
     Performed,
     Spawned,
@@ -329,8 +330,10 @@ class Execution:
             try:
                 await self._commit(event, record)
             except MailCame:
-                if await self._read_mail_first(event, record):
+                again = await self._read_mail_first(event, record)
+                if again is None:
                     return True
+                event = again
             else:
                 self._desk.settled(self.run)
                 return False
@@ -362,16 +365,23 @@ class Execution:
         self._record = Record()
         return self._record
 
-    async def _read_mail_first(self, event: runs.Event, record: Record) -> bool:
-        """Take the end back if a signal came before it. Anything else is dismissed: nobody waits for it any more."""
+    async def _read_mail_first(self, event: runs.Event, record: Record) -> runs.Event | None:
+        """Take the end back if a signal came before it: None. Otherwise the end that is to be tried again.
+
+        What is no signal is dismissed, since nothing waits for it any more. What a successor was to take over is
+        recorded here if the run has lost its key: then there is none.
+        """
         history = await self._desk.history(self.run.id)
         if history is None or history.run.fence != self.run.fence:
             raise TakenAway
         moves = event.unread if isinstance(event, runs.Returned) else ()
         news = [message for message in history.messages if message.id not in {*record.read, *moves}]
         if self._delivery.machine.cancelling or not any(isinstance(message, Signal) for message in news):
+            if isinstance(event, runs.Returned) and not history.run.holds_key:
+                event = msgspec.structs.replace(event, unheard=(), unread=())
+                news = [message for message in history.messages if message.id not in record.read]
             self._delivery.dismiss(news, record)
-            return False
+            return event
         entries, blobs = record.entries, {blob.digest: blob.data for blob in record.blobs}
         begun = frozenset(step for step in self._delivery.dropped if self._delivery.errands.has_begun(step))
         await self._begin_again(history, await self._desk.blobs_of(history) | blobs)
@@ -379,10 +389,10 @@ class Execution:
         self._delivery.arrivals.extend(
             Again(entry.step, entry)
             for entry in entries
-            if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened)
+            if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened | Late)
         )
         await self._make_mail_durable()
-        return True
+        return None
 
     async def _make_mail_durable(self) -> None:
         """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""
@@ -522,7 +532,7 @@ class Execution:
         self._record = Record()
         for task in record.heard:
             self._desk.dispatch.let_go(task)
-        if change.then is not None and change.then.run is not None:
+        if change.then is not None and change.then.run is not None and change.then.run.id in answer.told:
             successor = change.then.run
             self._desk.emit(events.RunAdmitted(successor.id, successor.workflow, successor.key))
 

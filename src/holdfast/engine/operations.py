@@ -111,9 +111,10 @@ class Operations:
 
     async def stop_if_nobody_reads(self, run_id: str, reason: str) -> None:
         """A request to cancel is in the inbox of this run. If it is blocked, or not begun, that needs no owner."""
-        run = await self._access.store.run(self._access.namespace, run_id)
-        if run is not None and cancels.way(run) is Way.AT_ONCE:
-            await self._stop(run_id, reason, late=False)
+        while (run := await self._access.store.run(self._access.namespace, run_id)) is not None:
+            if cancels.way(run) is not Way.AT_ONCE:
+                return
+            await self._stop(run_id, reason, late=False)  # refused if a message came meanwhile: once more
 
     async def receipt(self, run_id: str) -> Receipt:
         """What the cancellation of an ended run has left behind."""

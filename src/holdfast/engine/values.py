@@ -6,8 +6,8 @@ from hashlib import blake2b
 
 from msgspec import UNSET, Raw
 
-from holdfast.kernel.changes import Blob, Signal
-from holdfast.kernel.journal import Received, Value
+from holdfast.kernel.changes import Blob, KeyTaken, Signal
+from holdfast.kernel.journal import KeyReleased, Received, Value
 from holdfast.kernel.runs import Recorded
 from holdfast.ports.store import History
 
@@ -33,12 +33,17 @@ def inline(value: Value) -> bytes | None:
 
 
 def unread(history: History, *, now_ms: int) -> Recorded:
-    """What lies in the inbox of a run that another hand ends: its signals are recorded, the rest is dismissed."""
-    entries: list[Received] = []
+    """What lies in the inbox of a run that another hand ends.
+
+    Its signals are recorded, and that its key was released; the rest is dismissed.
+    """
+    entries: list[Received | KeyReleased] = []
     blobs: tuple[Blob, ...] = ()
     for message in history.messages:
         if isinstance(message, Signal):
             value, large = kept(bytes(message.payload))
-            entries.append(Received(now_ms, message.hook, message.id, value, message.by_key))
+            entries.append(Received(now_ms, message.hook, message.id, value, message.by_key, left=True))
             blobs += large
+        elif isinstance(message, KeyTaken):
+            entries.append(KeyReleased(now_ms, message.reason))
     return Recorded(tuple(entries), blobs, tuple(message.id for message in history.messages))

@@ -11,7 +11,9 @@ What a store does beyond checking and writing is fixed here, so that every store
 - A message for a run raises its unread count; an unowned waiting run with unread messages may be claimed at once.
 - A message is received once: by its run, whose inbox remembers its id, and within its scope if it has one. A change
   whose message has been received before answers `Committed` with the run that received it, and writes nothing.
-- A run ends over an empty inbox: a change that ends it and leaves a message unread is refused.
+- A run ends over an empty inbox: a change that ends it and leaves a message unread is refused. A message that a
+  successor takes over leaves the inbox with it; if there can be none, since the run has lost its key, it stays unread.
+- A message is read once: one that `read` names, and that has been read meanwhile, is not counted a second time.
 - A token belongs to one live run. The token of a run that has ended is free. An admission that opens hooks gets the
   tokens that are free.
 - When a run ends, each of its watchers gets a message with the outcome, and a copy of the blob if the output is
@@ -238,8 +240,9 @@ class Change(Struct, frozen=True, gc=False):
     `run` is the row as it shall be; an admission inserts it, everything else updates it. `entries` follow the
     journal's present end; with `anew` they replace it. `read` names the messages that these entries record. `shown`
     is there if attributes or markers have changed. `opens` and `closes` are hooks of the run. With `takes_key` the
-    run of the guard loses its key. `then` admits a successor in the same unit, if it can be admitted; it `inherits`
-    the messages of its envelopes from the inbox of this run, and the unread ones that `moves` names.
+    run of the guard loses its key. `then` admits a successor in the same unit, as long as the run has its key and
+    there is a message for it: it `inherits` those of its envelopes that this run has received, and the unread ones
+    that `moves` names.
     """
 
     id: str

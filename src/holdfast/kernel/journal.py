@@ -188,6 +188,7 @@ class Received(_Entry, frozen=True):
     id: str
     value: Value
     by_key: bool = False
+    left: bool = False  # recorded with the end of the run: the code had ended, and has not seen it
 
 
 class Opened(_Entry, frozen=True):

@@ -146,6 +146,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return f"{'started' if created else 'joined'} child run {run_id} as {step}"
         case Joined(step=step, run_id=run_id, error=error):
             return f"child run {run_id} ({step}) ended" + (f" with {_failure(error)}" if error else "")
+        case Received(hook=hook, left=True):
+            return f"ended with a signal to hook {hook!r} left unread"
         case Received(hook=hook):
             return f"received a signal to hook {hook!r}"
         case Opened(intent=intent, holder=None):

@@ -150,13 +150,16 @@ class MemoryStore:
         return Committed(self._runs[run.id], told)
 
     def _inherited(self, change: Change) -> tuple[Envelope, ...]:
-        """The messages that the run may take over from another one: those that the other one has received."""
-        received = tuple(
-            each for each in change.envelopes if self._scopes.get((each.scope, each.message.id)) == change.inherits
-        )
+        """Takes over the messages that the run may have from another one."""
+        received = self._inheritable(change)
         for envelope in received:
             del self._inboxes[change.inherits][envelope.message.id]
         return received
+
+    def _inheritable(self, change: Change) -> tuple[Envelope, ...]:
+        """The messages that the run may take over from another one: those that the other one has received."""
+        scopes = self._scopes
+        return tuple(each for each in change.envelopes if scopes.get((each.scope, each.message.id)) == change.inherits)
 
     def _holder(self, run: Run) -> Run | None:
         if run.key is None:
@@ -250,10 +253,11 @@ class MemoryStore:
             return Committed(current)
         if current is None or current.fence != guard or current.length != run.length - len(change.entries):
             return Refused(current)
-        unread = current.unread - len(change.read) - len(change.moves)
+        inbox = self._inboxes.get(run.id, {})
+        moves = change.moves if current.holds_key else ()  # without its key it has no successor: they stay
+        unread = current.unread - sum(inbox.get(message_id) is not None for message_id in change.read) - len(moves)
         if run.status in ENDED and unread and current.finished_ms is None:
             return Refused(current)
-        inbox = self._inboxes.get(run.id, {})
         for message_id in change.read:
             inbox[message_id] = None
         wake_ms = self.now_ms() if run.status is Status.WAITING and unread else run.wake_ms
@@ -276,12 +280,15 @@ class MemoryStore:
 
     def _succeed(self, change: Change, admission: Change) -> tuple[str, ...]:
         """Admit the successor, and hand it the messages that it inherits. Answers who was told."""
-        answer, inbox = self._apply(admission), self._inboxes.get(admission.inherits, {})
-        successor = admission.run if isinstance(answer, Committed) else None
+        former = self._runs[admission.inherits]
+        if not former.holds_key:
+            return ()  # whoever has the key now, or released it, did not mean this successor
+        if not change.moves and not self._inheritable(admission):
+            return ()  # its journal was copied from the run that has received them: nothing would be handed over
+        self._apply(admission)
+        successor, inbox = admission.run, self._inboxes.get(former.id, {})
+        assert successor is not None
         moving = [inbox.pop(message_id) for message_id in change.moves]
-        if successor is None:
-            inbox.update(dict.fromkeys(change.moves))  # somebody else has the key: they stay where they are, as read
-            return ()
         scope = hooks.key_scope(successor.namespace, successor.workflow, successor.key or "")
         self._deliver(tuple(Envelope(successor.id, message, scope) for message in moving if message is not None))
         return (successor.id,)

@@ -71,6 +71,7 @@ ENTRIES: list[Entry] = [
     spawned(created=False),
     spawned(detached=True),
     received(),
+    replace(received(), left=True),
     Opened(NOW_MS, "hook:approval#1", HOOK),
     Opened(NOW_MS, "hook:approval#1", HOOK, Other("run-2", "shop.checkout", "order:2")),
     cancel_asked("no longer wanted"),

@@ -80,6 +80,10 @@ def said(what: str) -> list[str]:
                 "was stopped by the deadline, without further cleanup",
             ],
         ),
+        (
+            "received",
+            ["received a signal to hook 'items'", "ended with a signal to hook 'items' left unread"],
+        ),
         ("tagged", ["set attributes {'stage': None}"]),
         ("key_released", ["lost its key: by hand"]),
         ("continued", ["continued as new, for the 2. time"] * 2),

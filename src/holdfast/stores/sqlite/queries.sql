@@ -49,8 +49,8 @@ INSERT OR REPLACE INTO beats (run_id, step, details) VALUES (?, ?, ?)
 -- name: read_message
 UPDATE inbox SET body = NULL WHERE run_id = ? AND id = ?
 
--- name: read_messages
-UPDATE inbox SET body = NULL WHERE run_id = ? AND id IN (SELECT value FROM json_each(?))
+-- name: unread_among
+SELECT count(*) FROM inbox WHERE run_id = ? AND body IS NOT NULL AND id IN (SELECT value FROM json_each(?))
 
 -- name: move_messages
 UPDATE inbox SET run_id = ? WHERE run_id = ? AND id IN (SELECT value FROM json_each(?))
@@ -82,6 +82,9 @@ SELECT run_id FROM inbox INDEXED BY inbox_scopes WHERE scope = ? AND id = ? AND 
 
 -- name: received
 SELECT run_id FROM inbox WHERE run_id = ? AND id = ?
+
+-- name: received_in_scope
+SELECT 1 FROM inbox WHERE run_id = ? AND id = ? AND scope = ?
 
 -- name: token_holder
 SELECT run_id FROM hooks INDEXED BY hooks_by_token WHERE namespace = ? AND token = ? AND token IS NOT NULL

@@ -222,17 +222,28 @@ class Writes:
 
     def _succeed(self, db: Database, change: Change, admission: Change) -> tuple[str, ...]:
         """Admit the successor, and hand it the messages that it inherits. Answers who was told."""
-        answer, moves = self.apply(db, admission), msgspec.json.encode(change.moves).decode()
-        successor = admission.run if isinstance(answer, Committed) else None
-        if successor is None:  # somebody else has the key: they stay where they are, as read
-            db.execute(SQL["read_messages"], (admission.inherits, moves))
-            return ()
+        former, successor = run_by_id(db, admission.inherits), admission.run
+        assert former is not None
+        assert successor is not None
+        if not former.holds_key:
+            return ()  # whoever has the key now, or released it, did not mean this successor
+        if not change.moves and not self._may_inherit(db, admission):
+            return ()  # its journal was copied from the run that has received them: nothing would be handed over
+        self.apply(db, admission)
+        moves = msgspec.json.encode(change.moves).decode()
         db.execute(SQL["move_messages"], (successor.id, admission.inherits, moves))
         db.execute(SQL["count_unread"], (len(change.moves), successor.id))
         return (successor.id,)
 
+    def _may_inherit(self, db: Database, admission: Change) -> bool:
+        """Whether the other run has received any of the messages."""
+        named = ((admission.inherits, each.message.id, each.scope) for each in admission.envelopes)
+        return any(db.execute(SQL["received_in_scope"], each).fetchall() for each in named)
+
     def _write_row(self, db: Database, change: Change, run: Run, guard: Fenced) -> None:
-        position, read = run.length - len(change.entries), len(change.read) + len(change.moves)
+        position, read = run.length - len(change.entries), len(change.read)
+        if run.status in ENDED and (change.read or change.moves):
+            read = self._leave_the_inbox(db, change, run.id)
         if run.status is Status.RUNNING:
             fence = (run.id, guard.epoch, guard.nonce, position, change.id)
             if read:
@@ -264,6 +275,18 @@ class Writes:
                     run.waits,
                 ),
             )
+
+    def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
+        """How many messages are unread, and are not when this change is written.
+
+        Whoever ends a run that is not its own may name some that its owner has read since. And without its key the run
+        has no successor: what that was to take over stays.
+        """
+        current = run_by_id(db, run_id) if change.moves else None
+        moves = change.moves if current is not None and current.holds_key else ()
+        named = msgspec.json.encode((*change.read, *moves)).decode()
+        [(count,)] = db.execute(SQL["unread_among"], (run_id, named)).fetchall()
+        return count
 
     def _index_attributes(self, db: Database, run: Run) -> None:
         for row in attribute_rows(run):

@@ -15,7 +15,12 @@ end
 if row.c == change then
   return {'again', redis.call('HGETALL', run)}
 end
-local unread = row.u - #read - #moves / 2
+-- Without its key the run has no successor: what that was to take over stays unread.
+local succeeded = successor ~= '' and redis.call('HGET', names, row.kn) == id
+local unread = row.u - (succeeded and #moves / 2 or 0)
+for _, message in ipairs(read) do -- whoever ends a run that is not its own may name some that its owner has read since
+  unread = unread - redis.call('HEXISTS', mail, message)
+end
 if row.e ~= epoch or row.n ~= nonce or row.l ~= position or (ends and unread > 0 and row.f == '') then
   return {'refused', redis.call('HGETALL', run)}
 end
@@ -82,11 +87,11 @@ end
 if successor ~= '' then
   local next_key, next_fields, next_members = take(), takes(), takes()
   local next_entries, next_large, inherits = take(), takes(), takes() -- id, scope and body of each message
-  if redis.call('HGET', names, next_key) ~= id then -- somebody else has the key: they stay where they are, as read
-    for i = 1, #moves, 2 do
-      redis.call('HDEL', mail, moves[i])
-    end
-  else
+  local has_mail = #moves > 0 -- not if its journal was copied from the run that has received them
+  for i = 1, #inherits, 3 do
+    has_mail = has_mail or redis.call('HGET', names, inherits[i + 1]) == id
+  end
+  if succeeded and has_mail then
     redis.call('HSET', run, 'k', 0)
     redis.call('HINCRBY', run, 'e', 1)
     redis.call('HSET', names, next_key, successor)
