@@ -1,4 +1,4 @@
-"""What a process of a test may be told to do besides starting runs: supersede, signal, resume a hook, cancel."""
+"""What a process of a test may be told to do besides starting runs: supersede, release, signal, resume, cancel."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ class Supersede(_Deed, frozen=True):
     arguments: list[Any]
     replaces: str | None = None
     request_id: str | None = None
+
+
+class Release(_Deed, frozen=True):
+    """Take the key from the run that owns it when the process looks."""
+
+    workflow: str
+    key: str
 
 
 class Give(_Deed, frozen=True):
@@ -74,7 +81,7 @@ class Outlast(_Deed, frozen=True):
     key: str
 
 
-Deed = Supersede | Give | Send | Resume | Cancel | Fork | Outlast
+Deed = Supersede | Release | Give | Send | Resume | Cancel | Fork | Outlast
 
 
 async def do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
@@ -94,6 +101,10 @@ async def _do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
             owner = await (hf.get(replaces) if replaces else _owner(hf, pack, call))
             run, created = await hf.start(call, replace=owner, request_id=request_id)
             say("did", run=run.id, created=created, replaced=owner.id)
+        case Release(workflow, key):
+            run: Run[Any] = await hf.find(f"{pack.name}.{workflow}", key)
+            await run.release_key("a person")
+            say("did", run=run.id)
         case Give(workflow, arguments, hook, payload, dedupe):
             call = pack.workflows[f"{pack.name}.{workflow}"](*arguments)
             signal = (hook, payload) if dedupe is None else (hook, payload, dedupe)
@@ -108,7 +119,7 @@ async def _do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
         case Fork(run_id, at):
             say("did", run=(await (await hf.get(run_id)).fork(at)).id)
         case Outlast(workflow, key):
-            run: Run[Any] = await hf.find(f"{pack.name}.{workflow}", key)
+            run = await hf.find(f"{pack.name}.{workflow}", key)
             await run.result()
             say("outlasted", run=run.id)
         case Cancel(run_id, deadline, reason):

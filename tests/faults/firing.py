@@ -75,6 +75,21 @@ async def purse(name: str) -> list[Any]:
     return [await coins for _ in range(10)]
 
 
+@fire.workflow(key="tray:{name}")
+async def tray(name: str, number: int = 0) -> list[Any]:
+    """Takes two and is full, or closes when nothing comes for a moment; what else it was given is for the next one."""
+    del name, number
+    coins = hook("coins")
+    taken: list[Any] = []
+    while len(taken) < 2:
+        try:
+            async with timeout("50ms"):
+                taken.append(await coins)
+        except TimeoutError:
+            break
+    return taken
+
+
 # -- hooks
 
 

@@ -15,8 +15,8 @@ from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
 from tests.faults.crashing import Point, When
-from tests.faults.deeds import Deed, Give, Outlast
-from tests.faults.firing import RUN
+from tests.faults.deeds import Deed, Give, Outlast, Release, Supersede
+from tests.faults.firing import RUN, diary
 from tests.faults.processes import KILLED, Process, in_turns, until
 
 pytestmark = pytest.mark.faults
@@ -161,3 +161,99 @@ async def test_a_giver_killed_around_any_call_that_gives_again_has_given_once(ne
         await worker.leaves()
 
     await in_turns([lambda point=point: one(point) for point in points], at_once=4)
+
+
+# -- keys that are taken away while there is mail
+
+RECEIVED = """
+SELECT j.run_id, e.value -> 'value' ->> 'json' FROM journal j, json_each(j.entries) e
+WHERE e.value ->> 'what' = 'received'
+"""
+TAKEN = "SELECT t.value FROM runs r, json_each(r.output, '$.json') t WHERE r.status = 'completed'"
+LIVE = "SELECT count(*) FROM runs WHERE finished_ms IS NULL OR unread <> 0"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("verb", ["release", "replace"])
+async def test_the_mail_of_a_run_that_lost_its_key_is_in_its_journal_wherever_a_worker_dies(
+    new_case: NewCase, when: When, verb: str
+) -> None:
+    """It takes one of three and returns; there is no successor that could take over the others."""
+    killed: list[int] = []
+
+    async def one(n: int) -> None:
+        case = new_case(f"commit-{n}")
+        first = await case.fork(pack=RUN, stay=True, starts=[Start("diary", ["a", 1])], results=False)
+        run_id = (await first.says("started"))["run"]
+        began = "SELECT count(*) FROM runs WHERE started_ms IS NOT NULL"
+        await until(lambda: case.ask(began) == [(1,)], "it to begin", first)
+        await first.leaves()
+        async with case.client(RUN) as hf:
+            for number in range(3):
+                told = await hf.start(diary("a", 1), signal=("notes", number, f"note-{number}"))
+                assert told.run.id == run_id
+            if verb == "release":
+                await told.run.release_key("a person")
+                await hf.start(diary("a", 1), signal=("notes", 3, "note-3"))
+            else:
+                await hf.start(diary("a", 1), replace=told.run, signal=("notes", 3, "note-3"))
+            doomed = await case.fork(pack=RUN, stay=True, lease=LEASE, point=Point("commit", n, when))
+            await until(lambda: doomed.code is not None or case.ask(LIVE) == [(0,)], "the end of something", doomed)
+            successor = await case.fork(pack=RUN, stay=True, lease=LEASE)
+            await until(lambda: case.ask(LIVE) == [(0,)], "every run to end", successor)
+            doomed.signal(signal.SIGTERM)
+            if await doomed.ended() == KILLED:
+                killed.append(n)
+            await successor.leaves()
+            for number in range(3):  # whoever asks again meets the run that has it
+                again = await hf.start(diary("a", 1), signal=("notes", number, f"note-{number}"))
+                assert (again.created, again.run.id) == (False, run_id)
+        received = sorted((run == run_id, int(payload)) for run, payload in case.ask(RECEIVED))
+        assert received == [(False, 3), (True, 0), (True, 1), (True, 2)]
+
+    await in_turns([lambda n=n: one(n) for n in range(1, 4)], at_once=3)
+    assert killed
+
+
+async def test_each_payload_is_in_a_journal_while_keys_are_released_and_taken_over_and_workers_die(case: Case) -> None:
+    """What was accepted is compared with what the journals of all runs hold; what was taken was taken once."""
+    workers = [await case.fork(pack=RUN, stay=True, lease=LEASE) for _ in range(2)]
+    for worker in workers:
+        await worker.says("ready")
+    taking_away: list[Deed] = [Release("tray", "tray:a"), Supersede("tray", ["a"])]
+    giving = [
+        await case.fork(
+            pack=RUN,
+            worker=False,
+            at_once=2,
+            start_gate=str(case.flag("go")),
+            deeds=[
+                deed
+                for n in range(EACH_TWICE)
+                for deed in [Give("tray", ["a"], "coins", f"{giver}-{n}", f"{giver}-{n}"), *([] if n % 5 else [theft])]
+            ],
+        )
+        for giver, theft in enumerate(taking_away)
+    ]
+    for process in giving:
+        await process.says("waits")
+    case.raise_flag("go")
+    for blow in range(1, 4):
+        due = blow * EACH_TWICE // 3
+        await until(lambda due=due: case.ask("SELECT count(*) FROM inbox")[0][0] >= due, f"blow {blow}", *workers)
+        workers[0].signal(signal.SIGKILL)
+        workers = [*workers[1:], await case.fork(pack=RUN, stay=True, lease=LEASE)]
+    for process in giving:
+        assert await process.ended() == 0, process
+    await until(lambda: case.ask(LIVE) == [(0,)], "every run to end", *workers)
+    await asyncio.gather(*(worker.leaves() for worker in workers))
+
+    did = [giver.said("did") for giver in giving]
+    assert all(any("payload" not in line for line in lines) for lines in did), "no key was taken away"
+    accepted = {line["payload"] for lines in did for line in lines if "payload" in line}
+    assert len(accepted) == 2 * EACH_TWICE
+    received = {payload for _, payload in case.ask(RECEIVED)}
+    assert received == accepted, f"{len(accepted - received)} of {len(accepted)} are in no journal"
+    taken = Counter(payload for (payload,) in case.ask(TAKEN))
+    assert set(taken.values()) == {1}, [coin for coin, times in taken.items() if times > 1]
+    assert case.ask("SELECT count(*) FROM inbox WHERE scope IS NOT NULL") == [(len(accepted),)]  # one receiver each
