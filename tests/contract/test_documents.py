@@ -13,6 +13,7 @@ from holdfast.stores.sqlite.store import NOTICE_SECONDS
 from tests.builders import NOW_MS, FakeClock
 from tests.contract.conftest import Backend, SqliteBackend
 from tests.contract.helpers import a_document, admitted, ended, stored, successor, writes
+from tests.rivals import RIVALRIES, Rivalry
 
 RIVALS = 16
 
@@ -142,6 +143,18 @@ async def test_a_rival_with_the_same_version_is_no_repetition(store: Store, fiel
     assert await writes(store, second) == [True]
     assert await writes(store, replace(second, document=replace(second.document, **fields))) == [False]
     assert await _found(store) == second.document
+
+
+@pytest.mark.parametrize("rivalry", RIVALRIES, ids=lambda each: each.name)
+async def test_of_two_rivals_in_one_millisecond_the_second_learns_that_it_was_too_late(
+    store: Store, rivalry: Rivalry
+) -> None:
+    for earlier in rivalry.before:
+        assert await writes(store, earlier) == [True]
+    one, other = rivalry.rivals
+    assert await writes(store, one) == [True]
+    assert await writes(store, other) == [False]
+    assert await writes(store, one) == [True]  # offered again after a lost reply
 
 
 async def test_a_repetition_after_somebody_else_went_on_is_told_so(store: Store) -> None:

@@ -24,6 +24,8 @@ Rules
   its retention is over, whatever became of it: not even a failure frees it for another one.
 - An answer is final unless it says that trying again may help: 5xx, 408, 425 and 429.
 - The retention counts from the answer; where there is none, from the end of the last lease.
+- Every state names its holder, also when it is settled: two holders may settle in the same millisecond with equal
+  answers, and the one that was overtaken must not take the document of the other for its own.
 """
 
 from __future__ import annotations
@@ -82,11 +84,13 @@ class Working(Struct, frozen=True, gc=False, tag="working"):
 
 class Vacant(Struct, frozen=True, gc=False, tag="vacant"):
     digest: str
+    holder: str = ""  # who left it; earlier versions did not say
 
 
 class Answered(Struct, frozen=True, gc=False, tag="answered"):
     digest: str
     reply: Reply
+    holder: str = ""  # whose answer it is; earlier versions did not say
 
 
 State = Working | Vacant | Answered
@@ -149,7 +153,11 @@ def renewed(held: Document, wanted: Wanted, *, now_ms: int) -> Writing:
 
 def settled(held: Document, wanted: Wanted, reply: Reply, *, now_ms: int) -> Writing:
     """Its holder has an answer: a final one, which is kept, or one after which the next may try."""
-    state = Answered(wanted.digest, reply) if is_final(reply.status) else Vacant(wanted.digest)
+    state = (
+        Answered(wanted.digest, reply, wanted.holder)
+        if is_final(reply.status)
+        else Vacant(wanted.digest, wanted.holder)
+    )
     return _writing(wanted, state, held.version, expires_ms=now_ms + wanted.retention_ms, now_ms=now_ms)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -94,6 +95,19 @@ def test_an_empty_body_is_kept_as_well():
 
 def test_of_an_answer_that_was_not_kept_the_status_is_known():
     assert decide(STATES["not kept"], a_request("second"), now_ms=NOW + 5) == Unkept(200)
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ({"type": "answered", "digest": "d1", "reply": {"status": 204, "headers": [], "body": b""}}, Replay),
+        ({"type": "answered", "digest": "d1", "reply": {"status": 200, "headers": [], "body": None}}, Unkept),
+        ({"type": "vacant", "digest": "d1"}, Proceed),
+    ],
+)
+def test_what_earlier_versions_settled_without_naming_the_holder_is_still_read(body, answer):
+    document = Document("ns", "reply", "key", NOW, msgspec.msgpack.encode(body))
+    assert isinstance(decide(document, a_request("second"), now_ms=NOW), answer)
 
 
 def test_busy_says_how_long_the_lease_still_lasts():
