@@ -151,3 +151,23 @@ async def test_the_epoch_only_ever_grows(store: Store, clock: FakeClock) -> None
     [run] = await claim(store, "w-3")
     epochs.append(run.epoch)
     assert epochs == sorted(set(epochs))
+
+
+@pytest.mark.parametrize("how", ["goes on", "lets go", "completes", "fails", "is blocked"])
+async def test_of_two_holders_to_whom_one_epoch_was_issued_the_second_learns_that_it_lost(
+    store: Store, how: str
+) -> None:
+    """A failover of the store may forget a claim, and issue its epoch again. Only the nonce tells the two apart."""
+    winner = await held(store)
+    loser = replace(winner, nonce="of a claim that was forgotten")
+    write = {
+        "goes on": lambda run, step: progress(store, run, performed(step)),
+        "lets go": lambda run, _: let_go(store, run, wake_ms=1),
+        "completes": lambda run, step: completion(store, run, step),
+        "fails": lambda run, _: failure(store, run),
+        "is blocked": lambda run, _: blockage(store, run),
+    }[how]
+    await committed(store, write(winner, "charge#1"))
+    before = await everything(store, "run-1")
+    assert isinstance(await offer(store, write(loser, "refund#1")), Refused)
+    assert await everything(store, "run-1") == before

@@ -263,9 +263,11 @@ def _ended(run: Run, status: Status, *, now_ms: int, output: bytes | None = None
 def _change(before: Run, after: Run, recorded: Recorded, *last: Entry) -> Change:
     entries = recorded.entries + last
     length = before.length + len(entries)
-    # Unique without chance: a run reaches each (epoch, length, status) at most once, and a retried
-    # commit of the very same decision must carry the very same id.
-    change_id = f"{before.id}/{before.epoch}.{length}.{after.status}"
+    # Unique without chance: a holder brings a run to each (length, status) at most once, and a retried
+    # commit of the very same decision must carry the very same id. The epoch alone does not name the holder: a failover
+    # of the store may forget a claim and issue its epoch again. Without the nonce, the second of the two holders
+    # would be told that its own change is stored, although it is the other's.
+    change_id = f"{before.id}/{before.epoch}.{before.nonce}.{length}.{after.status}"
     after = replace(after, length=length, change_id=change_id)
     if recorded.shown is not None:
         after = replace(after, attributes=recorded.shown.attributes, markers=recorded.shown.markers)
