@@ -377,6 +377,8 @@ class Pack:
         return copy
 
     def _claim_name(self, name: str) -> None:
+        if "/" in name:  # it parts the task from the step in the ids of steps
+            raise UsageError(f"{name!r} contains '/'", hint="Give the function a name without it.")
         if any(name in names for names in (self.kernels, _short(self.effects), _short(self.workflows))):
             raise UsageError(f"pack {self.name!r} defines {name!r} twice", hint="Rename one of them.")
 

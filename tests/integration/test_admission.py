@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import InFlight, InputMismatch, NotAllowedNow, Pack, StoreUnavailable, UnknownRun, heartbeat, sleep, spawn
 from holdfast.engine.events import EffectBegan, RunEnded
+from holdfast.engine.service import StartOptions
+from holdfast.errors import EngineFault
 from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, eventually, heard
 from tests.integration.wrappers import LossyStore
 
@@ -145,6 +149,54 @@ async def test_repeated_requests_without_a_key_are_one_run_and_others_are_not(ho
         for answer in (same[0], other, without):
             await answer.run.result(timeout=30)
     assert shop.ledger == {"o-1": 3}
+
+
+async def test_requests_of_two_namespaces_never_meet_however_they_are_named(home: Home) -> None:
+    """Joined by slashes, the two would be one text."""
+    shop = Shop()
+    workflow = shop.anonymous.name
+    async with (
+        home.holdfast(shop.pack) as plain,
+        home.holdfast(shop.pack, namespace=f"default/{workflow}") as crafted,
+    ):
+        assert plain.namespace == "default"
+        one = await plain.start(shop.anonymous("o-1"), request_id=f"{workflow}/r")
+        two = await crafted.start(shop.anonymous("o-1"), request_id="r")
+        assert one.run.id != two.run.id
+        again = [
+            await plain.start(shop.anonymous("o-1"), request_id=f"{workflow}/r"),
+            await crafted.start(shop.anonymous("o-1"), request_id="r"),
+        ]
+        assert [each.run.id for each in again] == [one.run.id, two.run.id]
+        await asyncio.gather(one.run.result(timeout=30), two.run.result(timeout=30))
+        with pytest.raises(UnknownRun):
+            await crafted.get(one.run.id)
+    assert shop.ledger == {"o-1": 2}
+
+
+async def test_a_request_that_was_named_by_an_earlier_version_is_found_again(home: Home) -> None:
+    """The id of its run is what it was: a request that is retried across an upgrade does not start a second run."""
+    shop = Shop()
+    async with home.holdfast(shop.pack) as hf:
+        started = await hf.start(shop.anonymous("o-1"), request_id="r/1")
+        name = f"default/{shop.anonymous.name}/r/1"
+        assert started.run.id.startswith(blake2b(name.encode(), digest_size=16).hexdigest())
+        await started.run.result(timeout=30)
+
+
+async def test_a_run_of_another_namespace_that_has_the_id_of_a_request_is_not_answered(home: Home) -> None:
+    """Earlier versions let such ids meet, and their runs are still there."""
+    shop = Shop()
+    async with (
+        home.holdfast(shop.pack) as hf,
+        home.holdfast(shop.pack, namespace="other") as other,
+    ):
+        run_id = (await hf.start(shop.anonymous("o-1"), request_id="r")).run.id
+        crafted = msgspec.structs.replace(
+            other._service._wanted(shop.anonymous("o-1"), StartOptions(request_id="q")), run_id=run_id
+        )
+        with pytest.raises(EngineFault):
+            await other._service._admission.admit(crafted)
 
 
 async def test_a_repeated_request_with_another_input_is_refused(home: Home) -> None:

@@ -277,6 +277,18 @@ def test_a_name_is_defined_once_in_a_pack(shop, first, second):
         getattr(shop, second)(act_purely if second == "kernel" else act)
 
 
+@pytest.mark.parametrize("kind", ["effect", "workflow", "kernel"])
+def test_a_name_that_could_be_taken_for_the_step_of_a_task_is_refused(kind):
+    async def step() -> None: ...
+
+    def rule() -> None: ...
+
+    fn = rule if kind == "kernel" else step
+    fn.__name__ = "0/charge"
+    with pytest.raises(UsageError, match="'0/charge' contains '/'"):
+        getattr(Pack("shop"), kind)(fn)
+
+
 @pytest.mark.parametrize("name", ["", "my shop", "shop.eu", "1shop", "shop-eu"])
 def test_a_pack_needs_a_name_that_is_an_identifier(name):
     with pytest.raises(UsageError, match="is not a pack name"):

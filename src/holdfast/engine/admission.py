@@ -6,7 +6,7 @@ from typing import Protocol, assert_never
 
 from holdfast.engine.committer import Committer, Learn
 from holdfast.engine.events import Emit, RunAdmitted, RunJoined
-from holdfast.errors import InFlight, InputMismatch, Overtaken
+from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.kernel import starts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
@@ -71,6 +71,9 @@ class Admission:
     def _admitted(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
         if run.id != wanted.run_id:  # its signal has been received before, by this run
             return run, run.request_id == wanted.request_id
+        if (run.namespace, run.workflow) != (wanted.namespace, wanted.workflow):
+            # Earlier versions joined the texts that the id of a request follows from in a way that let them meet.
+            raise EngineFault(f"the request {wanted.request_id!r} has the id of a run that is not of {wanted.workflow}")
         if run.digest != wanted.digest:  # a known request id without a key, and another input
             raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
         self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from holdfast.kernel.ids import joined
+
 
 def document_place(namespace: str, kind: str, id: str) -> str:
     """What a document is called among what is followed. No run has such an id."""
-    return f"{namespace}/{kind}/{id}"
+    return joined(namespace, kind, id)
 
 
 class Followers:

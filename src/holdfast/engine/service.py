@@ -38,7 +38,7 @@ from holdfast.errors import (
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import attributes as attributes_, keys, traces
+from holdfast.kernel import attributes as attributes_, ids, keys, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import ENDED, SETTLED, Run, Signal, Status
 from holdfast.kernel.journal import Failure, Value
@@ -247,7 +247,7 @@ class Service:
         run_id = self.access.ids.run_id(self._store.now_ms())
         if options.request_id is not None and key is None:
             # Without a key nothing else tells a repeated request from a new one.
-            name = f"{self.namespace}/{workflow.name}/{options.request_id}"
+            name = ids.joined(self.namespace, workflow.name, options.request_id)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
         run_id = self._store.id_for(run_id, namespace=self.namespace, workflow=workflow.name, key=key)
         value, blobs = kept(arguments)

@@ -365,7 +365,7 @@ class Worker:
             delay_ms=0,
             retention_ms=workflow.retention_ms,
             digest=command.intent.digest,
-            request_id=f"{parent.id}/{command.step}",
+            request_id=ids.joined(parent.id, command.step),
             input=value,
             blobs=blobs,
             watcher=watcher,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from holdfast.kernel import keys
+from holdfast.kernel import ids, keys
 from holdfast.kernel.changes import Alive, Change, Envelope, Signal, TokenHeldBy
 
 
@@ -29,7 +29,7 @@ def signal(hook: str, payload: bytes, *, dedupe: str | None, nonce: str, by_key:
 
 
 def key_scope(namespace: str, workflow: str, key: str) -> str:
-    return f"key/{len(namespace)}/{namespace}/{workflow}/{key}"
+    return f"key/{len(namespace)}/{namespace}/{ids.joined(workflow, key)}"
 
 
 def token_scope(namespace: str, token: str) -> str:

@@ -37,6 +37,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
 from holdfast.kernel.documents import Document, Writing, next_version
+from holdfast.kernel.ids import joined
 from holdfast.kernel.journal import Entry, void_positions
 
 KIND = "task/"
@@ -166,7 +167,8 @@ def id_of(run_id: str, journal: tuple[Entry, ...], step: str, attempt: int, *, f
     `first` is the position of the first entry.
     """
     voided = sum(getattr(journal[position - first], "step", "") == step for position in void_positions(journal))
-    return blake2b(f"{run_id}/{first}/{voided}/{attempt}/{step}".encode(), digest_size=16).hexdigest()
+    name = joined(run_id, str(first), str(voided), str(attempt), step)
+    return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 # -- the run's side
