@@ -10,6 +10,7 @@
     │   ├── UnknownApiKey         no API key has this id
     │   ├── InputRefused          an input does not fit the workflow's parameters
     │   ├── InputMismatch         the key is taken by another input
+    │   ├── ReservedKey           a key that only Holdfast makes
     │   ├── InFlight              the key is at work already, and the caller did not want to join
     │   ├── Overtaken             the key has moved on to another run meanwhile
     │   ├── HookTaken             another live run holds the token
@@ -136,6 +137,17 @@ class InputMismatch(UsageError):
         self.key = key
         self.run_id = run_id
         self.run = run
+
+
+class ReservedKey(UsageError):
+    """A caller's own key begins like those that Holdfast makes for requests with an `Idempotency-Key`."""
+
+    code = "reserved_key"
+    hint = "Begin it otherwise. With the header Idempotency-Key, the gateway makes such a key for its caller."
+
+    def __init__(self, key: str, prefix: str) -> None:
+        super().__init__(f"key {key[:60]!r} begins with {prefix!r}, and such keys belong to requests")
+        self.key = key
 
 
 class UnknownHook(UsageError):

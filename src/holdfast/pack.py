@@ -170,6 +170,8 @@ class Workflow(Generic[P, R]):
         self.key = (
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"workflow {self.name!r}")
         )
+        if self.key is not None:
+            keys.check_start(self.key)
         self.retention_ms = traits.retention_ms
         self.queue = traits.queue
         self.version = traits.version

@@ -205,3 +205,46 @@ async def test_the_same_idempotency_key_of_two_callers_means_two_things(gateway:
     ]
     assert [answer.status_code for answer in answers] == [201, 201]
     assert answers[0].json()["id"] != answers[1].json()["id"]
+
+
+async def test_no_caller_can_take_the_key_of_a_request_of_another(gateway: Gateway) -> None:
+    """Even one that knows the id of the other's API key, and what its next request will be called."""
+    start: dict[str, Any] = {"input": {"name": "sun", "secret": "x"}}
+    url = "/v1/workflows/garden.picture/runs"
+    token, victim_key = await gateway.hf.api_keys.create("victim", namespace="ours", scope="write")
+    victim, squatter = await gateway.client(token=token), await gateway.client(scope="admin")
+    squatted = f"idem:{victim_key.id}:next"
+    ours = (await squatter.post(url, json=start)).json()["id"]
+    for path, body in (
+        (url, start | {"key": squatted}),
+        (url, start | {"key": squatted, "signal": WATER}),
+        (f"/v1/runs/{ours}/fork", {"at": "paint#1", "key": squatted}),
+    ):
+        refused = await squatter.post(path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (400, "reserved_key"), refused.text
+    mine = await victim.post(url, json=start, headers={"Idempotency-Key": "next"})
+    assert (mine.status_code, mine.json()["key"]) == (201, squatted)
+    again = await victim.post(url, json=start, headers={"Idempotency-Key": "next"})
+    assert (again.status_code, again.json()["id"]) == (200, mine.json()["id"])
+
+
+async def test_no_caller_can_pass_its_payload_off_as_one_that_another_will_send(gateway: Gateway) -> None:
+    token, victim_key = await gateway.hf.api_keys.create("victim", namespace="ours", scope="write")
+    _, foreign_key = await gateway.hf.api_keys.create("elsewhere", namespace="theirs", scope="write")
+    victim, squatter = await gateway.client(token=token), await gateway.client(scope="admin")
+    run = (await gateway.hf.start(bloom("iris", "x"))).run
+    await eventually(lambda: has_a_hook(run))
+    squatted = f"{victim_key.id}:next"
+    signal, url = {"hook": "more", "payload": 1}, f"/v1/runs/{run.id}/signal"
+    start = {"input": {"name": "iris", "secret": "x"}, "signal": signal | {"dedupe": squatted}}
+    for path, body in (
+        (url, signal | {"dedupe": squatted}),
+        ("/v1/workflows/garden.bloom/runs", start),
+        (f"/v1/hooks/token-of-iris?dedupe={squatted}", 1),
+    ):
+        refused = await squatter.post(path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (400, "malformed_request"), refused.text
+    # What only looks alike, or is the caller's own, is as good as any other id.
+    for sender, dedupe in ((victim, squatted), (squatter, "0123456789abcdef:1"), (squatter, f"{foreign_key.id}:1")):
+        assert (await sender.post(url, json=signal | {"dedupe": dedupe})).status_code == 202
+    assert len(await run.journal()) > 1

@@ -35,6 +35,8 @@ from holdfast import (
     timeout,
     uuid4,
 )
+from holdfast.errors import ReservedKey
+from holdfast.kernel import keys
 from tests.integration.conftest import Home
 
 
@@ -321,10 +323,43 @@ async def test_a_key_field_of_which_nobody_knows_the_one_text(home: Home) -> Non
             await hf.start(by_path("no such attribute"))
 
 
+async def test_a_key_that_only_holdfast_makes(home: Home) -> None:
+    pack = Pack("p")
+
+    @pack.workflow(key="{a}:{b}:{c}")
+    async def work(a: str, b: str, c: str) -> str:
+        return a
+
+    @pack.workflow
+    async def plain() -> None: ...
+
+    _refused(lambda: Pack("q").workflow(key="idem:{order}")(_by_order), "idem:")
+    async with home.holdfast(pack) as hf:
+        run = (await hf.start(plain())).run
+        for refused in (
+            hf.start(plain(), key="idem:caller:1"),
+            hf.start(work("idem", "caller", "1")),
+            hf.start(plain(), key="idem:caller:1", replace=run),
+        ):
+            with pytest.raises(ReservedKey) as caught:
+                await refused
+            _checked(caught.value, "idem:caller:1")
+        # The owner of such a key may be succeeded: it is named together with it.
+        made = (await hf.start(plain(), key=keys.of_request("caller:1"))).run
+        assert made.key == "idem:caller:1"
+        successor, created = await hf.start(plain(), key=made.key, replace=made)
+        assert (successor.key, created) == ("idem:caller:1", True)
+        await successor.result(timeout=30)
+    Pack("q").effect(key="idem:{order}")(_by_order)  # the keys of effects are for others, and begin as these like
+
+
+async def _by_order(order: str) -> None: ...
+
+
 # -- in a workflow
 
 
-async def _ends_with(home: Home, body: Any, *words: str) -> None:
+async def _ends_with(home: Home, body: Any, *words: str, packs: tuple[Pack, ...] = ()) -> None:
     """A workflow that does `body` fails with a usage error, and the worker goes on."""
     pack = Pack("p")
 
@@ -338,7 +373,7 @@ async def _ends_with(home: Home, body: Any, *words: str) -> None:
     async def fine() -> str:
         return "fine"
 
-    async with home.holdfast(pack) as hf:
+    async with home.holdfast(pack, *packs) as hf:
         with pytest.raises(RunFailed) as caught:
             await (await hf.start(work())).run.result(timeout=30)
         _checked(caught.value.__cause__, *words)
@@ -388,6 +423,19 @@ async def test_spawning_an_effect(home: Home) -> None:
 async def test_a_child_of_an_unknown_pack(home: Home) -> None:
     _, checkout, _ = _shop()
     await _ends_with(home, lambda: checkout("o-1"), "shop.checkout", "packs=")
+
+
+@pytest.mark.parametrize("how", ["spawn", "awaited"])
+async def test_a_child_with_a_key_that_only_holdfast_makes(home: Home, how: str) -> None:
+    pack = Pack("q")
+
+    @pack.workflow(key="{a}:{b}")
+    async def child(a: str, b: str) -> None: ...
+
+    def body() -> Any:
+        return child("idem", "1") if how == "awaited" else spawn(child("a", "b"), key="idem:1")
+
+    await _ends_with(home, body, "idem:1", packs=(pack,))
 
 
 async def test_an_effect_awaited_in_an_effect(home: Home) -> None:

@@ -36,7 +36,7 @@ from holdfast.engine.heartbeats import AttemptScope, Heartbeats
 from holdfast.engine.performer import AttemptOutcome, AttemptRaised, AttemptRefused, Turn, is_async
 from holdfast.engine.steps import Command
 from holdfast.engine.tracing import Tried
-from holdfast.errors import InputMismatch, LeaseLost, NotPerformed, UnknownRun, UnknownWorkflow
+from holdfast.errors import InputMismatch, LeaseLost, NotPerformed, ReservedKey, UnknownRun, UnknownWorkflow
 from holdfast.kernel import retries, tasks
 from holdfast.kernel.changes import Change, Committed, TokenFree, Watcher
 from holdfast.kernel.documents import Document
@@ -302,7 +302,7 @@ class Errands:
     async def _admit(self, command: Command) -> None:
         try:
             run, created = await self._desk.admit_child(self._run, command)
-        except (InputMismatch, UnknownWorkflow) as error:
+        except (InputMismatch, ReservedKey, UnknownWorkflow) as error:
             self._arrive(NotAdmitted(command.step, error))
         else:
             self._arrive(Admitted(command.step, run, created))

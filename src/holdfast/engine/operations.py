@@ -182,7 +182,7 @@ class Operations:
         history = await self._access.history(run_id)
         source = history.run
         if key is not None:
-            keys.checked(key)
+            key = keys.of_run(key, owned=source.key)
         prefix = forks.prefix(source, history.journal, step)
         void = forks.taken_back_later(history.journal, len(prefix))
         origin = forks.origin_of(source, history.journal)

@@ -240,10 +240,10 @@ class Service:
                 hint="Correct the argument or the annotation.",
             ) from error
         key = options.key
-        if key is not None:
-            keys.checked(key)
-        elif workflow.key is not None:
+        if key is None and workflow.key is not None:
             key = workflow.key.fill(call.arguments)
+        if key is not None:
+            key = keys.of_run(key, owned=None if options.replace is None else options.replace.key)
         run_id = self.access.ids.run_id(self._store.now_ms())
         if options.request_id is not None and key is None:
             # Without a key nothing else tells a repeated request from a new one.

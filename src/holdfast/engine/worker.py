@@ -27,7 +27,7 @@ from holdfast.engine.steps import Command
 from holdfast.engine.tracing import Tracing
 from holdfast.engine.values import kept, unread
 from holdfast.errors import EngineFault, LeaseLost, TransientError, UnknownWorkflow
-from holdfast.kernel import attributes, cancels, ids, runs
+from holdfast.kernel import attributes, cancels, ids, keys, runs
 from holdfast.kernel.attributes import PARENT, ROOT
 from holdfast.kernel.cancels import Way
 from holdfast.kernel.changes import ENDED, Answer, Change, Committed, Known, Run, Watcher
@@ -348,6 +348,8 @@ class Worker:
         assert isinstance(workflow, Workflow)
         if not self._registry.known(workflow):
             raise UnknownWorkflow(workflow.name, self._registry.workflow_names)
+        if command.key is not None:
+            keys.of_run(command.key)  # here, and not where it is asked for: what is recorded already stays good
         watcher = Watcher(parent.id, command.step) if command.intent.kind == "child" else None
         value, blobs = kept(command.arguments)
         wanted = Wanted(

@@ -18,7 +18,7 @@ class HookQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def deliver(asked: Asked[HookQuery, Any]) -> Answer:
-    dedupe = asked.query.dedupe or idempotency.request_id(asked)
+    dedupe = await idempotency.dedupe_id(asked, asked.query.dedupe)
     return Answer(views.run(await asked.caller.verbs.resume_hook(asked.path["token"], asked.body, dedupe=dedupe)), 202)
 
 

@@ -119,7 +119,7 @@ async def fork(asked: Asked[Nothing, wire.Fork]) -> Answer:
 
 async def signal(asked: Asked[Nothing, wire.SentSignal]) -> Answer:
     run, body = await _run(asked), asked.body
-    await run.signal(body.hook, body.payload, dedupe=body.dedupe or idempotency.request_id(asked))
+    await run.signal(body.hook, body.payload, dedupe=await idempotency.dedupe_id(asked, body.dedupe))
     return Answer(views.run(await run.refresh()), 202)
 
 

@@ -23,6 +23,7 @@ from holdfast.errors import RunCancelled, RunError, RunFailed
 from holdfast.gateway import idempotency, views, waiting
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header
 from holdfast.gateway.waiting import Wait
+from holdfast.kernel import keys
 
 TRACEPARENT = "traceparent"
 
@@ -43,7 +44,7 @@ async def start(asked: Asked[StartQuery, wire.Start]) -> Answer:
     with waiting.place(asked, seconds):
         run, created = await verbs.start(
             call,
-            key=f"idem:{request_id}" if is_key else body.key,
+            key=keys.of_request(request_id) if is_key and request_id is not None else body.key,
             request_id=None if is_key else request_id,
             join=asked.query.join,
             retention=body.retention,
@@ -51,7 +52,7 @@ async def start(asked: Asked[StartQuery, wire.Start]) -> Answer:
             priority=body.priority,
             attributes=None if body.attributes is None else wire.attributes_in(body.attributes),
             replace=None if body.replace is None else await verbs.get(body.replace),
-            signal=None if body.signal is None else _signal(body.signal, request_id),
+            signal=None if body.signal is None else await _signal(asked, body.signal, request_id),
             traceparent=asked.sent.header(TRACEPARENT),
         )
         run = await waiting.settled(asked, seconds, run)
@@ -62,8 +63,11 @@ async def start(asked: Asked[StartQuery, wire.Start]) -> Answer:
     return Answer(view, 201, headers) if created else Answer(view, 200, headers | {"Idempotency-Replayed": "true"})
 
 
-def _signal(signal: wire.SentSignal, request_id: str | None) -> tuple[str, Any] | tuple[str, Any, str]:
-    dedupe = signal.dedupe or request_id  # a request that is repeated must not deliver twice
+async def _signal(
+    asked: Asked[Any, Any], signal: wire.SentSignal, request_id: str | None
+) -> tuple[str, Any] | tuple[str, Any, str]:
+    # A request that is repeated must not deliver twice.
+    dedupe = request_id if signal.dedupe is None else await idempotency.own_dedupe(asked, signal.dedupe)
     return (signal.hook, signal.payload) if dedupe is None else (signal.hook, signal.payload, dedupe)
 
 

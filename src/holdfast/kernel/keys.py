@@ -8,6 +8,8 @@ Rules
 - The same arguments give the same key in every process, host, time zone and version: only types with one
   obvious text are accepted, aware datetimes are written in UTC.
 - A field is a parameter's name, or a dotted path into it (`{order.id}`).
+- Keys of runs that begin with `idem:` are made by the gateway, from a caller's own id and its `Idempotency-Key`. They
+  are refused wherever callers and authors choose a key: else one caller could take the key of another's request.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from decimal import Decimal
 from enum import Enum
 from typing import NamedTuple
 
-from holdfast.errors import UsageError
+from holdfast.errors import ReservedKey, UsageError
 
 KEY_LENGTH_MAX = 255
+RESERVED = "idem:"  # as it always was: requests of earlier versions are found under their keys
 _ALWAYS_ESCAPED = "%:/{}"
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -85,6 +88,33 @@ def parse(text: str, *, parameters: frozenset[str], owner: str) -> Template:
         reserved = re.escape(_ALWAYS_ESCAPED + after[:1])
         fields.append(Field(before, tuple(path.split(".")), re.compile(rf"[{reserved}\x00-\x20\x7f]")))
     return Template(text, tuple(fields), literals[-1])
+
+
+class MadeKey(str):
+    """A key that Holdfast has made itself."""
+
+    __slots__ = ()
+
+
+def of_request(request_id: str) -> MadeKey:
+    """The key of a run that is known by its request alone."""
+    return MadeKey(RESERVED + request_id)
+
+
+def check_start(template: Template) -> None:
+    """Raises `ReservedKey` if whatever fills the template of a workflow gives a reserved key."""
+    if template.text.startswith(RESERVED):
+        raise ReservedKey(template.text, RESERVED)
+
+
+def of_run(key: str, *, owned: str | None = None) -> str:
+    """The key of a run, as a caller or an author has chosen it, or Holdfast itself. Raises `ReservedKey`.
+
+    `owned` is the key of a run that is named together with it, to be succeeded or forked: that one may stay.
+    """
+    if checked(key).startswith(RESERVED) and not isinstance(key, MadeKey) and key != owned:
+        raise ReservedKey(key, RESERVED)
+    return str(key)
 
 
 def checked(key: str, *, what: str = "key") -> str:

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 from hypothesis import assume, example, given, strategies as st
 
-from holdfast.errors import UsageError
-from holdfast.kernel.keys import KEY_LENGTH_MAX, Template, checked, parse
+from holdfast.errors import ReservedKey, UsageError
+from holdfast.kernel.keys import KEY_LENGTH_MAX, Template, check_start, checked, of_request, of_run, parse
 
 
 def template(text: str, *parameters: str) -> Template:
@@ -260,3 +260,28 @@ def test_the_key_is_the_same_in_every_process_and_time_zone(environment):
         encoding="utf-8",
     ).stdout
     assert printed.strip() == "grün%3A%25:2024-07-01T00%3A00%3A00+00%3A00:1.1"
+
+
+# -- keys that Holdfast makes
+
+
+def test_a_key_that_holdfast_makes_is_taken_from_nobody_else():
+    made = of_request("caller:1")
+    assert of_run(made) == "idem:caller:1"  # as it was before callers were kept from it
+    assert type(of_run(made)) is str
+    for key in ("idem:caller:1", "idem:", "idem:another"):
+        with pytest.raises(ReservedKey, match="begins with 'idem:'"):
+            of_run(key)
+    assert [of_run(key) for key in ("idem", "idempotent:1", " idem:1", "IDEM:1")]
+
+
+def test_the_key_of_a_run_that_is_succeeded_or_forked_may_stay():
+    assert of_run("idem:caller:1", owned="idem:caller:1") == "idem:caller:1"
+    with pytest.raises(ReservedKey):
+        of_run("idem:caller:2", owned="idem:caller:1")
+
+
+def test_a_template_that_gives_nothing_but_reserved_keys_is_refused():
+    with pytest.raises(ReservedKey):
+        check_start(template("idem:{order}", "order"))
+    check_start(template("{a}:{b}", "a", "b"))
