@@ -104,6 +104,8 @@ class Effect(Generic[P, R]):
         self.key = (
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"effect {self.name!r}")
         )
+        if self.key is not None:
+            self.signature.check_key_early(self.key)
         self.policy = policy
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
@@ -172,6 +174,7 @@ class Workflow(Generic[P, R]):
         )
         if self.key is not None:
             keys.check_start(self.key)
+            self.signature.check_key_early(self.key)
         self.retention_ms = traits.retention_ms
         self.queue = traits.queue
         self.version = traits.version

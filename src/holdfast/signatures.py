@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import typing
@@ -11,6 +12,8 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.kernel import key_types
+from holdfast.kernel.keys import Template
 from holdfast.ports.codec import Codec
 
 _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -107,6 +110,18 @@ class Signature:
             ]
             self._struct = msgspec.defstruct("Arguments", fields, kw_only=True)
         return self._struct
+
+    def check_key(self, template: Template) -> None:
+        """Raises `UsageError` if the annotations of its fields let distinct values give one key."""
+        key_types.check(template, self._types(), owner=self._owner)
+
+    def check_key_early(self, template: Template) -> None:
+        """The same, as far as its types are defined by now: when the pack is used, it is looked at again."""
+        if template.fields:
+            with contextlib.suppress(Exception):  # whatever an annotation raises, it is raised again then
+                self._types()
+            if self._hints is not None:
+                self.check_key(template)
 
     def _types(self) -> dict[str, Any]:
         if self._hints is None:

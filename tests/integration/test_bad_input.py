@@ -109,6 +109,34 @@ def test_a_key_template_that_cannot_work(template: str) -> None:
         Pack("p").workflow(key=template)(work)
 
 
+def test_a_key_field_whose_values_could_give_one_key() -> None:
+    """1 and "1" are two orders, and their key would be one."""
+
+    async def work(order: int | str) -> None: ...
+
+    for declare in (Pack("p").workflow(key="k:{order}"), Pack("p").effect(key="k:{order}")):
+        _refused(lambda declare=declare: declare(work), "'order'", "int or str", "one type")
+    # Beside the key, and where each start chooses its own, such a parameter is as good as any.
+    Pack("p").workflow(work)
+    Pack("p").workflow(key="nightly")(work)
+
+
+Later: Any = None
+
+
+def test_a_key_field_whose_type_is_defined_later_is_looked_at_when_its_pack_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(globals(), "Later")
+    pack = Pack("p")
+
+    async def work(order: "Later") -> None: ...  # noqa: UP037 - it is not there yet
+
+    pack.workflow(key="k:{order}")(work)
+    monkeypatch.setitem(globals(), "Later", int | str)
+    _refused(lambda: Holdfast("memory://", packs=[pack]), "'order'", "int or str")
+
+
 def test_parameters_without_names() -> None:
     async def work(*orders: str) -> None: ...
     async def other(**orders: str) -> None: ...

@@ -49,6 +49,8 @@ class Registry:
             codec.check(each.signature.arguments_type, what=each.input_name)
         for each in (*self._workflows.values(), *effects):
             codec.check(each.signature.returns, what=each.result_name)
+            if each.key is not None:
+                each.signature.check_key(each.key)
 
         self._codec = codec
         self._described: dict[str, Description] = {}

@@ -2,9 +2,10 @@
 
 Rules
 - A key is at most 255 characters and never empty.
-- A template is injective: distinct field values never give the same key. Each field is escaped so that it
-  contains neither `%` nor the character that ends it in the template, hence the first such character after a
-  field is where the field stops. Two fields with nothing between them cannot be told apart and are refused.
+- A template is injective: distinct field values of the same types never give the same key. Each field is escaped so
+  that it contains neither `%` nor the character that ends it in the template, hence the first such character after a
+  field is where the field stops. Two fields with nothing between them cannot be told apart and are refused. A field
+  whose annotation allows values of two types that look alike is refused as well: see `key_types`.
 - The same arguments give the same key in every process, host, time zone and version: only types with one
   obvious text are accepted, aware datetimes are written in UTC.
 - A field is a parameter's name, or a dotted path into it (`{order.id}`).
@@ -151,6 +152,16 @@ def _value_at(arguments: Mapping[str, object], path: tuple[str, ...], template: 
 
 
 def _text_of(value: object, path: tuple[str, ...], template: str) -> str:
+    try:
+        return text_of(value)
+    except UsageError as error:
+        raise UsageError(
+            f"key template {template!r} got {error.message} for {'.'.join(path)!r}", hint=error.hint
+        ) from None
+
+
+def text_of(value: object) -> str:
+    """The text of a field with this value. Raises `UsageError` if it has not one obvious text."""
     if isinstance(value, Enum):
         value = value.value
     match value:
@@ -166,7 +177,7 @@ def _text_of(value: object, path: tuple[str, ...], template: str) -> str:
             return value.astimezone(UTC).isoformat()
         case datetime():
             raise UsageError(
-                f"key template {template!r} got a datetime without time zone for {'.'.join(path)!r}",
+                "a datetime without time zone",
                 hint="Make it aware, for example with tzinfo=UTC: a naive one means another instant on another host.",
             )
         case date():
@@ -174,6 +185,4 @@ def _text_of(value: object, path: tuple[str, ...], template: str) -> str:
         case _ if type(value).__module__ == "uuid":  # by name: the kernel imports no source of chance
             return str(value)
         case _:
-            raise UsageError(
-                f"key template {template!r} got {type(value).__name__} for {'.'.join(path)!r}", hint=_HINT_TYPES
-            )
+            raise UsageError(type(value).__name__, hint=_HINT_TYPES)
