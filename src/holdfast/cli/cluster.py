@@ -49,7 +49,9 @@ async def up(
     *,
     redis: Annotated[
         Literal["single", "cluster", "sentinel"],
-        typer.Option(help="One server; 3 primaries with a replica each; or a primary and a replica with 3 Sentinels."),
+        typer.Option(
+            help="One server; 3 primaries with 2 replicas each; or a primary and 2 replicas with 3 Sentinels."
+        ),
     ] = "single",
     nats: Annotated[Literal["0", "1", "3"], typer.Option(help="NATS servers. 0: Redis carries the wake-ups.")] = "1",
     gateways: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many processes answer requests.")] = 2,

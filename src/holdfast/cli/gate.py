@@ -37,7 +37,7 @@ async def gate(
     session: Session,
     *,
     redis: Annotated[
-        Literal["single", "cluster", "sentinel"], typer.Option(help="One server; six in a Cluster; or with Sentinels.")
+        Literal["single", "cluster", "sentinel"], typer.Option(help="One server; nine in a Cluster; or with Sentinels.")
     ] = "single",
     nats: Annotated[Literal["1", "3"], typer.Option(help="How many NATS servers.")] = "1",
     replicas: Annotated[int, typer.Option(min=2, max=6, help="How many of each role.")] = 2,

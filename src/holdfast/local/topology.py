@@ -1,6 +1,6 @@
 """A whole topology on this machine: Redis, NATS, and replicas of every role, each a process on a port of its own.
 
-    store     redis-1 … redis-6, sentinel-1 …
+    store     redis-1 … redis-9, sentinel-1 …
     bus       nats-1 …
     replicas  scheduler-1 …, worker-1 …, gateway-1 …
 
@@ -37,6 +37,7 @@ from holdfast.local.servers import (
 )
 
 HEALTHY_SECONDS = 60.0
+REDIS_REPLICAS = 2  # of each primary: when one has taken its place, the other confirms what the new one writes
 GRACE_SECONDS = 20.0  # a replica's own is shorter: one that needs more than this hangs
 
 
@@ -184,10 +185,10 @@ class Topology:
                 self._redis = start_redis(directory, appendfsync=appendfsync, name="redis-1")
                 self._add("redis", self._redis)
             case "cluster":
-                self._redis = start_redis_cluster(directory, appendfsync=appendfsync)
+                self._redis = start_redis_cluster(directory, replicas=REDIS_REPLICAS, appendfsync=appendfsync)
                 self._add("redis", *self._redis.nodes)
             case "sentinel":
-                self._redis = start_sentinel(directory, appendfsync=appendfsync)
+                self._redis = start_sentinel(directory, replicas=REDIS_REPLICAS, appendfsync=appendfsync)
                 self._add("redis", *self._redis.servers)
                 self._add("sentinel", *self._redis.sentinels)
 
