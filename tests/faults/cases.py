@@ -16,6 +16,7 @@ from holdfast import Holdfast, Run
 from holdfast.kernel.journal import Elapsed, Joined, Performed
 from holdfast.local.redis import RedisServer
 from holdfast.local.redis_cluster import RedisCluster
+from holdfast.local.sentinels import SentinelGroup
 from holdfast.stores.redis import RedisStore, rows
 from holdfast.stores.redis.client import Call, Reply, Script
 from holdfast.stores.redis.shards import Shards
@@ -94,17 +95,25 @@ class RedisCase(Case):
     """One whose store is on servers that others use too, under a name of its own."""
 
     def __init__(
-        self, directory: Path, nest: Nest, servers: RedisServer | RedisCluster, *, bus: str | None = None
+        self,
+        directory: Path,
+        nest: Nest,
+        servers: RedisServer | RedisCluster | SentinelGroup,
+        *,
+        bus: str | None = None,
+        wait: str | None = None,
     ) -> None:
         super().__init__(directory, nest)
         self.name = f"f-{os.getpid()}-{next(_numbers)}"
         self.bus = bus
         self.shards = Shards(self.name, SHARDS)
         self.servers = servers
+        self.wait = wait
 
     @property
     def url(self) -> str:
-        return f"{self.servers.url}?name={self.name}&shards={SHARDS}"
+        wait = "" if self.wait is None else f"&wait={self.wait}"
+        return f"{self.servers.url}?name={self.name}&shards={SHARDS}{wait}"
 
     def part(self, **options: Any) -> Part:
         return super().part(url=self.url, bus=self.bus, **options)

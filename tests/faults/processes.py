@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from holdfast import StoreUnavailable
 from tests.faults.actor import Part
 from tests.faults.ledger import Line, read_lines
 
@@ -28,6 +29,16 @@ T = TypeVar("T")
 DEADLINE = 60.0
 ROOT = Path(__file__).parents[2]
 KILLED = -signal.SIGKILL
+
+
+async def patiently(verb: Callable[[], Awaitable[T]]) -> T:
+    """What a good client does: whatever has no answer, it asks again."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await verb()
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
 
 
 async def until(condition: Callable[[], T], what: str, *about: object, within: float = DEADLINE) -> T:

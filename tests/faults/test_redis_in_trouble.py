@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Run, StoreUnavailable, sleep
+from holdfast.local.processes import wait_until
 from holdfast.local.redis import RedisServer, start_redis
 from holdfast.local.redis_cluster import RedisCluster
 from holdfast.local.servers import start_nats
@@ -19,25 +20,16 @@ from holdfast.stores.redis.topologies import slot_of
 from tests.faults.cases import RedisCase
 from tests.faults.conftest import NewRedisCase
 from tests.faults.falls import RUN, fall, pile
-from tests.faults.processes import until
+from tests.faults.processes import patiently, until
 from tests.faults.scenario import STEPS, checkout, expected, notice
 from tests.faults.trips import watch
+from tests.redis.calls import move
 from tests.redis.proxy import proxy_to
 
 pytestmark = pytest.mark.faults
 
 LEASE = "1s"
 ORDERS = [f"o{number}" for number in range(8)]
-
-
-async def patiently(verb: Callable[[], Any]) -> Any:
-    """What a good client does: whatever has no answer, it asks again."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await verb()
-            except StoreUnavailable:
-                await asyncio.sleep(0.05)
 
 
 async def ordered(hf: Holdfast, order: str) -> Any:
@@ -99,21 +91,28 @@ async def test_redis_hangs_longer_than_the_leases_last(case_on: NewRedisCase, re
 # -- a cluster
 
 
+@pytest.mark.parametrize("wait", [None, "auto"])
 async def test_a_primary_is_killed_and_its_replica_takes_over(
-    case_on: NewRedisCase, redis_cluster: RedisCluster
+    case_on: NewRedisCase, redis_cluster: RedisCluster, wait: str | None
 ) -> None:
-    case = case_on(redis_cluster)
-    primary = redis_cluster.primary_of(slot_of(case.shards.index(0)))
+    """With wait=auto work goes on as soon as it has; else as soon as it has a replica in turn."""
+    case = case_on(redis_cluster, wait=wait)
+    slot = slot_of(case.shards.index(0))
+    primary = redis_cluster.primary_of(slot)
 
     def trouble() -> None:
         redis_cluster.kill(primary)
+        if wait is None:
+            wait_until(lambda: redis_cluster.primary_of(slot) is not primary, seconds=30, what=lambda: "no failover")
+            redis_cluster.restart(primary)
 
     try:
         await bears(case, trouble)
     finally:
-        redis_cluster.restart(primary)
+        if primary.state == "dead":
+            redis_cluster.restart(primary)
         redis_cluster.wait_until_healthy()
-    assert redis_cluster.primary_of(slot_of(case.shards.index(0))) is not primary
+    assert redis_cluster.primary_of(slot) is not primary
 
 
 async def test_the_slots_of_shards_move_to_another_node(case_on: NewRedisCase, redis_cluster: RedisCluster) -> None:
@@ -126,20 +125,6 @@ async def test_the_slots_of_shards_move_to_another_node(case_on: NewRedisCase, r
 
     await bears(case, trouble)
     redis_cluster.wait_until_healthy()
-
-
-def move(cluster: RedisCluster, slot: int) -> None:
-    """As redis-cli does it: both ends know of it, then key after key goes, then all learn who has the slot."""
-    source = cluster.primary_of(slot)
-    target = next(node for node in cluster.primaries() if node is not source)
-    names = {node: str(node.ask("CLUSTER", "MYID")) for node in (source, target)}
-    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
-    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
-    while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
-        assert isinstance(keys, list)
-        source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *map(str, keys))
-    for node in (target, source, *cluster.primaries()):
-        node.ask("CLUSTER", "SETSLOT", slot, "NODE", names[target])
 
 
 # -- NATS: a hint, nothing more

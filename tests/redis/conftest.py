@@ -14,6 +14,7 @@ from holdfast.local.redis import RedisServer
 from holdfast.local.servers import start_redis
 from holdfast.stores.redis import urls
 from holdfast.stores.redis.client import Client
+from tests.redis.calls import until
 
 Opens = Callable[[str], Awaitable[Client]]
 Starts = Callable[..., RedisServer]
@@ -47,6 +48,19 @@ def started(tmp_path: Path) -> Iterator[Starts]:
     yield start_one
     for server in servers:
         server.kill()
+
+
+@pytest.fixture
+async def primary(started: Starts) -> RedisServer:
+    return started()
+
+
+@pytest.fixture
+async def replica(started: Starts, primary: RedisServer) -> RedisServer:
+    server = started(replicaof=f"127.0.0.1 {primary.port}")
+    await until(lambda: server.info("replication").get("master_link_status") == "up")
+    await until(lambda: "state=online" in primary.info("replication").get("slave0", ""))
+    return server
 
 
 @pytest.fixture

@@ -144,14 +144,17 @@ async def test_nothing_that_was_acknowledged_is_lost_when_a_primary_is_killed(
     primary = redis_cluster.primary_of(slot_of(tag))
     others = [key for key in spread(tag) if redis_cluster.primary_of(slot_of(key)) is not primary]
     assert await _count(client, tag, 20) == (20, 0)
-    counting = asyncio.create_task(_count(client, tag, 30))
+    counting = asyncio.create_task(_count(client, tag, 4))
     await asyncio.sleep(0)  # the first is on its way
     redis_cluster.kill(primary)
-    assert await client.run([add(key) for key in others], writes=True) == [1] * len(others)  # they go on
-    acknowledged, unknown = await counting
-    [found] = await client.run([read(tag)], writes=False)
-    assert isinstance(found, bytes)
-    assert 20 + acknowledged <= int(found) <= 20 + acknowledged + unknown
-    assert acknowledged > unknown  # it was waited for, not given up
-    redis_cluster.restart(primary)
-    redis_cluster.wait_until_healthy()
+    try:
+        assert await client.run([add(key) for key in others], writes=True) == [1] * len(others)  # they go on
+        acknowledged, unknown = await counting
+        [found] = await client.run([read(tag)], writes=False)  # by then another one is in charge
+        assert isinstance(found, bytes)
+        assert 20 + acknowledged <= int(found) <= 20 + acknowledged + unknown
+        assert unknown > 0  # the new primary has no replica yet: what it does is unknown, until it has one
+    finally:
+        redis_cluster.restart(primary)
+        redis_cluster.wait_until_healthy()
+    assert await _count(client, tag, 20) == (20, 0)

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.adapters.machine import SystemClock
 from holdfast.errors import StoreUnavailable
 from holdfast.local.redis import RedisServer
-from holdfast.stores.redis import confirmations
-from tests.redis.calls import add, echo, read, until
+from holdfast.local.redis_cluster import RedisCluster
+from holdfast.stores.redis import confirmations, urls
+from holdfast.stores.redis.client import Client
+from holdfast.stores.redis.topologies import slot_of
+from tests.redis.calls import add, echo, move, read, unconfirmed, until
 from tests.redis.conftest import Opens, Starts
-
-
-@contextmanager
-def unconfirmed() -> Iterator[None]:
-    """Inside, a write is expected to be unknown, and to say how many replicas have it. It need not take long."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confirmations, "CONFIRM_MS", 200)
-        with pytest.raises(StoreUnavailable, match="0 of 1 replicas confirmed"):
-            yield
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that is well confirms in time, however busy the machine is."""
     monkeypatch.setattr(confirmations, "CONFIRM_MS", 10_000)
-
-
-@pytest.fixture
-async def primary(started: Starts) -> RedisServer:
-    return started()
-
-
-@pytest.fixture
-async def replica(started: Starts, primary: RedisServer) -> RedisServer:
-    server = started(replicaof=f"127.0.0.1 {primary.port}")
-    await until(lambda: server.info("replication").get("master_link_status") == "up")
-    await until(lambda: "state=online" in primary.info("replication").get("slave0", ""))
-    return server
 
 
 @pytest.mark.parametrize("wait", ["auto", "1"])
@@ -86,9 +68,82 @@ async def test_auto_goes_on_without_a_replica_that_has_left(
     monkeypatch.setattr(confirmations, "ALONE_SECONDS", 0.5)
     client = await opened(primary.url)
     assert await client.run([add(b"n")], writes=True) == [1]
+    monkeypatch.setattr(confirmations, "CONFIRM_MS", 200)
     replica.kill()
     assert await client.run([add(b"n")], writes=True) == [2]
     assert await client.run([add(b"n")], writes=True) == [3]
+
+
+class HeldClock(SystemClock):
+    """Pauses end when the test says so; how long they were to be is kept."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.may_end = asyncio.Event()
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await self.may_end.wait()
+
+
+@pytest.fixture
+async def mistrusting(primary: RedisServer, replica: RedisServer) -> AsyncIterator[tuple[Client, HeldClock]]:
+    """A client that knows of the replica, and whose pauses are in the hands of the test."""
+    assert replica.pid
+    clock = HeldClock()
+    client = Client(urls.parse(f"{primary.url}?wait=auto"), clock=clock)
+    await client.open()
+    assert await client.run([add(b"n")], writes=True) == [1]
+    yield client, clock
+    await client.close()
+
+
+@pytest.mark.parametrize("look_seconds", [0.0, 3600.0])
+async def test_auto_mistrusts_a_primary_that_has_just_lost_its_replica(
+    mistrusting: tuple[Client, HeldClock],
+    primary: RedisServer,
+    replica: RedisServer,
+    look_seconds: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is being replaced, perhaps, and learns that a moment later: here, while we wait. What it took is lost.
+
+    That the replica has gone is found by counting replicas, or by asking in vain for a confirmation.
+    """
+    monkeypatch.setattr(confirmations, "LOOK_SECONDS", look_seconds)
+    monkeypatch.setattr(confirmations, "CONFIRM_MS", 200)
+    client, clock = mistrusting
+    replica.ask("REPLICAOF", "NO", "ONE")
+    await until(lambda: primary.info("replication").get("connected_slaves") == "0")
+    writing = asyncio.create_task(client.run([add(b"n")], writes=True))
+    await until(lambda: bool(clock.pauses) or writing.done())
+    assert not writing.done()
+    assert clock.pauses == [pytest.approx(confirmations.ALONE_SECONDS, abs=0.5)]
+    primary.ask("REPLICAOF", "127.0.0.1", replica.port)
+    clock.may_end.set()
+    with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+        await writing
+    await until(lambda: primary.info("replication").get("master_link_status") == "up")
+    assert primary.ask("GET", "n") == "1"  # that was no false alarm
+
+
+async def test_auto_goes_on_mistrusting_until_the_time_is_over(
+    mistrusting: tuple[Client, HeldClock], primary: RedisServer, replica: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after the first look has found it alone: that look does not make it trustworthy."""
+    monkeypatch.setattr(confirmations, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(confirmations, "CONFIRM_MS", 200)
+    client, clock = mistrusting
+    replica.kill()
+    await until(lambda: primary.info("replication").get("connected_slaves") == "0")
+    first = asyncio.create_task(client.run([add(b"n")], writes=True))
+    await until(lambda: bool(clock.pauses) or first.done())
+    second = asyncio.create_task(client.run([add(b"n")], writes=True))
+    await until(lambda: primary.ask("GET", "n") == "3")
+    assert not first.done()
+    assert not second.done()
+    clock.may_end.set()
+    assert await asyncio.gather(first, second) == [[2], [3]]
 
 
 async def test_a_number_of_replicas_is_strict(opened: Opens, primary: RedisServer) -> None:
@@ -110,3 +165,30 @@ async def test_auto_waits_for_a_replica_that_has_come(
     with unconfirmed():
         await client.run([add(b"n")], writes=True)
     replica.cont()
+
+
+async def test_a_mark_that_was_refused_confirms_nothing(opened: Opens, redis_cluster: RedisCluster, tag: bytes) -> None:
+    """Its slot has gone to another node. What WAIT counts then are the replicas that have the mark before it."""
+    client = await opened(f"{redis_cluster.url}?name=marks")
+    assert await client.run([add(tag)], writes=True) == [1]
+    primary = redis_cluster.primary_of(slot_of(tag))
+    [replica] = redis_cluster.replicas_of(primary)
+    [mark] = marks(primary)
+    move(redis_cluster, slot_of(mark))
+    replica.stop_signal()
+    try:
+        with unconfirmed():
+            await client.run([add(tag)], writes=True)
+        with unconfirmed():  # by another mark
+            await client.run([add(tag)], writes=True)
+    finally:
+        replica.cont()
+        redis_cluster.wait_until_healthy()
+    assert await client.run([add(tag)], writes=True) == [4]
+
+
+def marks(node: RedisServer) -> list[bytes]:
+    """The marks that were written to a node."""
+    keys = node.ask("KEYS", "{hf:marks:mark-*")
+    assert isinstance(keys, list)
+    return [str(key).encode() for key in keys]

@@ -102,7 +102,7 @@ class ApiKeys:
 
     async def known(self, id: str) -> ApiKey:
         """The key of this id as it is now, for whoever has authenticated it before. Raises `NotAuthenticated`."""
-        kept, _ = await self._read(id)
+        kept = await self._read(id)
         return _accepted(kept, "unknown" if kept is None else lasting(kept.key, now_ms=self._store.now_ms()))
 
     async def listed(self, namespace: str) -> list[ApiKey]:
@@ -119,21 +119,23 @@ class ApiKeys:
     async def revoke(self, namespace: str, id: str) -> ApiKey:
         """Make a key worthless, for good. Other processes are told, or notice within two seconds."""
         while True:
-            kept, version = await self._read(id)
-            if kept is None or kept.key.namespace != namespace:
+            document = await self._store.document(_EVERYWHERE, KIND, id)
+            if document is None or (kept := _kept(document)).key.namespace != namespace:
                 raise UnknownApiKey(f"no API key of namespace {namespace!r} has the id {id!r}")
-            if kept.key.revoked_ms is not None:
-                return kept.key
-            now_ms = self._store.now_ms()
-            revoked = replace(kept, key=replace(kept.key, revoked_ms=now_ms))
-            [stored] = await self._store.write([Writing(_document(revoked, replaces=version, now_ms=now_ms), version)])
+            now_ms, version = self._store.now_ms(), document.version
+            if kept.key.revoked_ms is None:
+                revoked = replace(kept, key=replace(kept.key, revoked_ms=now_ms))
+                document = _document(revoked, replaces=version, now_ms=now_ms)
+            else:
+                revoked = kept  # offered again all the same: what was read may not be safe from a failover yet
+            [stored] = await self._store.write([Writing(document, version)])
             if stored:
                 self._remembered.pop(id, None)
                 return revoked.key
 
-    async def _read(self, id: str) -> tuple[Kept | None, int]:
+    async def _read(self, id: str) -> Kept | None:
         document = await self._store.document(_EVERYWHERE, KIND, id)
-        return (None, 0) if document is None else (_kept(document), document.version)
+        return None if document is None else _kept(document)
 
     async def _recently(self, id: str) -> Kept | None:
         """What is stored under an id, or was two seconds ago. That nothing is there is remembered as well."""
@@ -141,7 +143,7 @@ class ApiKeys:
         if known is not None and self._store.now_ms() - known.at_ms < REMEMBERED_MS:
             return known.kept
         asked_ms, forgotten = self._store.now_ms(), self._forgotten
-        kept, _ = await self._read(id)
+        kept = await self._read(id)
         if forgotten != self._forgotten:
             return kept  # it may have been read before the change
         self._remembered[id] = _Read(kept, asked_ms)

@@ -212,6 +212,12 @@ class StoreTroubled(Event, frozen=True):
     message: str
 
 
+class StoreMayLose(Event, frozen=True):
+    """The store was opened with settings under which something that it has answered may be lost."""
+
+    message: str
+
+
 class LeaseWasLost(Event, frozen=True):
     owner: str
     dropped: int

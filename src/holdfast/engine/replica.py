@@ -213,6 +213,8 @@ class Replica:
         self._started = True
         await self._ports.store.open()
         try:
+            if caution := self._ports.store.caution:
+                self._emit(events.StoreMayLose(caution))
             await self._begin()
         except BaseException:
             await self._ports.store.close()

@@ -83,6 +83,10 @@ class MemoryStore:
     def batches(self) -> Batches:
         return BATCHES
 
+    @property
+    def caution(self) -> str:
+        return ""
+
     async def open(self) -> None:
         """Nothing to open."""
 

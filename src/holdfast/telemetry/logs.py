@@ -52,6 +52,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.ThreadsUsedUp: (logging.ERROR, "threads used up"),
     events.BatchCommitted: (logging.DEBUG, "batch committed"),
     events.StoreTroubled: (logging.WARNING, "store in trouble"),
+    events.StoreMayLose: (logging.WARNING, "store may lose what it has answered"),
     events.LeaseWasLost: (logging.WARNING, "lease lost"),
     events.RunsRescued: (logging.WARNING, "runs rescued"),
     events.RunsPruned: (logging.INFO, "runs pruned"),

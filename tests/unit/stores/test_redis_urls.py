@@ -31,7 +31,7 @@ HERE = (Address("h", 6379),)
             "redis://h?name=shop&shards=256&wait=2&timeout=1500ms",
             RedisUrl(kind="single", addresses=HERE, name="shop", shards=256, wait=2, timeout_ms=1500),
         ),
-        ("redis://h?wait=auto", RedisUrl(kind="single", addresses=HERE, wait=None)),
+        ("redis://h?wait=auto", RedisUrl(kind="single", addresses=HERE, wait="auto")),
     ],
 )
 def test_what_a_url_means(text: str, meant: RedisUrl) -> None:

@@ -30,9 +30,10 @@ class Asks:
                 replies.append(reply)
         return replies
 
-    async def everywhere(self, script: Script, *args: bytes) -> list[Reply]:
-        """The same read, of the index of every shard."""
-        return await self.ask([Call(script, (self._shards.index(shard),), args) for shard in self._shards.all])
+    async def everywhere(self, script: Script, *args: bytes, confirmed: bool = False) -> list[Reply]:
+        """The same read, of the index of every shard; `confirmed` if replicas must have what it says."""
+        calls = [Call(script, (self._shards.index(shard),), args) for shard in self._shards.all]
+        return await self.ask(calls, writes=confirmed)
 
     async def count(self, stretches: Sequence[tuple[bytes, bytes]]) -> list[int]:
         """How many members of the index lie between each pair of bounds, in all shards together."""
@@ -40,9 +41,9 @@ class Asks:
         counts = map(rows.numbers, await self.everywhere(scripts.COUNT, *bounds))
         return [sum(each) for each in zip(*counts, strict=True)]
 
-    async def between(self, low: bytes, high: bytes, *, limit: int) -> list[str]:
+    async def between(self, low: bytes, high: bytes, *, limit: int, confirmed: bool = False) -> list[str]:
         """Members of the index of every shard, up to `limit` of each."""
-        replies = await self.everywhere(scripts.RANGE, b"0", b"%d" % limit, low, high)
+        replies = await self.everywhere(scripts.RANGE, b"0", b"%d" % limit, low, high, confirmed=confirmed)
         return [member for reply in replies for members in rows.items(reply) for member in rows.texts(members)]
 
     async def rows(self, run_ids: Sequence[str]) -> list[Run | None]:

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import inspections, topologies
 from holdfast.stores.redis.calls import Batch, Call, Script, ScriptFailed
-from holdfast.stores.redis.confirmations import Confirmations
+from holdfast.stores.redis.confirmations import Confirmations, replicas_needed
 from holdfast.stores.redis.connections import (
     REPLICATION,
     Answer,
@@ -86,6 +86,7 @@ class Client:
                 topology = await topologies.found(self.url, self._clock)
                 try:
                     await _check(topology.primaries())
+                    await self._check_replicas(topology)
                 except BaseException:
                     await topology.close()
                     raise
@@ -102,6 +103,25 @@ class Client:
         if self._found is not None:
             topology, self._found = self._found, None
             await topology.close()
+
+    @property
+    def replicas_needed(self) -> int | None:
+        """How many replicas must confirm a write; None: one, while the primary has one."""
+        return replicas_needed(self.url, self._topology)
+
+    @property
+    def caution(self) -> str:
+        """What may be lost of that which is answered, by the choice of `wait`; nothing if nothing."""
+        return inspections.caution(self.replicas_needed) if self._topology.promotes else ""
+
+    async def _check_replicas(self, topology: Topology) -> None:
+        """Refuse to begin where no write could ever be confirmed. A replica that is down may come back."""
+        if topology.promotes and replicas_needed(self.url, topology) and not await topology.has_replicas():
+            raise InvalidConfig(
+                f"{self.url} has no replica that could confirm a write",
+                hint="Give each primary a replica. Or write ?wait=auto in the URL, to wait for replicas as soon as"
+                " there are some, or ?wait=0: then what was answered is lost with the one node that has it.",
+            )
 
     @property
     def _topology(self) -> Topology:

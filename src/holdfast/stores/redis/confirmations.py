@@ -4,7 +4,10 @@ A failover loses what the new primary has not got. So when a batch of writes has
 a batch that too few of them confirm is answered as unknown: it is there now, and may be gone tomorrow.
 
     wait=N       N replicas, always
-    wait=auto    one, as long as the primary has one. Whether it has is asked once a second, while somebody writes
+    wait=auto    one, as long as the primary has one. Whether it has is asked once a second, while it is written to
+
+Where a replica may be promoted, wait=1 is the default: a primary that takes writes which its replica lacks would lose
+them in the next failover, although they were answered. A server that nobody replaces keeps what it has: auto.
 
 Confirming takes rounds. A round is a tiny write of ours, the mark, and a WAIT behind it: replicas that have the mark
 have all that was executed before. WAIT blocks its connection, so rounds have one of their own, one round at a time;
@@ -24,7 +27,7 @@ from collections.abc import Sequence
 
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis.connections import REPLICATION, Node, packed
-from holdfast.stores.redis.errors import Lost, NotSent, ServerError, Unwelcome
+from holdfast.stores.redis.errors import Lost, NotSent, ServerError, Unconfirmed, Unwelcome
 from holdfast.stores.redis.topologies import Topology
 from holdfast.stores.redis.urls import RedisUrl
 
@@ -34,55 +37,66 @@ ALONE_SECONDS = 3.0  # how long a primary that has lost its last replica is mist
 MARKS_MAX = 10_000  # names of marks that are tried for a node; one of three in charge has every third
 
 
+def replicas_needed(url: RedisUrl, topology: Topology) -> int | None:
+    """How many replicas must confirm a write; None: one, while the primary has one."""
+    if url.wait is None:
+        return 1 if topology.promotes else None
+    return None if url.wait == "auto" else url.wait
+
+
 class Confirmations:
     """The rounds of all nodes."""
 
     def __init__(self, url: RedisUrl, clock: Clock) -> None:
         self._url = url
         self._clock = clock
-        self._next: dict[Node, asyncio.Task[Lost | None]] = {}  # rounds that have not begun: whoever comes may join
+        # Rounds that have not begun, which may still be joined.
+        self._next: dict[Node, asyncio.Task[Unconfirmed | None]] = {}
         self._under_way: dict[Node, asyncio.Lock] = {}
         self._marks: dict[Node, int] = {}  # the number in the name of the mark
 
     async def confirm(self, nodes: Sequence[Node], topology: Topology) -> None:
         """Returns when replicas have all that these nodes have executed so far. Raises `StoreUnavailable`."""
-        rounds = [self._joined(node, topology) for node in nodes if self._wants_something(node)]
+        needed = replicas_needed(self._url, topology)
+        rounds = [self._joined(node, needed, topology) for node in nodes if self._wants_something(node, needed)]
         if rounds:
             # Shielded: a round belongs to all who have joined it, and one of them may be cancelled.
-            for lost in await asyncio.shield(asyncio.gather(*rounds)):
-                if lost is not None:
-                    raise lost.error()
+            for unconfirmed in await asyncio.shield(asyncio.gather(*rounds)):
+                if unconfirmed is not None:
+                    raise unconfirmed.error()
 
-    def _wants_something(self, node: Node) -> bool:
-        return self._replicas_wanted(node) > 0 or self._wants_a_look(node)
+    def _wants_something(self, node: Node, needed: int | None) -> bool:
+        return self._replicas_wanted(node, needed) > 0 or self._wants_a_look(node, needed)
 
-    def _wants_a_look(self, node: Node) -> bool:
-        return self._url.wait is None and asyncio.get_running_loop().time() - node.looked_at > LOOK_SECONDS
+    def _wants_a_look(self, node: Node, needed: int | None) -> bool:
+        return needed is None and asyncio.get_running_loop().time() - node.looked_at > LOOK_SECONDS
 
-    def _replicas_wanted(self, node: Node) -> int:
-        if self._url.wait is not None:
-            return self._url.wait
+    def _replicas_wanted(self, node: Node, needed: int | None) -> int:
+        if needed is not None:
+            return needed
         return 1 if node.replicas or asyncio.get_running_loop().time() - node.left_alone_at < ALONE_SECONDS else 0
 
-    def _joined(self, node: Node, topology: Topology) -> asyncio.Task[Lost | None]:
+    def _joined(self, node: Node, needed: int | None, topology: Topology) -> asyncio.Task[Unconfirmed | None]:
         if node not in self._next:
-            self._next[node] = asyncio.create_task(self._round(node, topology))
+            self._next[node] = asyncio.create_task(self._round(node, needed, topology))
         return self._next[node]
 
-    async def _round(self, node: Node, topology: Topology) -> Lost | None:
+    async def _round(self, node: Node, needed: int | None, topology: Topology) -> Unconfirmed | None:
         """None if replicas have what was executed before this began."""
         async with self._under_way.setdefault(node, asyncio.Lock()):
             del self._next[node]  # who comes now comes too late for this one
             try:
-                if self._wants_a_look(node):
+                if self._wants_a_look(node, needed):
                     node.followed_by(await node.ask(*REPLICATION))
-                wanted = self._replicas_wanted(node)
+                wanted = self._replicas_wanted(node, needed)
                 confirmed = await self._confirmed(node, wanted, topology) if wanted else 0
-                if confirmed >= wanted or (self._url.wait is None and await self._is_left_alone(node, topology)):
+                if confirmed >= wanted or (needed is None and await self._is_left_alone(node, topology)):
                     return None
             except (NotSent, Unwelcome) as error:
-                return Lost(node.address, f"no replica could be asked whether it has the write ({error})")
-            return Lost(node.address, f"{confirmed} of {wanted} replicas confirmed the write within {CONFIRM_MS} ms")
+                return Unconfirmed(node.address, f"no replica could be asked whether it has the write ({error})")
+            return Unconfirmed(
+                node.address, f"{confirmed} of {wanted} replicas confirmed the write within {CONFIRM_MS} ms"
+            )
 
     async def _confirmed(self, node: Node, wanted: int, topology: Topology) -> int:
         """How many replicas have what was executed before."""

@@ -5,6 +5,7 @@
     ServerError            the code says. Most refusals come before anything was done (below); a script that fails
                            half way has done its first half
     Lost                   nobody knows: the connection broke, or the answer did not come in time
+    Unconfirmed            executed, by one node alone: a failover undoes it
 
 What was certainly not executed is tried again for a while, and so is a lost read, which has changed nothing. Everything
 else is told to the caller, never repeated.
@@ -44,6 +45,21 @@ class Lost(NamedTuple):
         return StoreUnavailable(
             f"{self.address}: {self.why}; what became of the request is not known",
             hint="It may or may not have been done. The same change may be offered again: it counts once.",
+        )
+
+
+class Unconfirmed(NamedTuple):
+    """A primary has executed a request, and too few replicas have said that they have it, too."""
+
+    address: Address
+    why: str
+
+    def error(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self.address}: {self.why}; it was done there, and is lost if another node takes over now",
+            hint="The same change may be offered again: it counts once, and is answered when a replica has it."
+            " Is the replica running and in step? `holdfast doctor` says how many follow; with wait=auto in the URL"
+            " work goes on without one, and what is answered then is lost with the primary.",
         )
 
 

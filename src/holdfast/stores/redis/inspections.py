@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from holdfast.ports.store import Finding
 from holdfast.stores.redis.connections import LAG_SECONDS_MAX, Answer, fields, replicas_in, settings
-from holdfast.stores.redis.urls import RedisUrl
 
 VERSION_MIN = 7
 GIB = 1024**3
@@ -44,7 +43,7 @@ class Asked(Protocol):
     """What is needed of a client."""
 
     @property
-    def url(self) -> RedisUrl: ...
+    def replicas_needed(self) -> int | None: ...
     async def every_primary(self, *command: bytes) -> dict[str, Answer]: ...
     async def every_replica(self, *command: bytes) -> dict[str, Answer]: ...
     async def clocks_ms(self) -> dict[str, float]: ...
@@ -63,8 +62,8 @@ async def inspect(client: Asked) -> tuple[Finding, ...]:
         *_of_each(everybody, lambda server: sync_on_rewrite(server.settings)),
         *_of_each(everybody, lambda server: disk(server.info)),
         *_of_each(everybody, lambda server: memory(server.info)),
-        *_of_each(primaries, lambda server: confirmations(client.url.wait, len(replicas_in(server.info)))),
-        *_of_each(primaries, lambda server: cut_off(client.url.wait, server)),
+        *_of_each(primaries, lambda server: confirmations(client.replicas_needed, len(replicas_in(server.info)))),
+        *_of_each(primaries, lambda server: cut_off(client.replicas_needed, server)),
         clocks(await client.clocks_ms()),
     ]
     if any(server.info.get("redis_mode") == "cluster" for server in primaries):
@@ -199,16 +198,33 @@ def memory(info: Fields) -> Finding:
     )
 
 
-def confirmations(wait: int | None, replicas: int) -> Finding:
-    """How many of a primary's replicas have a write when it is answered."""
+def caution(needed: int | None) -> str:
+    """What may be lost of that which is answered, where replicas are promoted; nothing if nothing."""
+    match needed:
+        case None:
+            return (
+                "wait=auto: while no replica follows a primary, writes are answered that it alone has; if another node"
+                " takes over then, they are lost, and what was done after them may be done a second time"
+            )
+        case 0:
+            return (
+                "wait=0: writes are answered before a replica has them; each failover may lose the last of them, and"
+                " what was done after them may be done a second time"
+            )
+        case _:
+            return ""
+
+
+def confirmations(needed: int | None, replicas: int) -> Finding:
+    """How many of a primary's replicas have a write when it is answered. `needed`: None for wait=auto."""
     what = "replicas"
-    needed = min(1, replicas) if wait is None else wait
-    if needed > replicas:
+    if needed is not None and needed > replicas:
         return Finding(
             "error",
             what,
-            f"wait={needed}, but {replicas} follow: every write is answered as unknown",
-            hint="Start the replicas that are missing, or lower wait.",
+            f"{replicas} follow, and {needed} must confirm a write: every one is answered as unknown, and work waits",
+            hint="Start the replicas that are missing. With wait=auto in the URL work goes on without them, and what"
+            " is answered then is lost with the primary.",
         )
     if not replicas:
         return Finding(
@@ -217,30 +233,33 @@ def confirmations(wait: int | None, replicas: int) -> Finding:
             "none follows: when the machine is gone, work stands still until it is back, and its disk is the only copy",
             hint="Add a replica, with Sentinel or Cluster to promote it.",
         )
-    if needed < replicas:
+    confirm = 1 if needed is None else needed
+    if confirm < replicas:
         return Finding(
             "warning",
             what,
-            f"{replicas} follow, and a write is answered when {needed} of them has it: a failover to another one"
+            f"{replicas} follow, and a write is answered when {confirm} of them has it: a failover to another one"
             " loses what that one lacks",
             hint=f"Write ?wait={replicas} in the URL.",
         )
-    if wait is None:
+    if needed is None:
         return Finding(
-            "ok",
+            "warning",
             what,
-            "one follows, and has a write before it is answered; while it is away, nobody waits for it (wait=1 would)",
+            "wait is auto: one follows, and has a write before it is answered; while it is away, writes are answered"
+            " without it, and lost if it is promoted then",
+            hint="Write ?wait=1 in the URL: then such writes are answered as unknown, and work waits.",
         )
     return Finding("ok", what, f"{replicas} follow, and all have a write before it is answered")
 
 
-def cut_off(wait: int | None, server: Server) -> Finding:
+def cut_off(needed: int | None, server: Server) -> Finding:
     """What becomes of writes to a primary that the others have replaced."""
     what = "cut off"
     known = server.settings or {}
     if not replicas_in(server.info):
         return Finding("ok", what, "there is no replica that could replace a primary")
-    if (wait or 0) > 0 or known.get("min-replicas-to-write", "0") != "0":
+    if (needed or 0) > 0 or known.get("min-replicas-to-write", "0") != "0":
         return Finding("ok", what, "a primary without its replicas confirms nothing")
     if server.info.get("redis_mode") == "cluster":
         # Nobody is told that a write is safe as long as the replica that does not confirm it seems to be there.

@@ -128,7 +128,8 @@ class Outbox:
     async def _left_in(self, shard: int, after: bytes, limit: int) -> tuple[list[Left], bytes | None]:
         """What waits in an outbox behind `after`, and where to go on; None if that is all."""
         args = (self._instant(), b"%d" % AGE_MS, after, b"%d" % limit)
-        [reply] = await self._asks.ask([Call(scripts.LEFT, (self._shards.out(shard),), args)])
+        # Confirmed like a write: what follows from a message must not outlive the message in a failover.
+        [reply] = await self._asks.ask([Call(scripts.LEFT, (self._shards.out(shard),), args)], writes=True)
         found: list[Left] = []
         last = b""
         for entry in rows.items(reply):

@@ -86,6 +86,10 @@ class RedisStore:
     def batches(self) -> Batches:
         return BATCHES
 
+    @property
+    def caution(self) -> str:
+        return self._client.caution
+
     async def open(self) -> None:
         await self._client.open()
         try:
@@ -109,9 +113,14 @@ class RedisStore:
             await self._client.close()
 
     async def _check_shards(self) -> None:
-        """Whoever comes first decides on the number of shards, and on how they are laid out."""
+        """Whoever comes first decides on the number of shards, and on how they are laid out.
+
+        A store that exists is opened without a write: a replica that is away must keep no process from starting.
+        """
         wanted = f"{LAYOUT}:{self._shards.count}".encode()
-        [known] = await self._asks.ask([Call(scripts.SHARDS, (self._shards.count_key,), (wanted,))], writes=True)
+        [known] = await self._asks.ask([Call(scripts.SHARDS, (self._shards.count_key,), (b"",))])
+        if known is None:
+            [known] = await self._asks.ask([Call(scripts.SHARDS, (self._shards.count_key,), (wanted,))], writes=True)
         layout, _, count = rows.text(known).partition(":")
         if layout != LAYOUT:
             raise InvalidConfig(
@@ -246,11 +255,12 @@ class RedisStore:
         return found
 
     async def held(self, owner: str) -> list[str]:
-        return await self._of_owner(b"o", owner)
+        """Confirmed like a write: work begins on what is named here, and no failover may give it to another process."""
+        return await self._of_owner(b"o", owner, confirmed=True)
 
-    async def _of_owner(self, kind: bytes, owner: str) -> list[str]:
+    async def _of_owner(self, kind: bytes, owner: str, *, confirmed: bool = False) -> list[str]:
         prefix = kind + b"\0" + owner.encode() + b"\0"
-        members = await self._asks.between(*under(prefix), limit=-1)
+        members = await self._asks.between(*under(prefix), limit=-1, confirmed=confirmed)
         return [member.split("\0", 2)[2] for member in members]
 
     async def blob(self, run_id: str, digest: str) -> bytes | None:
@@ -334,14 +344,14 @@ class RedisStore:
     async def leave(self, owner: str) -> None:
         """First the lease: what is taken up under it from now on, a rescue will find."""
         await self._leases.end([owner], expired=False)
-        await self._free(owner, await self.held(owner))
+        await self._free(owner, await self._of_owner(b"o", owner))
 
     async def rescue(self, limit: int) -> list[str]:
         rescued: list[str] = []
         for owner in await self._leases.end_fallen():
             # Others may rescue at the same time: what they are faster with, we look for among the rest.
             before: list[str] = []
-            while len(rescued) < limit and (held := await self.held(owner)) != before:
+            while len(rescued) < limit and (held := await self._of_owner(b"o", owner)) != before:
                 rescued += await self._free(owner, held[: limit - len(rescued)])
                 before = held
         return rescued

@@ -32,6 +32,11 @@ SENTINELS_SECONDS = 1.0
 class Topology(Protocol):
     """Where to send a request."""
 
+    @property
+    def promotes(self) -> bool:
+        """Whether a replica may take the place of its primary, and with it what it has not received be lost."""
+        ...
+
     def node(self, key: bytes, /) -> Node:
         """The node in charge of this key, as far as is known. Raises `NotSent` if none is known."""
         ...
@@ -53,6 +58,10 @@ class Topology(Protocol):
         ...
 
     def primaries(self) -> list[Node]: ...
+
+    async def has_replicas(self) -> bool:
+        """Whether any primary has a replica, also one that is down; True if that cannot be found out."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -157,6 +166,8 @@ class Lookout:
 class Single:
     """One server, for ever."""
 
+    promotes = False
+
     def __init__(self, url: RedisUrl, clock: Clock) -> None:
         self._node = Node(url.addresses[0], url, clock, writable=True)
 
@@ -185,12 +196,17 @@ class Single:
     def primaries(self) -> list[Node]:
         return [self._node]
 
+    async def has_replicas(self) -> bool:
+        return self._node.replicas > 0
+
     async def close(self) -> None:
         self._node.close("the store was closed")
 
 
 class Cluster:
     """A table of slots."""
+
+    promotes = True
 
     def __init__(self, url: RedisUrl, clock: Clock) -> None:
         self._url = url
@@ -228,6 +244,19 @@ class Cluster:
 
     def primaries(self) -> list[Node]:
         return list(dict.fromkeys(node for node in self._slots if node is not None))
+
+    async def has_replicas(self) -> bool:
+        if any(node.replicas for node in self.primaries()):
+            return True
+        for node in self.primaries():
+            try:
+                told = await node.ask(b"CLUSTER", b"NODES")
+            except (NotSent, Unwelcome):
+                continue
+            if isinstance(told, bytes):
+                flags = (line.split()[2].split(b",") for line in told.splitlines())
+                return any(b"slave" in each or b"replica" in each for each in flags)
+        return True
 
     async def close(self) -> None:
         await self._lookout.stop()
@@ -301,6 +330,8 @@ def _address(node: Answer, asked: Address) -> Address:
 class Sentinels:
     """One primary, which others watch and replace."""
 
+    promotes = True
+
     def __init__(self, url: RedisUrl, clock: Clock) -> None:
         self._url = url
         self._clock = clock
@@ -332,6 +363,19 @@ class Sentinels:
 
     def primaries(self) -> list[Node]:
         return [self.node(b"")]
+
+    async def has_replicas(self) -> bool:
+        if any(node.replicas for node in self.primaries()):
+            return True
+        for node in self._sentinels:
+            try:
+                async with asyncio.timeout(ASK_SECONDS):
+                    known = await node.ask(b"SENTINEL", b"REPLICAS", self._url.master.encode())
+            except (TimeoutError, NotSent, Unwelcome):
+                continue
+            if isinstance(known, list):
+                return bool(known)
+        return True
 
     async def close(self) -> None:
         await self._lookout.stop()

@@ -8,7 +8,9 @@
 
     ?name=default    which store on this server; all processes of one system use the same name
     ?shards=16       into how many shards the store is split; fixed when it is created
-    ?wait=auto       how many replicas must confirm a write: auto (one, while there is one), or 0, 1, 2 ...
+    ?wait=1          how many replicas must confirm a write: 0, 1, 2 ..., or auto (one, while there is one). Where a
+                     replica may be promoted (cluster, sentinel) it is 1 unless the URL says something else, and for
+                     one server auto
     ?timeout=5s      how long an answer may take
 """
 
@@ -25,6 +27,7 @@ from holdfast.errors import InvalidConfig, UsageError
 from holdfast.kernel.units import milliseconds
 
 Kind = Literal["single", "cluster", "sentinel"]
+Wait = int | Literal["auto"]
 
 PORT, SENTINEL_PORT = 6379, 26379
 SHARDS_MAX = 256  # two hexadecimal digits of a run id
@@ -61,7 +64,7 @@ class RedisUrl(Struct, frozen=True, kw_only=True):
     master: str = ""  # what the sentinels call the primary
     name: str = "default"
     shards: int = 16
-    wait: int | None = None  # None: one replica, as long as the primary has one
+    wait: Wait | None = None  # None: as the servers behind it need it
     timeout_ms: int = 5_000
 
     def __repr__(self) -> str:
@@ -161,8 +164,8 @@ def _shards(text: str) -> int:
     return _number(text, "shards", 1, SHARDS_MAX)
 
 
-def _wait(text: str) -> int | None:
-    return None if text == "auto" else _number(text, "wait (which may also be auto)", 0, WAIT_MAX)
+def _wait(text: str) -> Wait:
+    return "auto" if text == "auto" else _number(text, "wait (which may also be auto)", 0, WAIT_MAX)
 
 
 def _timeout_ms(text: str) -> int:

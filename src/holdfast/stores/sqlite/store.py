@@ -56,6 +56,10 @@ class SqliteStore:
     def batches(self) -> Batches:
         return BATCHES
 
+    @property
+    def caution(self) -> str:
+        return ""
+
     async def open(self) -> None:
         try:
             await self._writer.open()

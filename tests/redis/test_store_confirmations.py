@@ -1,0 +1,69 @@
+"""What a process does because of what it has read: only if a replica has that, too, since a failover may undo it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.kernel.changes import Watcher
+from holdfast.local.redis import RedisServer
+from holdfast.ports.store import Claim
+from holdfast.stores.redis import RedisStore, confirmations, outbox
+from tests.contract.helpers import WORKFLOW, admitted, completion, held, unread
+from tests.redis.calls import unconfirmed
+from tests.redis.test_store_outbox import die_after
+
+
+@pytest.fixture
+async def hf(primary: RedisServer, replica: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Holdfast]:
+    """On a primary whose replica confirms what is written."""
+    assert replica.pid
+    monkeypatch.setattr(confirmations, "CONFIRM_MS", 10_000)
+    async with Holdfast(f"{primary.url}?wait=1&shards=4", worker=False) as hf:
+        yield hf
+
+
+async def test_what_a_process_holds_is_said_when_a_replica_has_it(hf: Holdfast, replica: RedisServer) -> None:
+    """A worker whose claim got no answer asks what it holds, and works on that."""
+    run = await admitted(hf.store, "run-1-00", key=None)
+    replica.stop_signal()
+    with unconfirmed():
+        await hf.store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 1))
+    with unconfirmed():
+        await hf.store.held("w-1")
+    replica.cont()
+    assert await hf.store.held("w-1") == [run.id]
+
+
+async def test_a_message_between_shards_is_passed_on_when_a_replica_has_it(
+    hf: Holdfast, replica: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "AGE_MS", -60_000)
+    assert isinstance(hf.store, RedisStore)
+    parent, child = "parent-00", "child-01"
+    await held(hf.store, parent, key=None)
+    run = await held(hf.store, child, key=None, watcher=Watcher(parent, "child#1"))
+    await die_after(hf.store, completion(hf.store, run), monkeypatch)
+    replica.stop_signal()
+    with unconfirmed():
+        await hf.store.relay(10)
+    assert await unread(hf.store, parent) == ()
+    replica.cont()
+    assert await hf.store.relay(10) == 1
+    assert len(await unread(hf.store, parent)) == 1
+
+
+async def test_a_revocation_that_is_repeated_is_answered_when_a_replica_has_the_first_one(
+    hf: Holdfast, replica: RedisServer
+) -> None:
+    _, key = await hf.api_keys.create("me", namespace="default", scope="read")
+    replica.stop_signal()
+    for _ in range(2):
+        with unconfirmed():
+            await hf.api_keys.revoke("default", key.id)
+    replica.cont()
+    revoked = await hf.api_keys.revoke("default", key.id)
+    assert revoked.revoked_ms is not None
+    assert await hf.api_keys.revoke("default", key.id) == revoked
