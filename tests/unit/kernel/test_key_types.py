@@ -195,7 +195,9 @@ def test_a_dotted_field_is_looked_up_as_far_as_it_is_annotated(annotation, field
 
 
 @pytest.mark.parametrize(
-    ("annotation", "field"), [(Order, "x.note"), (Order | Invoice, "x.id"), (Order | Customer | None, "x.id")], ids=shown
+    ("annotation", "field"),
+    [(Order, "x.note"), (Order | Invoice, "x.id"), (Order | Customer | None, "x.id")],
+    ids=shown,
 )
 def test_a_dotted_field_of_types_that_may_look_alike_is_refused(annotation, field):
     with pytest.raises(UsageError, match=f"the field '{field}'"):
