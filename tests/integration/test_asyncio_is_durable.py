@@ -165,6 +165,27 @@ async def test_a_sleep_outlives_the_process_and_is_not_begun_anew(home: Home) ->
     assert elapsed.at_ms >= elapsed.due_ms
 
 
+async def test_a_timer_is_not_early_by_a_millisecond_though_another_one_wakes_the_run(home: Home) -> None:
+    clock = home.clock = FakeClock()
+    pack = Pack("p")
+
+    @pack.workflow
+    async def naps() -> None:
+        await asyncio.gather(sleep("5ms"), sleep("6ms"))
+
+    async with home.holdfast(pack) as hf:
+        run = (await hf.start(naps())).run
+
+        async def elapsed() -> list[Elapsed]:
+            return [entry for entry in await run.journal() if isinstance(entry, Elapsed)]
+
+        clock.advance(5)
+        assert len(await eventually(elapsed)) == 1
+        clock.advance(1)
+        await run.result(timeout=30)
+        assert len(await elapsed()) == 2
+
+
 async def test_who_won_a_race_against_the_clock_is_decided_once(home: Home) -> None:
     """The timeout was recorded; on a replay the effect would be quicker, and does not get another chance."""
     pack = Pack("p")

@@ -125,8 +125,8 @@ class Delivery:
         if self.machine.agenda.next_due_ms() is None:
             return None
         now_ms = self._now_ms()
-        # Event loops count in whole milliseconds: a timer that is due within the next one is due.
-        due = self.machine.agenda.take_due(now_ms + 1)
+        # Not a millisecond before: an event loop that wakes too soon sleeps again for what is left.
+        due = self.machine.agenda.take_due(now_ms)
         if due is None or isinstance(due, Command):
             return due
         return Elapsed(max(now_ms, due.due_ms), due.step, due.due_ms)
