@@ -170,7 +170,7 @@ async def test_clocks_that_differ_hold_up_nothing(
     async with Holdfast(url, packs=[pack]) as worker, Holdfast(url, packs=[pack], worker=False) as hf:
         for each, beside_ms in ((hf, client_ms), (worker, worker_ms)):
             assert isinstance(each.store, RedisStore)
-            each.store._offset_ms += beside_ms
+            each.store._server_clock.ahead_ms += beside_ms
         for number in range(3):
             run, _ = await hf.start(tick(number))
             assert await run.result("30s") == number

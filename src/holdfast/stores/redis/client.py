@@ -15,6 +15,7 @@ from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import inspections, topologies
 from holdfast.stores.redis.calls import Batch, Call, Script, ScriptFailed
+from holdfast.stores.redis.clocks import Look
 from holdfast.stores.redis.confirmations import Confirmations, replicas_needed
 from holdfast.stores.redis.connections import (
     REPLICATION,
@@ -153,8 +154,8 @@ class Client:
                     await self._look_again()
         return batch.answers
 
-    async def time_ms(self, key: bytes) -> tuple[int, float]:
-        """What time it is at the node in charge of `key`, and when that was by our own steady clock."""
+    async def time(self, key: bytes) -> Look:
+        """What time it is at the node in charge of `key`."""
         patience = _Patience(self._clock)
         while True:
             try:
@@ -188,23 +189,22 @@ class Client:
         ahead_ms: dict[str, float] = {}
         for node in self._topology.primaries():
             try:
-                there_ms, at_ms = await self._time_at(node)
+                look = await self._time_at(node)
             except NotSent as error:
                 raise _unreachable(error) from None
             except Unwelcome as error:
                 raise error.later() from None
-            ago_ms = self._clock.steady_ms() - at_ms
-            ahead_ms[str(node.address)] = there_ms + ago_ms - self._clock.wall_ms()
+            ago_ms = self._clock.steady_ms() - (look.asked_ms + look.came_ms) / 2
+            ahead_ms[str(node.address)] = look.there_ms + ago_ms - self._clock.wall_ms()
         return ahead_ms
 
-    async def _time_at(self, node: Node) -> tuple[int, float]:
+    async def _time_at(self, node: Node) -> Look:
         _ = node.connection("calls") or await node.connected("calls")  # making one must not count as the way there
-        before_ms = self._clock.steady_ms()
+        asked_ms = self._clock.steady_ms()
         reply = await node.ask(b"TIME")
         match reply:
             case [bytes(seconds), bytes(micros)]:
-                at_ms = (before_ms + self._clock.steady_ms()) / 2
-                return int(seconds) * 1000 + int(micros) // 1000, at_ms
+                return Look(int(seconds) * 1000 + int(micros) / 1000, asked_ms, self._clock.steady_ms())
             case _:
                 raise StoreUnavailable(f"{node.address} does not tell the time: {reply}")
 

@@ -3,7 +3,7 @@
 - A batch of changes is one round trip, and one more for what crosses shards. Each change is one script in one slot.
 - What selects among shards (claims, rescues, lists) looks into all of them first, and then asks each run's own shard
   to move it if it is still as it was.
-- The clock is Redis' own. This process reckons with it between two looks, and never backwards.
+- The clock is Redis' own. This process reckons with it between two looks, never ahead of it and never backwards.
 - Notices of what has changed travel by the bus.
 """
 
@@ -37,6 +37,7 @@ from holdfast.ports.store import (
 from holdfast.stores.redis import inspections, rows, scripts
 from holdfast.stores.redis.asks import Asks
 from holdfast.stores.redis.client import Call, Client, Reply
+from holdfast.stores.redis.clocks import ServerClock
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import Documents
 from holdfast.stores.redis.leases import Leases
@@ -53,6 +54,7 @@ BATCHES = Batches(size=16, at_once=4)
 LAYOUT = "1"  # of keys, rows and members: a store of another one is not touched
 CLAIM_TRIES = 5
 CLOCK_SECONDS = 10.0  # how often we look at Redis' clock
+LOOKS = 3  # each time: one of them may meet a server that is busy
 
 
 class RedisStore:
@@ -71,7 +73,7 @@ class RedisStore:
         self._searches = Searches(self._asks, self._shards)
         self._leases = Leases(self._asks, self._shards, self._instant)
         self._notifier = Notifier(bus)
-        self._offset_ms = 0.0
+        self._server_clock = ServerClock()
         self._latest_ms = 0
         self._keeping_time: asyncio.Task[None] | None = None
 
@@ -136,12 +138,12 @@ class RedisStore:
     # -- time
 
     def now_ms(self) -> int:
-        self._latest_ms = max(self._latest_ms, int(self._clock.steady_ms() + self._offset_ms))
+        self._latest_ms = max(self._latest_ms, int(self._clock.steady_ms() + self._server_clock.ahead_ms))
         return self._latest_ms
 
     async def _look_at_clock(self) -> None:
-        redis_ms, steady_ms = await self._client.time_ms(self._shards.leases[0])
-        self._offset_ms = redis_ms - steady_ms
+        for _ in range(LOOKS):
+            self._server_clock.take(await self._client.time(self._shards.leases[0]))
 
     async def _keep_time(self) -> None:
         while True:

@@ -1,0 +1,47 @@
+"""Redis' clock, as this process reckons with it between two looks.
+
+A look is one question for the time. The answer was true at some moment between the question and its arrival, and nobody
+knows when: a server that stalls answers late, a network delays. So a look says where the server's clock is at least,
+and where it is at most, beside our own steady one. The shortest way there and back that was ever seen narrows both: no
+answer can have come faster.
+
+Rules
+- What we reckon is never ahead of what the server's clock has reached: a timer that is judged by it is never early.
+- It moves only if a look contradicts it. A slow look, which says little, contradicts nothing and changes nothing.
+- If a look contradicts it, it becomes the least that the look allows: the clock was set, or another server is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """A question for the time: what was answered, and when it was asked and answered by our own steady clock."""
+
+    there_ms: float
+    asked_ms: float
+    came_ms: float
+
+    @property
+    def took_ms(self) -> float:
+        return self.came_ms - self.asked_ms
+
+
+class ServerClock:
+    """By how much the server's clock is ahead of our steady one."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0.0
+        self._shortest_ms = math.inf  # there and back
+
+    def take(self, look: Look) -> None:
+        """Learn from a look."""
+        is_first = self._shortest_ms == math.inf
+        self._shortest_ms = min(self._shortest_ms, look.took_ms)
+        one_way_ms = self._shortest_ms / 2
+        least_ms = look.there_ms - look.came_ms + one_way_ms
+        most_ms = look.there_ms - look.asked_ms - one_way_ms
+        if is_first or not least_ms <= self.ahead_ms <= most_ms:
+            self.ahead_ms = least_ms
