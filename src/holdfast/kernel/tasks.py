@@ -123,6 +123,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Task).decode
 _plain = msgspec.json.Decoder().decode
+_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -333,9 +334,14 @@ def _same(one: Outcome, other: Outcome) -> bool:
     if one == other:
         return True
     try:
-        return isinstance(one, Returned) and isinstance(other, Returned) and _plain(one.value) == _plain(other.value)
+        return isinstance(one, Returned) and isinstance(other, Returned) and _normal(one.value) == _normal(other.value)
     except RecursionError:
         return False
+
+
+def _normal(value: Json) -> bytes:
+    """The one way to write it. Python would call `true`, `1` and `1.0` equal."""
+    return _sorted(_plain(value))
 
 
 def _not_its_own(current: Document, fence: int) -> NotAllowedNow:

@@ -354,6 +354,7 @@ NO = Raised("Declined", "no money")
         (UNWANTED, PAID, DONE),  # it was dropped, and comes late
         (DONE, PAID, None),
         (DONE, Returned(' "paid" '), None),  # the same in other words
+        (Done("w-1", FENCE, Returned('{"a":1,"b":[2]}')), Returned('{"b": [2], "a": 1}'), None),
         (Done("w-1", FENCE, NO), Raised("Declined", "no money"), None),
     ],
 )
@@ -366,6 +367,9 @@ def test_how_a_task_ends(now, outcome, becomes):
     [
         (DONE, Returned('"paid twice"'), "has ended in another way already"),
         (DONE, NO, "has ended in another way already"),
+        (Done("w-1", FENCE, Returned("[1]")), Returned("[true]"), "has ended in another way already"),
+        (Done("w-1", FENCE, Returned("[1]")), Returned("[1.0]"), "has ended in another way already"),
+        (Done("w-1", FENCE, Returned("0.0")), Returned("-0.0"), "has ended in another way already"),
         (DONE, Returned("[" * 9999), "has ended in another way already"),  # nested too deeply to be compared
         (Withdrawn(FENCE), PAID, "is not wanted any more"),
     ],
