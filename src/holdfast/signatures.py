@@ -7,7 +7,8 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,7 +17,15 @@ from holdfast.kernel import key_types
 from holdfast.kernel.keys import Template
 from holdfast.ports.codec import Codec
 
+_EQUAL_IS_SAME = {type(None), bool, int, str, bytes}  # of these types, equal values are stored alike
 _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+class Essence(NamedTuple):
+    """A call without what its defaults say: the arguments that were given, and a digest of each default left out."""
+
+    given: bytes
+    left_out: dict[str, str]
 
 
 class Signature:
@@ -47,6 +56,7 @@ class Signature:
         self.required = self.names - frozenset(self._defaults)
         self._hints: dict[str, Any] | None = None
         self._struct: type[msgspec.Struct] | None = None
+        self._of_defaults: _Defaults | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, defaults included."""
@@ -78,19 +88,21 @@ class Signature:
         """Decoded arguments, by name."""
         return {name: getattr(arguments, name) for name in self._order}
 
-    def essence(self, arguments: Mapping[str, Any], encoded: bytes, codec: Codec) -> bytes:
+    def essence(self, arguments: Mapping[str, Any], encoded: bytes, codec: Codec) -> Essence:
         """What makes a call this call: its arguments, less those that have their default value.
 
-        So a parameter that is added with a default later does not make another call of it.
+        So a parameter that is added with a default later does not make another call of it. What was left out is told,
+        too: the value of a default may be changed by a deploy.
         """
         if not self._defaults:
-            return encoded
-        given = {
-            name: value
-            for name, value in arguments.items()
-            if name not in self._defaults or not _same(value, self._defaults[name])
-        }
-        return encoded if len(given) == len(arguments) else codec.encode(given, what=self._owner)
+            return Essence(encoded, {})
+        if self._of_defaults is None or self._of_defaults.codec is not codec:
+            self._of_defaults = _Defaults(codec, self._defaults)
+        left_out = self._of_defaults.among(arguments)
+        if not left_out:
+            return Essence(encoded, left_out)
+        given = {name: value for name, value in arguments.items() if name not in left_out}
+        return Essence(codec.encode(given, what=self._owner), left_out)
 
     @property
     def returns(self) -> Any:
@@ -148,11 +160,46 @@ def _author_locals() -> dict[str, Any]:
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
 
-def _same(value: Any, default: Any) -> bool:
-    try:
-        return value is default or (type(value) is type(default) and bool(value == default))
-    except Exception:  # noqa: BLE001 - types may compare as they like (arrays do not answer with a truth value)
-        return False
+class _Defaults:
+    """The default values of a function, as one codec writes them.
+
+    An argument has its default value if it is of the same type, equal to it, and stored as the same bytes. Python calls
+    more things equal than are the same: -0.0 and 0.0, [True] and [1], {"limit": 1.0} and {"limit": 1}. The type and
+    the equality are asked first because that is cheap, and because calls of earlier versions were told apart by them.
+    """
+
+    def __init__(self, codec: Codec, values: Mapping[str, Any]) -> None:
+        self.codec = codec
+        self._values = values
+        self._stored: dict[str, bytes] = {}
+        self._digests: dict[str, str] = {}
+
+    def among(self, arguments: Mapping[str, Any]) -> dict[str, str]:
+        """The arguments that have their default value, each with a digest of it."""
+        return {name: self._digest(name) for name in self._values if self._has(name, arguments[name])}
+
+    def _has(self, name: str, value: Any) -> bool:
+        default = self._values[name]
+        if type(value) is not type(default):
+            return False
+        if type(value) in _EQUAL_IS_SAME:
+            return bool(value == default)
+        try:
+            is_equal = value is default or bool(value == default)
+        except Exception:  # noqa: BLE001 - types may compare as they like (arrays do not answer with a truth value)
+            return False
+        # Even the very object may be another value by now: what is mutable may have been changed.
+        return is_equal and self.codec.encode(value, what=name) == self._bytes(name)
+
+    def _bytes(self, name: str) -> bytes:
+        if name not in self._stored:
+            self._stored[name] = self.codec.encode(self._values[name], what=name)
+        return self._stored[name]
+
+    def _digest(self, name: str) -> str:
+        if name not in self._digests:
+            self._digests[name] = blake2b(self._bytes(name), digest_size=8).hexdigest()
+        return self._digests[name]
 
 
 def _default(value: Any) -> Any:

@@ -461,6 +461,28 @@ async def test_a_worker_leaves_other_namespaces_alone(home: Home) -> None:
     assert shop.ledger == {"o-1": 1}
 
 
+@pytest.mark.parametrize(
+    ("default", "given"),
+    [(0.0, -0.0), ([1], [True]), ({"limit": 1}, {"limit": 1.0}), ({"limit": 1}, {"limit": True})],
+)
+async def test_what_only_python_calls_equal_to_a_default_is_another_input(home: Home, default: Any, given: Any) -> None:
+    pack = Pack("shop")
+
+    @pack.workflow(key="order:{order}")
+    async def work(order: str, limit: Any = default) -> None: ...
+
+    async with home.holdfast(pack) as hf:
+        first = await hf.start(work("o-1"))
+        for same in (work("o-1"), work("o-1", default), hf.call("work", {"order": "o-1", "limit": default})):
+            assert (await hf.start(same)).run.id == first.run.id
+        for other in (work("o-1", given), hf.call("work", {"order": "o-1", "limit": given})):
+            with pytest.raises(InputMismatch):
+                await hf.start(other)
+        await hf.start(work("o-2", given))
+        with pytest.raises(InputMismatch):
+            await hf.start(work("o-2"))
+
+
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "in flight"])
 async def test_another_input_under_a_live_key_starts_nothing(home: Home, *, finished: bool) -> None:
     """K11."""
@@ -526,3 +548,26 @@ async def test_whoever_joins_nobody_is_told_who_is_at_it(home: Home) -> None:
         with pytest.raises(NotAllowedNow):
             await run.result_json()
         assert await hf.start(holding.work(1), key="k", join=False) == (settled, False)
+
+
+async def test_a_start_joins_the_run_of_its_key_although_a_default_has_changed_since(home: Home) -> None:
+    """What the caller has given is the same. The run keeps the input that it was admitted with, and shows it."""
+
+    def shop(cents: int) -> tuple[Pack, Any]:
+        pack = Pack("shop")
+
+        @pack.workflow(key="checkout:{order}")
+        async def checkout(order: str, price: int = cents) -> int:
+            return price
+
+        return pack, checkout
+
+    (old, before), (new, after) = shop(100), shop(200)
+    async with home.holdfast(old) as hf:
+        first = (await hf.start(before("o-1"))).run
+        assert await first.result(timeout=30) == 100
+    async with home.holdfast(new) as hf:
+        run, created = await hf.start(after("o-1"))
+        assert (run.id, created, await run.result(timeout=30)) == (first.id, False, 100)
+        assert run.input == {"order": "o-1", "price": 100}
+        assert await (await hf.start(after("o-2"))).run.result(timeout=30) == 200

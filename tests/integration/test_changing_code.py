@@ -8,9 +8,23 @@ from typing import Any
 
 import pytest
 
-from holdfast import Pack, ReplayDiverged, Run, continue_as_new, current, hook, patched, set_attributes, sleep
+from holdfast import (
+    Pack,
+    ReplayDiverged,
+    Retry,
+    RetryAfter,
+    Run,
+    continue_as_new,
+    current,
+    effect_key,
+    hook,
+    patched,
+    set_attributes,
+    sleep,
+)
+from holdfast.engine.events import EffectWillRetry, RunBlocked
 from holdfast.kernel.journal import Patched
-from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually
+from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.ledgers import ONCE, Ledger, lefts, until_recorded
 
 Act = Callable[[str], Awaitable[str]]
@@ -321,3 +335,107 @@ async def test_a_run_keeps_the_version_under_which_it_was_admitted(home: Home) -
     unversioned = Release(asks, ledger=ledger)
     async with home.holdfast(unversioned.pack) as hf:
         assert (await hf.start(unversioned.order(3))).run.version is None
+
+
+# -- default values
+
+
+class Priced:
+    """A release whose effects have a default; each call is in the ledger, with what it was called with."""
+
+    def __init__(self, cents: int, calls: list[Any], *, more: bool = False, safety: Any = "keyed") -> None:
+        self.fails = True
+        self.pack = Pack("shop")
+
+        @self.pack.effect(key="refund:{order}")
+        async def refund(order: str, price: int) -> None:
+            calls.append(("refund", price))
+
+        async def pay(order: str, price: int, *more: str) -> None:
+            calls.append((effect_key(), price, *more))
+            if self.fails:
+                raise RetryAfter(0.05)
+
+        retry = Retry(attempts=50)
+        if more:
+
+            @self.pack.effect(key="charge:{order}", retry=retry, safety=safety, undo=refund)
+            async def charge(order: str, price: int = cents, currency: str = "EUR") -> None:
+                await pay(order, price, currency)
+        else:
+
+            @self.pack.effect(key="charge:{order}", retry=retry, safety=safety, undo=refund)
+            async def charge(order: str, price: int = cents) -> None:
+                await pay(order, price)
+
+        @self.pack.workflow(key="checkout:{order}")
+        async def checkout(order: str) -> str:
+            await charge(order)
+            await hook("word")
+            return "paid"
+
+        self.checkout = checkout
+
+
+@pytest.mark.parametrize("safety", ["keyed", "once"])
+async def test_a_default_that_changes_between_attempts_blocks_the_run(home: Home, safety: str) -> None:
+    """One key, one input: the effect is not called with 200 where it has been called with 100."""
+    calls: list[Any] = []
+    old, new, back = (Priced(cents, calls, safety=safety) for cents in (100, 200, 100))
+    async with home.holdfast(old.pack) as hf:
+        run = (await hf.start(old.checkout("o-1"))).run
+        await heard(hf).until(EffectWillRetry)
+    async with home.holdfast(new.pack) as hf:
+        blocked = await heard(hf).until(RunBlocked)
+        assert blocked.code == "replay_diverged"
+        assert "another default value of price" in blocked.message
+    assert {call[1] for call in calls} == {100}
+    back.fails = False
+    async with home.holdfast(back.pack) as hf:  # the right code goes on
+        again = await (await hf.get(run.id)).retry()
+        await again.signal("word")
+        assert await finished(again) == "paid"
+    assert set(calls) == {("charge:o-1", 100)}
+
+
+async def test_a_parameter_with_a_default_that_is_added_between_attempts_is_no_other_call(home: Home) -> None:
+    calls: list[Any] = []
+    old, new = Priced(100, calls), Priced(100, calls, more=True)
+    new.fails = False
+    async with home.holdfast(old.pack) as hf:
+        run = (await hf.start(old.checkout("o-1"))).run
+        await heard(hf).until(EffectWillRetry)
+    async with home.holdfast(new.pack) as hf:
+        await (await hf.get(run.id)).signal("word")
+        assert await finished(await hf.get(run.id)) == "paid"
+    assert calls[-1] == ("charge:o-1", 100, "EUR")
+
+
+async def test_a_default_that_changes_after_the_effect_was_performed_changes_nothing(home: Home) -> None:
+    calls: list[Any] = []
+    old, new = Priced(100, calls), Priced(200, calls)
+    old.fails = False
+    async with home.holdfast(old.pack) as hf:
+        run = (await hf.start(old.checkout("o-1"))).run
+        await until_recorded(run, "charge#1")
+    async with home.holdfast(new.pack) as hf:
+        await (await hf.get(run.id)).signal("word")
+        assert await finished(await hf.get(run.id)) == "paid"
+    assert calls == [("charge:o-1", 100)]
+
+
+@pytest.mark.parametrize(("cents", "undone"), [(100, True), (200, False)])
+async def test_an_undo_is_not_called_with_another_default_than_the_effect(home: Home, cents: int, undone: bool) -> None:
+    calls: list[Any] = []
+    old, new = Priced(100, calls), Priced(cents, calls)
+    old.fails = False
+    async with home.holdfast(old.pack) as hf:
+        run = (await hf.start(old.checkout("o-1"))).run
+        await until_recorded(run, "charge#1")
+    async with home.holdfast(new.pack) as hf:
+        receipt = await (await hf.get(run.id)).cancel()
+        [left] = receipt.effects
+        assert (left.state, "default value of price" in left.problem) == (
+            ("undone", False) if undone else ("performed", True)
+        )
+    assert calls[1:] == ([("refund", 100)] if undone else [])

@@ -368,9 +368,9 @@ class Machine:
         effect = call.target
         assert isinstance(effect, Effect)
         arguments = self._codec.encode(call.arguments, what=effect.input_name)
-        digest = digest_of(effect.signature.essence(call.arguments, arguments, self._codec))
+        essence = effect.signature.essence(call.arguments, arguments, self._codec)
         named = effect.key.fill(call.arguments) if effect.key else key
-        intent = Intent("undo", effect.name, named, digest)
+        intent = Intent("undo", effect.name, named, digest_of(essence.given), defaults=essence.left_out)
         returns = effect.signature.returns
         return self._open(Command(step, intent, self._loop.now_ms, self._future(step), returns, call, arguments))
 
@@ -393,16 +393,17 @@ class Machine:
             return self._parked()
         target = call.target
         arguments = self._codec.encode(call.arguments, what=target.input_name)
-        digest = digest_of(target.signature.essence(call.arguments, arguments, self._codec))
+        essence = target.signature.essence(call.arguments, arguments, self._codec)
+        digest, defaults = digest_of(essence.given), essence.left_out if kind == "effect" else {}
 
         def intent_for(step: str) -> Intent:
             # Every effect has a key; one that declares none is known by its run and step.
             named = key or (self._default_key(step) if kind == "effect" else "")
-            return Intent(kind, target.name, named, digest, line)
+            return Intent(kind, target.name, named, digest, line, defaults)
 
         step, intent = self._next_step(target.step_name, intent_for)
         if isinstance(target, Effect) and target.undo is not None:
-            self.left.asked(step, call)
+            self.left.asked(step, call, intent)
         returns = target.signature.returns
         return self._open(
             Command(

@@ -260,7 +260,7 @@ class Service:
             priority=options.priority,
             delay_ms=0 if options.delay is None else milliseconds(options.delay),
             retention_ms=workflow.retention_ms if options.retention is None else milliseconds(options.retention),
-            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec)),
+            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
             request_id=options.request_id or run_id,
             input=value,
             blobs=blobs,

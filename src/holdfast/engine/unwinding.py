@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
+from holdfast.errors import ReplayDiverged
 from holdfast.kernel.cancels import STOP, UNDO
 from holdfast.kernel.journal import (
     TIMED_OUT,
@@ -48,14 +49,14 @@ class LeftBehind:
     """What has been done so far, in the order of its records."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, Call[Any]] = {}  # of effects that can be undone, by step
-        self._done: dict[str, tuple[str, Value | None]] = {}  # key and result, by step
+        self._calls: dict[str, tuple[Call[Any], Intent]] = {}  # of effects that can be undone, by step
+        self._done: dict[str, tuple[Intent, Value | None]] = {}  # as it was performed, and its result, by step
         self._children: dict[str, Other] = {}  # by step; those of an earlier generation by their id
         self._steps_of: dict[str, list[str]] = {}  # where each child stands there
 
-    def asked(self, step: str, call: Call[Any]) -> None:
+    def asked(self, step: str, call: Call[Any], intent: Intent) -> None:
         """An effect that can be undone is about to be performed."""
-        self._calls[step] = call
+        self._calls[step] = (call, intent)
 
     def children(self) -> tuple[Other, ...]:
         """The runs that were started, are this run's own, and have not ended as far as is known."""
@@ -76,18 +77,18 @@ class LeftBehind:
             return
         match entry:
             case Performed(step=step, intent=intent, value=value) if step in self._calls:
-                self._done[step] = (intent.key, value)
+                self._done[step] = (intent, value)
             case Late(step=step, intent=intent, value=value) if step in self._calls:
                 if value is None:
                     self._done.pop(step, None)  # it failed: it did not happen
                 else:
-                    self._done[step] = (intent.key, value)
+                    self._done[step] = (intent, value)
             case Dropped(step=step, intent=intent) if step in self._calls:
-                self._done[step] = (intent.key, None)
+                self._done[step] = (intent, None)
             case Attempted(step=step, intent=intent, error=error) | GaveUp(step=step, intent=intent, error=error) if (
                 step in self._calls and error.type == TIMED_OUT
             ):
-                self._done[step] = (intent.key, None)  # it may have happened, or be happening still
+                self._done[step] = (intent, None)  # it may have happened, or be happening still
             case Spawned(step=step, intent=intent, run_id=run_id, created=True, detached=False):
                 self._add(step, Other(run_id, intent.name))
             case Late(step=step, intent=intent, run_id=run_id) if run_id:
@@ -104,19 +105,32 @@ class LeftBehind:
         """Stop the children, then undo the effects in reverse order."""
         for step, child in list(self._children.items()):
             await _whatever_comes_of_it(undoer.stop_child(f"{STOP}{step}", child.run_id))
-        for step, (key, value) in reversed(list(self._done.items())):
-            call = self._calls[step]
-            effect = call.target
+        for step, (performed, value) in reversed(list(self._done.items())):
+            call, asked = self._calls[step]
+            effect, key = call.target, performed.key
             assert isinstance(effect, Effect)
             if value is None and effect.undo_needs_result:
                 continue  # nobody knows what it did: the receipt says so
             try:
+                _check_defaults(effect, performed, asked)
                 result = None if value is None else undoer.result_of(value, effect.signature.returns)
                 undo = undoer.undo(f"{UNDO}{step}", effect.undo_call(call.arguments, result), f"{UNDO}{key}")
             except Exception as error:  # noqa: BLE001 - it cannot even be called: the receipt says why
                 undoer.cannot_undo(f"{UNDO}{step}", Intent("undo", effect.name, f"{UNDO}{key}"), error)
             else:
                 await _whatever_comes_of_it(undo)
+
+
+def _check_defaults(effect: Effect[..., Any], performed: Intent, asked: Intent) -> None:
+    """Raises if the undo would be given another value than the effect was performed with."""
+    assert effect.undo is not None
+    changed = [name for name in performed.changed_defaults(asked) if name in effect.undo.signature.names]
+    if changed:
+        raise ReplayDiverged(
+            f"the default value of {', '.join(changed)} has changed since {effect.name} was performed, and its undo "
+            "would be called with another one",
+            hint="Undo it by hand, with the value that it was performed with.",
+        )
 
 
 async def _whatever_comes_of_it(step: Awaitable[Any]) -> None:

@@ -75,12 +75,21 @@ class Intent(Struct, frozen=True, gc=False, omit_defaults=True):
     kind: str  # "effect", "child" or "spawn"
     name: str
     key: str = ""
-    digest: str = ""
+    digest: str = ""  # of the arguments, less those that have their default value
     line: str = ""
+    defaults: dict[str, str] = {}  # of an effect: a digest of each default value that was left out of the digest
 
     def same_as(self, other: Intent) -> bool:
-        """Whether both ask for the same thing; the source line may move."""
+        """Whether both ask for the same thing; the source line may move, and defaults may come and change."""
         return (self.kind, self.name, self.key, self.digest) == (other.kind, other.name, other.key, other.digest)
+
+    def changed_defaults(self, other: Intent) -> list[str]:
+        """The parameters that both leave to their defaults, and whose default values are not the same in both.
+
+        Whatever only one of the two knows does not count: parameters with defaults may be added and removed. Earlier
+        versions recorded none.
+        """
+        return [name for name, was in self.defaults.items() if other.defaults.get(name, was) != was]
 
 
 class Other(Struct, frozen=True, gc=False, omit_defaults=True):

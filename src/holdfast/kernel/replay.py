@@ -6,6 +6,9 @@ Rules
   runs until it can do nothing more. So when an entry's turn comes, the code must be waiting for just that step.
 - If it is not, or if it asks for something else under the same step, the code contradicts the journal. The run
   is blocked with both sides named. It is never failed for it, and never silently wrong.
+- A default value that a deploy has changed is another input. It does not matter to a step that has been performed,
+  which is not called again; a step that may have been called, and would be called again under the same key, must be
+  called with the same input.
 """
 
 from __future__ import annotations
@@ -43,6 +46,9 @@ TIMER = Intent("timer", "timer")
 _DELIVERS = (
     Performed | GaveUp | Elapsed | Spawned | Joined | Attempted | Intended | Received | Opened | CancelAsked | Stopped
 )
+
+
+_BEGUN = Attempted | Intended  # called already, or about to be, and called again
 
 
 class Noted(Struct, frozen=True):
@@ -140,6 +146,9 @@ def contradiction(entry: Entry, position: int, asked: Mapping[str, Intent]) -> D
         return Divergence(_recorded(entry, position, step, recorded), _waiting_for(asked))
     if recorded is not None and not recorded.same_as(intent):
         return Divergence(_recorded(entry, position, step, recorded), f"asks for {_named(intent)} there")
+    if recorded is not None and isinstance(entry, _BEGUN) and (changed := recorded.changed_defaults(intent)):
+        asks = f"asks for {_named(intent)} there, with another default value of {', '.join(changed)}"
+        return Divergence(_recorded(entry, position, step, recorded), asks)
     if isinstance(entry, Elapsed) != (intent is TIMER) or not _may_join(entry, intent):
         return Divergence(_recorded(entry, position, step, recorded), f"asks for {_named(intent)} there")
     return None

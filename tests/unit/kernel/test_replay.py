@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -256,3 +257,41 @@ def test_the_code_does_for_the_first_time_what_it_does_after_the_last_delivery(e
 def test_a_later_generation_is_replayed_like_a_first_one():
     journal = (continued(2), performed())
     assert last_delivery(to_replay(journal, first=7)) == 0
+
+
+# -- default values
+
+PRICED = an_intent(defaults={"price": "100", "currency": "eur"})
+
+
+@pytest.mark.parametrize("entry", [attempted, intended])
+@pytest.mark.parametrize(
+    ("defaults", "changed"),
+    [
+        ({"price": "100", "currency": "eur"}, ""),
+        ({"price": "200", "currency": "eur"}, "price"),
+        ({"price": "200", "currency": "usd"}, "price, currency"),
+        ({"price": "100", "currency": "eur", "added": "1"}, ""),
+        ({"price": "100"}, ""),  # one that was removed
+        ({}, ""),
+    ],
+)
+def test_a_step_that_has_been_begun_must_be_called_with_the_same_default_values(entry, defaults, changed):
+    asked = {"charge#1": an_intent(defaults=defaults)}
+    found = contradiction(entry("charge#1", intent=PRICED), 3, asked)
+    assert (found is not None) is bool(changed)
+    assert not changed or str(found).endswith(f"with another default value of {changed}")
+    # Earlier versions recorded nothing about them.
+    assert contradiction(entry("charge#1", intent=an_intent()), 3, asked) is None
+
+
+@pytest.mark.parametrize("entry", [performed, gave_up])
+def test_a_step_that_is_not_called_again_keeps_what_came_of_it_though_a_default_has_changed(entry):
+    asked = {"charge#1": an_intent(defaults={"price": "200"})}
+    assert contradiction(entry("charge#1", intent=PRICED), 3, asked) is None
+
+
+def test_an_intent_without_defaults_is_written_as_before():
+    assert msgspec.json.encode(CHARGE) == msgspec.json.encode(
+        {"kind": "effect", "name": CHARGE.name, "key": CHARGE.key, "digest": CHARGE.digest, "line": CHARGE.line}
+    )
