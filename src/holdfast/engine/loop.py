@@ -181,6 +181,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
         self._outer_task: Any = None
         self._outer_hooks: Any = (None, None)
+        self._finalizer: Callable[[AsyncGenerator[Any, Any]], None] | None = None
 
     # -- driven by the engine
 
@@ -214,6 +215,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             work()
         finally:
             self._leave()
+            self._finalizer = self._outer = self._outer_task = None
 
     def _enter(self) -> None:
         """Become the running loop. The one of the caller is set aside."""
@@ -221,7 +223,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._outer_hooks = sys.get_asyncgen_hooks()
         # Since 3.14 a thread has one current task, whatever the loop: the worker's own is set aside too.
         self._outer_task = _swap_task(outer, None) if _swap_task is not None and outer is not None else None
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        # Kept, since Python's own C code borrows it: a collection in the middle of that must not free it.
+        self._finalizer = self._finalizer or self._finalize
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalizer)
         # At last: a collection may come between any two of these lines, and asks the running loop to leave.
         asyncio._set_running_loop(self)  # noqa: SLF001
 
@@ -230,16 +234,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         sys.set_asyncgen_hooks(*self._outer_hooks)
         if _swap_task is not None and self._outer is not None:
             _swap_task(self._outer, self._outer_task)
-        self._outer = self._outer_task = None
 
     def step_aside(self) -> Callable[[], None]:
-        """Let others run as if this run were not being executed; returns what makes it the running loop again."""
+        """Let others run as if this run were not being executed; returns what makes it the running loop again.
+
+        The context variables stay: Python 3.11 collects in the middle of setting one, and would crash if another were
+        set then. Whoever looks at the lineage makes sure that its own run is being executed.
+        """
         task = None if _swap_task is None else _swap_task(self, None)
         self._leave()
-        token = LINEAGE.set(_NOWHERE)
 
         def step_back() -> None:
-            LINEAGE.reset(token)
             self._enter()
             if _swap_task is not None:
                 _swap_task(self, task)
@@ -285,7 +290,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, contextvars.copy_context() if context is None else context)
+        if context is None:  # elsewhere it would be the context of another run
+            context = contextvars.copy_context() if self.is_here() else contextvars.Context()
+        handle = _Handle(callback, args, self, context)
         if not self._evicted:
             self._ready.append(handle)
         return cast("asyncio.Handle", cast("object", handle))
@@ -299,6 +306,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         self._refuse_if_evicted()
+        if _set_aside.step_back is not None:
+            raise _outside_of_its_run()
         timer = Timer(when, callback, args, self, context)
         timer.due_ms = self._due_ms(when)
         if timer.due_ms <= self.now_ms:
@@ -355,11 +364,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             coro.close()
             return cast("asyncio.Task[Any]", self.create_future())  # it never ends; whoever awaits it is closed too
         context = contextvars.copy_context() if context is None else context.copy()
-        try:
-            lineage = LINEAGE.get().child()
-        except UsageError:
+        if not self.is_here():
             coro.close()
-            raise
+            raise _outside_of_its_run()
+        lineage = LINEAGE.get().child()
         context.run(LINEAGE.set, lineage)
         return self._task(coro, name=name or f"Task-{lineage.path}", context=context)
 
