@@ -32,7 +32,7 @@ class JsonCodec:
     def encode(self, value: object, *, what: str) -> bytes:
         try:
             data = self._encoded(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 - a foreign type may raise anything while it is written
             raise _refusal(value, what, error) from None
         # msgspec writes NaN as null; only text that holds a null needs the slow look.
         if b"null" in data:
@@ -46,9 +46,9 @@ class JsonCodec:
     def decode(self, data: bytes, as_type: Any) -> Any:
         try:
             return self._decoder(as_type).decode(data)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except Exception as error:  # a foreign type may raise anything while it is made
             raise NotSerializable(
-                f"a stored value does not fit the type {as_type!r}: {error}",
+                f"a stored value does not fit the type {as_type!r}: {_words_of(error)}",
                 hint="The annotation and the value disagree; correct the annotation or the value.",
             ) from error
 
@@ -117,8 +117,15 @@ Children = list[tuple[str, object]]
 
 
 def _refusal(value: object, what: str, error: Exception) -> NotSerializable:
-    if isinstance(error, RecursionError):
+    if issubclass(type(error), RecursionError):
         return NotSerializable(f"{what} is nested too deeply, or contains itself")
+    try:
+        return _refusal_of_a_part(value, what, error)
+    except Exception:  # noqa: BLE001 - it cannot be stored, and not be looked through either
+        return NotSerializable(f"{what} cannot be stored: {_words_of(error)}")
+
+
+def _refusal_of_a_part(value: object, what: str, error: Exception) -> NotSerializable:
     for path, part in _containers(value):
         for key in part if isinstance(part, Mapping) else ():  # pyright: ignore[reportUnknownVariableType]
             if not _encodes({key: None}):  # pyright: ignore[reportUnknownArgumentType]
@@ -128,7 +135,14 @@ def _refusal(value: object, what: str, error: Exception) -> NotSerializable:
             return NotSerializable(f"{_at(what, path)} is the call {part!r}, not its result", hint="Await it.")
         if not _encodes(part):
             return NotSerializable(f"{_at(what, path)} is {_described(part)}, which cannot be stored")
-    return NotSerializable(f"{what} cannot be stored: {error}")
+    return NotSerializable(f"{what} cannot be stored: {_words_of(error)}")
+
+
+def _words_of(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - it may be of a foreign type, too
+        return type(error).__name__
 
 
 def _encodes(part: object) -> bool:

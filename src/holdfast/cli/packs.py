@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from holdfast.engine.failures import worded
 from holdfast.errors import InvalidConfig
 from holdfast.pack import Pack
 
@@ -60,7 +61,7 @@ def _module(name: str) -> ModuleType:
     except Exception as error:  # whatever a module of the user's raises, it is the module's own fault
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise InvalidConfig(
-            f"module {name!r} cannot be imported: {type(error).__name__}: {error}",
+            f"module {name!r} cannot be imported: {worded(error)}",
             hint=f"It was raised at {last.filename}:{last.lineno}.",
         ) from error
 

@@ -26,7 +26,7 @@ from msgspec import UNSET
 
 from holdfast.engine import shields
 from holdfast.engine.agenda import Agenda
-from holdfast.engine.failures import described, rebuilt
+from holdfast.engine.failures import described, members_of, rebuilt
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.loop import LINEAGE, WorkflowLoop, WorkflowTask
 from holdfast.engine.notes import Notes
@@ -526,14 +526,17 @@ class Machine:
         if main.cancelled():
             return CodeCancelled()
         error = main.exception()
-        match error:
-            case None:
-                return CodeReturned(main.result())
-            case _BeginsAnew() | BaseExceptionGroup(exceptions=(_BeginsAnew(), *_)):
-                anew: Any = error if isinstance(error, _BeginsAnew) else error.exceptions[0]
-                return CodeCancelled() if self.cancelling else CodeContinued(anew.call)
-            case _:
-                return CodeRaised(error)
+        if error is None:
+            return CodeReturned(main.result())
+        if (anew := _anew_in(error)) is not None:
+            return CodeCancelled() if self.cancelling else CodeContinued(anew.call)
+        return CodeRaised(error)
+
+
+def _anew_in(error: BaseException) -> _BeginsAnew | None:
+    """The new beginning that the code asked for, also if a task group has wrapped it."""
+    first = next(iter(members_of(error)), error)
+    return first if type(first) is _BeginsAnew else None
 
 
 def exhaust(pieces: Iterator[None]) -> None:

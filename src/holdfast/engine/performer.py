@@ -20,10 +20,12 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.effects import RUNNING_EFFECT, EffectScope
 from holdfast.engine.events import Emit, ThreadGivenUp, ThreadsUsedUp
+from holdfast.engine.failures import tame
 from holdfast.engine.threads import DaemonThreads, Job, NotEntered
 from holdfast.errors import TimedOut, UsageError
 from holdfast.kernel.documents import Document
@@ -70,6 +72,9 @@ class AttemptReturned(Struct, frozen=True):
 
 class AttemptRaised(Struct, frozen=True):
     error: BaseException
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "error", tame(self.error))
 
 
 AttemptOutcome = AttemptReturned | AttemptRaised

@@ -23,7 +23,7 @@ from holdfast.engine.arrivals import (
 )
 from holdfast.engine.desk import Desk
 from holdfast.engine.errands import Errands
-from holdfast.engine.failures import described
+from holdfast.engine.failures import described, worded
 from holdfast.engine.performer import AttemptRaised, AttemptReturned
 from holdfast.engine.steps import Command
 from holdfast.engine.values import kept
@@ -150,8 +150,7 @@ class Recorder:
         if isinstance(outcome.error, NotPerformed):
             self._errands.may_call(command)
             return command
-        failure = described(outcome.error, self._desk.codec)
-        raise unknown_outcome(command, f"reconcile raised {failure.type}: {failure.message}")
+        raise unknown_outcome(command, f"reconcile raised {worded(outcome.error)}")
 
     def _of_failure(self, command: Command, error: BaseException, took_ms: float, now_ms: int) -> Entry | None:
         policy = self._policy(command)

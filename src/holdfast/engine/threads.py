@@ -22,6 +22,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from holdfast.engine.failures import worded
 from holdfast.kernel.retries import Begin, GiveUp
 
 GIVEN_UP_MAX = 1_000
@@ -205,7 +206,7 @@ def _result_of(job: Job) -> tuple[Callable[[Any], None], Any]:
             return job.done.set_result, job.work()
         return job.done.set_exception, NotEntered()
     except (StopIteration, GeneratorExit) as error:  # a future cannot carry them
-        raised = RuntimeError(f"a sync function raised {type(error).__name__}")
+        raised = RuntimeError(f"a sync function raised {worded(error)}")
         raised.__cause__ = error
         return job.done.set_exception, raised
     except BaseException as error:  # noqa: BLE001 - it belongs to the caller

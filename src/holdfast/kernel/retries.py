@@ -5,7 +5,7 @@
     Permanent, or a UsageError       give up: trying again cannot help
     one of `never_on`                give up
     anything, in the last attempt    give up
-    RetryAfter(s)                    again after s seconds
+    RetryAfter(s)                    again after s seconds; after full jitter if its class has made no seconds of them
     not one of `on`                  give up
     anything else                    again after full jitter: chance × min(cap, base × factorⁿ)
 
@@ -78,9 +78,10 @@ def decide(
     assert 0 <= chance < 1, chance
     if isinstance(error, (Permanent, UsageError, *policy.never_on)) or attempt >= policy.attempts:
         return GiveUp()
-    if isinstance(error, RetryAfter):
-        delay_ms = milliseconds(error.seconds)
-    elif isinstance(error, policy.on):
+    wished_ms = _wished_ms(error) if isinstance(error, RetryAfter) else None
+    if wished_ms is not None:
+        delay_ms = wished_ms
+    elif isinstance(error, (RetryAfter, *policy.on)):
         delay_ms = int(chance * ceiling_ms(policy, attempt))
     else:
         return GiveUp()
@@ -102,6 +103,14 @@ def begin(policy: Retry, timeout_ms: int | None, *, asked_ms: int, now_ms: int) 
     if left == 0:
         return GiveUp()
     return Begin(left if timeout_ms is None else min(timeout_ms, left))
+
+
+def _wished_ms(error: RetryAfter) -> int | None:
+    """The wait that the error asks for; None if it is a class of its own that says something else there."""
+    try:
+        return milliseconds(error.seconds)
+    except Exception:  # noqa: BLE001 - code of an exception may raise anything
+        return None
 
 
 def left_ms(policy: Retry, *, asked_ms: int, now_ms: int) -> int | None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.engine.events import Event, RunEnded
+from holdfast.engine.failures import worded
 from holdfast.engine.performer import AttemptOutcome, AttemptRaised, AttemptRefused
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InvalidConfig
@@ -111,8 +112,8 @@ class Traces:
         )
 
     def _failed(self, span: Span, error: BaseException) -> None:
-        span.record_exception(error)
-        span.set_status(self._trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
+        span.set_status(self._trace.StatusCode.ERROR, worded(error))
+        span.record_exception(error)  # at last: it asks the exception for its words, which may fail
 
     # -- the engine's events
 
@@ -225,6 +226,6 @@ def _sparing(deed: Callable[[], T]) -> T | None:
     """What the deed answers; if it raises, that is said, and the run goes on."""
     try:
         return deed()
-    except BaseException:  # noqa: BLE001 - as for listeners: it is the listener's problem, not the engine's
+    except BaseException:  # noqa: BLE001 - as for listeners; the words of an exception may raise anything
         traceback.print_exc()
         return None

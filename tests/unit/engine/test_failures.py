@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 import msgspec
 import pytest
 
 from holdfast import errors
-from holdfast.engine.failures import described, rebuilt
+from holdfast.engine.failures import (
+    DEPTH_MAX,
+    DETAILS_MAX,
+    MEMBERS_MAX,
+    described,
+    rebuilt,
+    text_of,
+    worded,
+)
 from holdfast.errors import (
     EffectFailed,
     HoldfastError,
@@ -21,6 +30,7 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.kernel.journal import Failure
+from tests.odd_exceptions import ODD, NoWords
 from tests.unit.engine.driving import CODEC
 
 
@@ -280,3 +290,69 @@ def test_a_failure_rebuilt_and_described_again_is_the_same():
         failure.args,
         failure.state,
     )
+
+
+# -- odd ones
+
+
+def _caught(raising: Callable[[], object]) -> BaseException:
+    try:
+        raising()
+    except BaseException as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_describing_and_rebuilding_an_odd_exception_never_fails(name):
+    """What is recorded can be read, rebuilt, said and recorded again, and gives the same each time."""
+    failure = stored(_caught(ODD[name]))
+    assert failure.type
+    assert len(msgspec.json.encode(failure)) < 2_000_000
+    error = rebuilt(failure, CODEC, step="charge#1")
+    assert isinstance(error, Exception)
+    assert not isinstance(error, StopIteration)
+    assert isinstance(str(error), str)
+    twice = described(error, CODEC)
+    assert twice.step == "charge#1"
+    third = described(rebuilt(failure, CODEC, step="charge#1"), CODEC)
+    assert msgspec.json.encode(twice) == msgspec.json.encode(third)
+    assert text_of(_caught(ODD[name])) + worded(_caught(ODD[name]))
+
+
+def test_a_deep_group_is_cut_and_says_so():
+    failure, depth = stored(_caught(ODD["a 900-deep group"])), 0
+    while failure.members:
+        [failure] = failure.members
+        depth += 1
+    assert depth == DEPTH_MAX + 1
+    assert "too deep" in failure.message
+
+
+def test_a_wide_group_is_cut_and_says_how_many_are_missing():
+    failure = stored(_caught(ODD["a group of 5,000"]))
+    assert len(failure.members) == MEMBERS_MAX + 1
+    assert "4000 more" in failure.members[-1].message
+    assert str(rebuilt(failure, CODEC)) == "wide (1001 sub-exceptions)"
+
+
+def test_the_members_of_a_group_share_the_room_for_their_details():
+    group = ExceptionGroup("large", [ValueError("x" * 60_000) for _ in range(100)])
+    failure = stored(group)
+    assert len(failure.members) == 100
+    assert len(msgspec.json.encode(failure)) < 2 * DETAILS_MAX
+
+
+def test_an_exception_whose_str_fails_is_named_and_says_so():
+    failure = stored(NoWords())
+    assert failure.type == "tests.odd_exceptions.NoWords"
+    assert "its __str__ failed" in failure.message
+
+
+def test_what_lies_too_deep_in_an_argument_is_not_stored():
+    nested: list[object] = []
+    for _ in range(DEPTH_MAX - 2):
+        nested = [nested]
+    assert again(Plain(nested)).args == (nested,)
+    assert stored(Plain([[nested]])).args is msgspec.UNSET
+    assert again(Plain("[" * 90 + '\\"' * 3)).args == ("[" * 90 + '\\"' * 3,)

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from holdfast.errors import NotSerializable, Permanent, RetryAfter, TimedOut, UsageError
 from holdfast.kernel.retries import DEFAULT, FACTOR_MAX, ONCE, Again, Begin, GiveUp, Retry, begin, ceiling_ms, decide
+from tests.odd_exceptions import NoSeconds
 
 BOOM = ValueError("boom")
 
@@ -30,6 +31,9 @@ def verdict(policy: Retry, error: BaseException, *, attempt: int = 1, chance: fl
         (DEFAULT, KeyboardInterrupt(), 1, GiveUp()),  # not an Exception: not one of `on`
         (DEFAULT, RetryAfter(7), 1, Again(7_000)),
         (DEFAULT, RetryAfter(7), 3, GiveUp()),
+        (DEFAULT, NoSeconds(), 1, Again(250)),  # a class of its own, which says nothing that can be waited for
+        (DEFAULT, NoSeconds(), 3, GiveUp()),
+        (Retry(on=(ConnectionError,)), NoSeconds(), 1, Again(250)),
         (Retry(on=(ConnectionError,)), BOOM, 1, GiveUp()),
         (Retry(on=(ConnectionError,)), ConnectionResetError(), 1, Again(250)),
         (Retry(on=(ConnectionError,)), RetryAfter(7), 1, Again(7_000)),  # it says itself that it may be tried again
