@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.kernel import hooks, runs, starts
 from holdfast.kernel.changes import Change, Committed, KeyHeldBy, Message, Refused, Run, Signal, Status
@@ -93,6 +94,33 @@ async def test_a_signal_received_by_a_live_owner_admits_nobody(store: Store) -> 
     assert answer.run is not None
     assert (answer.run.id, answer.told) == ("run-1", ())
     assert await store.runs(["run-2"]) == []
+
+
+async def test_a_signal_to_the_key_that_an_earlier_version_sent_is_known_under_its_key(store: Store) -> None:
+    message = hooks.signal("items", b"1", dedupe="d", nonce="", by_key=True)
+    former = replace(message, id=hooks.signal_id("items", "d"))
+    run = await held(store)
+    await committed(store, hooks.to_owner("run-1", former, scope=SCOPE))
+    before = await everything(store)
+    assert (await committed(store, hooks.to_owner("run-1", message, scope=SCOPE))).id == "run-1"
+    again = starts.admission(wanted("run-2", signal=message), now_ms=store.now_ms(), hand=None)
+    assert (await committed(store, again)).id == "run-1"
+    assert await everything(store) == before
+    # Its receiver has ended, and another run has the key; a successor that inherits it is its receiver then.
+    await committed(store, _end_over(store, run, unread=(former,)))
+    successor = await _successor(store)
+    assert (await committed(store, again)).id == successor.id
+    assert await store.runs(["run-2"]) == []
+    assert await unread(store, successor.id) == (former,)
+
+
+async def test_what_was_sent_to_the_run_does_not_stand_in_the_way_of_what_is_sent_to_its_key(store: Store) -> None:
+    await held(store)
+    to_run = hooks.signal("items", b"1", dedupe="d", nonce="")
+    to_key = hooks.signal("items", b"2", dedupe="d", nonce="", by_key=True)
+    for change in (hooks.to_run("run-1", to_run), hooks.to_owner("run-1", to_key, scope=SCOPE)) * 2:
+        await committed(store, change)
+    assert await unread(store) == (to_run, to_key)
 
 
 async def test_the_id_counts_under_its_own_key_only(store: Store) -> None:

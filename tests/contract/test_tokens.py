@@ -236,6 +236,22 @@ async def test_a_repeated_signal_by_token_meets_the_first_one_though_the_token_m
     assert await unread(store, "run-2") == ()
 
 
+async def test_a_signal_by_token_that_an_earlier_version_sent_is_known_under_its_token(store: Store) -> None:
+    await _two(store)
+    message = hooks.token_signal(TOKEN, "paid", b"1", dedupe="d", nonce="")
+    former = replace(message, id=hooks.signal_id(f"token {TOKEN}", "d"))
+    await _resumed(store, "run-1", former)
+    before = await everything(store)
+    assert (await _resumed(store, "run-1", message)).id == "run-1"
+    assert await everything(store) == before
+    # What was sent to a hook of this name is another signal, and stands in nobody's way.
+    other = hooks.signal(f"token {TOKEN}", b"1", dedupe="e", nonce="")
+    await committed(store, hooks.to_run("run-1", other))
+    by_token = hooks.token_signal(TOKEN, "paid", b"1", dedupe="e", nonce="")
+    assert (await _resumed(store, "run-1", by_token)).unread == 3
+    assert await unread(store, "run-1") == (former, other, by_token)
+
+
 async def test_a_hook_without_a_token_is_known_by_its_run_alone(store: Store) -> None:
     run = await held(store)
     plain = HookOpen("approved", None, b'{"type":"boolean"}')

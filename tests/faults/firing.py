@@ -118,6 +118,14 @@ async def desk(token: str, name: str) -> list[Any]:
     return [name, await visitor]
 
 
+@fire.workflow(key="box:{name}")
+async def box(name: str, count: int) -> list[Any]:
+    """Takes what comes for one hook, by whatever way."""
+    async with hook("letters", token=f"slot-{name}") as letters:
+        await letters.conflict()
+        return [await letters for _ in range(count)]
+
+
 @fire.workflow(key="relay:{name}")
 async def relay(name: str, rounds: int) -> list[Any]:
     """Opens the same token again and again."""

@@ -12,7 +12,7 @@ from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
 from tests.faults.crashing import Point, When
-from tests.faults.deeds import Resume, Send
+from tests.faults.deeds import Deed, Give, Resume, Send
 from tests.faults.firing import RUN, diary, relay
 from tests.faults.processes import KILLED, in_turns, until
 
@@ -61,6 +61,42 @@ async def test_a_signal_sent_again_by_a_killed_sender_arrives_once(new_case: New
 
     points = [Point(verb, 1, when) for verb in ("hook", "commit", "close")]
     await in_turns([lambda point=point: one(point) for point in points], at_once=3)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_one_dedupe_id_sent_to_the_run_its_key_and_its_token_arrives_once_by_each_way(
+    case: Case, when: When
+) -> None:
+    """Each sender is killed over it and sends again, and so does another. A worker dies in between."""
+    worker = await case.fork(pack=RUN, stay=True, lease=LEASE, starts=[Start("box", ["a", 4])], results=False)
+    run_id = (await worker.says("started"))["run"]
+    await until(lambda: case.ask(OPENED) == [(1,)], "the token", worker)
+    deeds: list[Deed] = [
+        Send(run_id, "letters", "to the run", "d"),
+        Give("box", ["a", 4], "letters", "to the key", "d"),
+        Resume("slot-a", "to the token", "d"),
+    ]
+
+    async def send(deed: Deed) -> None:
+        doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], point=Point("commit", 1, when))
+        assert await doomed.ended() == KILLED, doomed
+        again = await case.fork(pack=RUN, worker=False, deeds=[deed, deed])
+        assert await again.ended() == 0, again
+        assert [line["run"] for line in again.said("did")] == [run_id] * 2
+
+    for deed in deeds:
+        await send(deed)
+    worker.signal(signal.SIGKILL)
+    await worker.ended()
+    for deed in deeds:
+        await send(deed)
+    successor = await case.fork(pack=RUN, stay=True, lease=LEASE)
+    async with case.client(RUN) as hf:
+        run = await hf.get(run_id)
+        await run.signal("letters", "the last")
+        assert await run.result("45s") == ["to the run", "to the key", "to the token", "the last"]
+    await successor.leaves()
+    assert case.ask(RECEIVED) == [(4,)]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

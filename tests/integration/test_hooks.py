@@ -719,6 +719,25 @@ async def test_a_repeated_resume_is_recognised_after_the_run_has_ended_and_the_t
         assert await second.result(timeout=30) == "two"
 
 
+async def test_a_dedupe_id_of_a_token_does_not_meet_one_of_a_hook_whatever_that_is_called(home: Home) -> None:
+    pack = Pack("p")
+
+    @pack.workflow
+    async def work() -> list[Any]:
+        async with hook("door", token="T") as door:
+            await door.conflict()
+            return [await hook("token T"), await door, await hook("door")]
+
+    async with home.holdfast(pack) as hf:
+        run = (await hf.start(work())).run
+        await _holds_a_token(run)
+        for _ in range(2):  # the same way a second time is a repetition
+            await run.signal("token T", "to a hook with a strange name", dedupe="d1")
+            await hf.resume_hook("T", "to the token", dedupe="d1")
+            await run.signal("door", "to the hook", dedupe="d1")
+        assert await run.result(timeout=30) == ["to a hook with a strange name", "to the token", "to the hook"]
+
+
 async def test_a_token_survives_the_process(home: Home, desk: Desk) -> None:
     async with home.holdfast(desk.pack) as hf:
         run = (await hf.start(desk.wait_at("T"))).run

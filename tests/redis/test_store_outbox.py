@@ -148,6 +148,31 @@ async def test_a_signal_by_token_whose_sender_died_is_received_once(
     assert len(await unread(one, run.id)) == 1
 
 
+async def test_a_signal_by_token_whose_sender_of_an_earlier_version_died_is_received_once(
+    processes: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies in the outbox under the id that such signals had; who sends again hands over that one."""
+    dying, one = await processes(), await processes()
+    run = await held(one, named(one, "run", "1"), key="1")
+    await committed(one, opening(run, HOOK))
+    token = HOOK.token or ""
+    message = hooks.token_signal(token, "paid", b"1", dedupe="d", nonce="")
+    former = replace(message, id=hooks.former_id(message.id))
+
+    async def handed_over(*_: object) -> Any:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dying._outbox, "signal", handed_over)
+        with pytest.raises(Died):
+            await dying.commit([hooks.to_token(run.id, "default", token, former)])
+    for _ in range(2):
+        assert (await committed(one, hooks.to_token(run.id, "default", token, message))).unread == 1
+    assert await unread(one, run.id) == (former,)
+    assert await relayed(one) == 0
+    assert await unread(one, run.id) == (former,)
+
+
 async def test_two_processes_that_relay_at_once_deliver_everything_once(
     processes: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,11 +49,7 @@ class Signals:
             known = await access.store.hook_of_token(access.namespace, token)
             hook = HookOpen("", token) if known is None else known.hook
             data = access.codec.encode(payload, what=f"the payload for token {token!r}")
-            # The token names the hook: its dedupe ids are the token's, whatever the hook is called.
-            if dedupe is not None:
-                keys.checked(dedupe, what="dedupe id")
-            message = hooks.signal(hook.name or "-", data, dedupe=None, nonce=nonce)
-            message = msgspec.structs.replace(message, id=hooks.signal_id(f"token {token}", dedupe or nonce))
+            message = hooks.token_signal(token, hook.name or "-", data, dedupe=dedupe, nonce=nonce)
             check(hook, message)
             holder = "" if known is None else known.run.id
             answer = await access.commit(hooks.to_token(holder, access.namespace, token, message))

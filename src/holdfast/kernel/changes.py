@@ -212,11 +212,15 @@ Message = Outcome | Signal | CancelRequest | KeyTaken
 
 
 class Envelope(Struct, frozen=True, gc=False):
-    """A message and whom it is for. `scope` is where its id counts beyond the run: a key or a token."""
+    """A message and whom it is for. `scope` is where its id counts beyond the run: a key or a token.
+
+    Within its scope it has been received before, too, if a message with the id `formerly` has.
+    """
 
     run_id: str
     message: Message
     scope: str = ""
+    formerly: str = ""
 
 
 class HookOpen(Struct, frozen=True, gc=False):

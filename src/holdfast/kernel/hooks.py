@@ -1,10 +1,20 @@
 """Hooks and signals: names, ids, and where an id counts.
 
+    sent to    the id counts                          form of the id
+    ─────────  ─────────────────────────────────────  ───────────────────────────────────────────
+    a run      in the run, per hook                   signal/<length>/<hook>/<dedupe>
+    a key      under the key, per hook                signal/key/<length>/<hook>/<dedupe>
+    a token    under the token, whatever its hook is  signal/token/<length>/<token>/<dedupe>
+
 Rules
-- A signal is received once per dedupe id and hook. Without a dedupe id every call is a signal of its own.
-- The id counts in the run that received it; for signal-or-start also under the key, for a token also under the
-  token, so that a repeated call meets the first one even if another run owns the key or the token by now.
+- A signal is received once per dedupe id and place. Without a dedupe id every call is a signal of its own.
+- All signals to a run lie in one inbox, which knows them by their ids. So the three ways have ids of their own: a
+  dedupe id of one never meets that of another.
+- What was sent to a key or a token is known there, so that a repeated call meets the first one even if another run owns
+  the key or the token by now.
 - It is remembered as long as the run that received it.
+- Signals to keys and tokens once had ids of the first form, a token as if it were a hook called `token <token>`. Under
+  its key or token such a signal is still known: there the old form has one meaning only.
 """
 
 from __future__ import annotations
@@ -14,18 +24,49 @@ from msgspec import Raw
 from holdfast.kernel import ids, keys
 from holdfast.kernel.changes import Alive, Change, Envelope, Signal, TokenHeldBy
 
+_KEY, _TOKEN = "key", "token"  # no length looks like these
+_AS_A_HOOK = "token "  # what went before a token
+
 
 def signal_id(hook: str, dedupe: str) -> str:
-    """The id of a signal; distinct (hook, dedupe) never give the same one."""
+    """The id of a signal to a run; distinct (hook, dedupe) never give the same one."""
     return f"signal/{len(hook)}/{hook}/{dedupe}"
 
 
+def key_signal_id(hook: str, dedupe: str) -> str:
+    """The id of a signal to a key."""
+    return f"signal/{_KEY}/{len(hook)}/{hook}/{dedupe}"
+
+
+def token_signal_id(token: str, dedupe: str) -> str:
+    """The id of a signal to a token."""
+    return f"signal/{_TOKEN}/{len(token)}/{token}/{dedupe}"
+
+
+def former_id(signal_id: str) -> str:
+    """The id that this signal to a key or a token would have had when those had none of their own."""
+    _, way, rest = signal_id.split("/", 2)
+    if way == _TOKEN:
+        length, _, rest = rest.partition("/")
+        return f"signal/{int(length) + len(_AS_A_HOOK)}/{_AS_A_HOOK}{rest}"
+    return f"signal/{rest}" if way == _KEY else ""
+
+
 def signal(hook: str, payload: bytes, *, dedupe: str | None, nonce: str, by_key: bool = False) -> Signal:
-    """A signal; `nonce` makes it one of its own if no dedupe id says which one it is."""
+    """A signal to a run or to a key; `nonce` makes it one of its own if no dedupe id says which one it is."""
     keys.checked(hook, what="hook name")
-    if dedupe is not None:
-        keys.checked(dedupe, what="dedupe id")
-    return Signal(signal_id(hook, nonce if dedupe is None else dedupe), hook, Raw(payload), by_key)
+    name = _checked(dedupe, nonce)
+    return Signal(key_signal_id(hook, name) if by_key else signal_id(hook, name), hook, Raw(payload), by_key)
+
+
+def token_signal(token: str, hook: str, payload: bytes, *, dedupe: str | None, nonce: str) -> Signal:
+    """A signal to a token, for the hook that was opened with it."""
+    keys.checked(token, what="token")
+    return Signal(token_signal_id(token, _checked(dedupe, nonce)), hook, Raw(payload))
+
+
+def _checked(dedupe: str | None, nonce: str) -> str:
+    return nonce if dedupe is None else keys.checked(dedupe, what="dedupe id")
 
 
 def key_scope(namespace: str, workflow: str, key: str) -> str:
@@ -44,11 +85,16 @@ def to_run(run_id: str, message: Signal) -> Change:
 def to_owner(run_id: str, message: Signal, *, scope: str) -> Change:
     """Deliver a signal to the owner of a key, as long as it lives and owns the key."""
     guard = Alive(run_id, holds_key=True)
-    return Change(f"{run_id}/{message.id}", guard, envelopes=(Envelope(run_id, message, scope),))
+    return Change(f"{run_id}/{message.id}", guard, envelopes=(scoped(run_id, message, scope),))
 
 
 def to_token(run_id: str, namespace: str, token: str, message: Signal) -> Change:
     """Deliver a signal to the run that holds a token, as long as it does."""
     guard = TokenHeldBy(run_id, namespace, token)
-    envelope = Envelope(run_id, message, token_scope(namespace, token))
+    envelope = scoped(run_id, message, token_scope(namespace, token))
     return Change(f"{run_id}/{message.id}", guard, envelopes=(envelope,))
+
+
+def scoped(run_id: str, message: Signal, scope: str) -> Envelope:
+    """A signal whose id counts beyond the run that gets it, in the form of today and in the former one."""
+    return Envelope(run_id, message, scope, former_id(message.id))

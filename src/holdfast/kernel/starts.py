@@ -200,7 +200,7 @@ def _envelopes(wanted: Wanted, now_ms: int) -> tuple[Envelope, ...]:
         message = CancelRequest(f"superseded/{wanted.run_id}", deadline_ms, reason)
         envelopes += (Envelope(wanted.replaces, message),)
     if wanted.signal is not None:
-        envelopes += (Envelope(wanted.run_id, wanted.signal, wanted.scope),)
+        envelopes += (hooks.scoped(wanted.run_id, wanted.signal, wanted.scope),)
     return envelopes
 
 

@@ -135,8 +135,8 @@ class MemoryStore:
         if run.id in self._runs:  # offered again after a lost reply
             return Committed(self._runs[run.id])
         for envelope in () if change.inherits else change.envelopes:
-            if (envelope.scope, envelope.message.id) in self._scopes:
-                return Committed(self._runs[self._scopes[envelope.scope, envelope.message.id]])
+            if (receiver := self._receiver_in_scope(envelope)) is not None:
+                return Committed(receiver)
         holder = self._holder(run)
         if holder is not None:
             if not isinstance(guard, KeyHeldBy) or guard.run_id != holder.id:
@@ -184,8 +184,8 @@ class MemoryStore:
     def _send(self, change: Change) -> Answer:
         assert isinstance(change.guard, Alive | TokenHeldBy)
         for envelope in change.envelopes:
-            if (envelope.scope, envelope.message.id) in self._scopes:
-                return Committed(self._runs[self._scopes[envelope.scope, envelope.message.id]])
+            if (receiver := self._receiver_in_scope(envelope)) is not None:
+                return Committed(receiver)
             if envelope.message.id in self._inboxes.get(envelope.run_id, {}):
                 return Committed(self._runs[envelope.run_id])
         run = self._runs.get(change.guard.run_id)
@@ -200,6 +200,11 @@ class MemoryStore:
             self._lose_key(run)
         told = self._deliver(change.envelopes)
         return Committed(self._runs[run.id], told)
+
+    def _receiver_in_scope(self, envelope: Envelope) -> Run | None:
+        """The run that has received this message before, under this key or token."""
+        names = ((envelope.scope, message_id) for message_id in (envelope.message.id, envelope.formerly))
+        return next((self._runs[self._scopes[name]] for name in names if name in self._scopes), None)
 
     def _lose_key(self, run: Run) -> None:
         if run.key is not None and self._keys.get((run.namespace, run.workflow, run.key)) == run.id:

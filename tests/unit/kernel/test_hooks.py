@@ -18,6 +18,38 @@ def test_distinct_hooks_and_dedupe_ids_never_give_one_signal(hook, dedupe, other
     assert (hooks.signal_id(hook, dedupe) == hooks.signal_id(other_hook, other_dedupe)) is same
 
 
+WAYS = {"run": hooks.signal_id, "key": hooks.key_signal_id, "token": hooks.token_signal_id}
+NAMES = st.text("ab/ -0123456789", min_size=1, max_size=6) | st.builds("token {}".format, TEXTS)
+
+
+@given(st.sampled_from(sorted(WAYS)), NAMES, NAMES, st.sampled_from(sorted(WAYS)), NAMES, NAMES)
+def test_signals_that_were_sent_in_different_ways_never_have_one_id(way, name, dedupe, other_way, other, other_dedupe):
+    same = (way, name, dedupe) == (other_way, other, other_dedupe)
+    assert (WAYS[way](name, dedupe) == WAYS[other_way](other, other_dedupe)) is same
+
+
+@given(NAMES, NAMES)
+def test_the_former_id_of_a_signal_to_a_key_or_a_token_is_that_of_a_signal_to_a_hook(name, dedupe):
+    """As earlier versions made it. It is looked for where only such signals are known: under the key, or the token."""
+    assert hooks.former_id(hooks.key_signal_id(name, dedupe)) == hooks.signal_id(name, dedupe)
+    assert hooks.former_id(hooks.token_signal_id(name, dedupe)) == hooks.signal_id(f"token {name}", dedupe)
+    assert hooks.former_id(hooks.signal_id(name, dedupe)) == ""
+
+
+def test_a_signal_has_the_id_of_the_way_in_which_it_is_sent():
+    assert hooks.signal("items", b"1", dedupe="d", nonce="n").id == "signal/5/items/d"  # as ever: stores remember it
+    assert hooks.signal("items", b"1", dedupe="d", nonce="n", by_key=True).id == "signal/key/5/items/d"
+    signal = hooks.token_signal("T", "items", b"1", dedupe="d", nonce="n")
+    assert (signal.id, signal.hook, signal.payload, signal.by_key) == ("signal/token/1/T/d", "items", Raw(b"1"), False)
+    assert hooks.token_signal("T", "items", b"1", dedupe=None, nonce="n").id == "signal/token/1/T/n"
+
+
+@pytest.mark.parametrize(("token", "dedupe"), [("", None), ("x" * 256, None), ("T", ""), ("T", "x" * 256)])
+def test_tokens_are_as_long_as_keys(token, dedupe):
+    with pytest.raises(UsageError):
+        hooks.token_signal(token, "items", b"1", dedupe=dedupe, nonce="n")
+
+
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
 def test_distinct_tokens_never_share_a_scope(namespace, token, other_namespace, other_token):
     same = (namespace, token) == (other_namespace, other_token)

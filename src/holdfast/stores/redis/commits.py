@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import EngineFault
 from holdfast.kernel.changes import (
@@ -30,7 +31,7 @@ from holdfast.stores.redis.client import Call, Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
 from holdfast.stores.redis.shards import Shards
-from holdfast.stores.redis.writes import Left, Writes, left_in, scope_name, token_name
+from holdfast.stores.redis.writes import Left, Writes, former_name, left_in, scope_name, token_name
 
 
 class Outcome(Struct):
@@ -162,23 +163,26 @@ class Commits:
         shard = self._shards.of_token(guard.namespace, guard.token)
         keys = (self._shards.names(shard), self._shards.out(shard))
         message = envelope.message
-        scope, body = scope_name(envelope.scope, message.id), rows.encode_message(message)
-        words = ("signal", guard.run_id, message.id, scope.decode(), body.decode())
-        args = (token_name(guard.namespace, guard.token).encode(), guard.run_id.encode(), scope, pack(words))
+        scope, former = scope_name(envelope.scope, message.id), former_name(envelope)
+        words = ("signal", guard.run_id, message.id, scope.decode(), rows.encode_message(message).decode())
+        args = (token_name(guard.namespace, guard.token).encode(), guard.run_id.encode(), scope, former, pack(words))
         while True:
             [reply] = await self._asks.ask([Call(scripts.RESERVE, keys, args)], writes=True)
             verdict, *rest = rows.items(reply)
             if verdict == b"refused":
                 return Outcome(False, look_up=guard.run_id) if guard.run_id else Outcome(False)
+            name, reserved = scope, message
             if verdict == b"ok":
                 receiver, reservation = guard.run_id, rows.text(rest[0])
             else:
                 receiver, _, reservation = rows.text(rest[0]).partition("\0")
+                if rest[1] != scope:  # by an earlier version: it keeps the id under which it was reserved
+                    name, reserved = former, replace(message, id=envelope.formerly)
             if not reservation:
                 return Outcome(True, look_up=receiver)
             # Of somebody who died over it, or just now: hand it over in any case.
-            left = Left(shard, reservation.encode(), words)
-            delivered = await self._outbox.signal(left, receiver, message.id, scope.decode(), body)
+            left, body = Left(shard, reservation.encode(), words), rows.encode_message(reserved)
+            delivered = await self._outbox.signal(left, receiver, reserved.id, name.decode(), body)
             if delivered.received:
                 told = () if delivered.told is None else (delivered.told,)
                 woken = () if delivered.woken is None else (delivered.woken,)

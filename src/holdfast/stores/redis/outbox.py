@@ -197,7 +197,7 @@ class Outbox:
             except (ValueError, TypeError) as error_:  # of another version
                 raise EngineFault(f"the outbox holds an outcome that cannot be read: {error_}") from error_
             blobs = () if digest is None else (await self._blob(run_id, digest),)
-            envelope = [told.id.encode(), b"", b"", rows.encode_message(told)]
+            envelope = [told.id.encode(), b"", b"", b"", rows.encode_message(told)]
             calls.append(self._writes.sending(watcher.run_id, envelope, blobs=blobs))
             whom.append(watcher.run_id)
         return list(map(_sent, await self._asks.ask(calls, writes=True), whom))
@@ -286,7 +286,7 @@ class Outbox:
 
     async def signal(self, left: Left, run_id: str, message_id: str, scope: str, body: bytes) -> Delivered:
         """Hand a signal to the run that held the token, and end its reservation: received, or not."""
-        call = self._writes.sending(run_id, [message_id.encode(), b"", scope.encode(), body])
+        call = self._writes.sending(run_id, [message_id.encode(), b"", b"", scope.encode(), body])
         [reply] = await self._asks.ask([call], writes=True)
         delivered, shard = _sent(reply, run_id), left.shard
         args = (scope.encode(), run_id.encode(), left.id, b"1" if delivered.received else b"0")

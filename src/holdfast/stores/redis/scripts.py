@@ -23,10 +23,10 @@ def _script(*names: str) -> Script:
 
 
 # Changes
-ADMIT = _script("arguments", "clock", "inbox", "admit")
+ADMIT = _script("arguments", "clock", "inbox", "received", "admit")
 PROGRESS = _script("arguments", "progress")
 SETTLE = _script("arguments", "clock", "rows", "inbox", "outbox", "settle")
-SEND = _script("arguments", "clock", "inbox", "send")
+SEND = _script("arguments", "clock", "inbox", "received", "send")
 WATCH = _script("arguments", "clock", "rows", "outbox", "watch")
 BEAT = _script("arguments", "beat")
 
@@ -35,7 +35,7 @@ CLAIM_TOKEN = _script("arguments", "claim_token")
 FREE_TOKEN = _script("arguments", "free_token")
 OPEN_HOOK = _script("arguments", "open_hook")
 END_WISH = _script("arguments", "end_wish")
-RESERVE = _script("arguments", "reserve")
+RESERVE = _script("arguments", "received", "reserve")
 RESERVED = _script("arguments", "reserved")
 FORGET_SCOPE = _script("arguments", "forget_scope")
 

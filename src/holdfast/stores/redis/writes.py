@@ -14,6 +14,7 @@ from holdfast.kernel.changes import (
     Beat,
     Blob,
     Change,
+    Envelope,
     Fenced,
     HookOpen,
     KeyFree,
@@ -54,6 +55,11 @@ def token_name(namespace: str, token: str) -> str:
 def scope_name(scope: str, message_id: str) -> bytes:
     """Where the id of a message counts; nothing if it does so in its run alone."""
     return f"s\0{safe(scope)}\0{message_id}".encode() if scope else b""
+
+
+def former_name(envelope: Envelope) -> bytes:
+    """Where the former id of a message counts; nothing if it has none."""
+    return scope_name(envelope.scope, envelope.formerly) if envelope.formerly else b""
 
 
 def hook_field(hook: HookOpen) -> bytes:
@@ -114,6 +120,7 @@ class Writes:
                 b"" if envelope.run_id == run.id else envelope.run_id.encode(),
                 message.id.encode(),
                 scope_name(envelope.scope, message.id),
+                former_name(envelope),
                 rows.encode_message(message),
             )
         attributes = rows.attribute_members(run)
@@ -222,7 +229,7 @@ class Writes:
         envelopes: list[bytes] = []
         for envelope in change.envelopes:
             message, scope = envelope.message, scope_name(envelope.scope, envelope.message.id)
-            envelopes += (message.id.encode(), scope, scope, rows.encode_message(message))
+            envelopes += (message.id.encode(), scope, former_name(envelope), scope, rows.encode_message(message))
         return self.sending(guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key)
 
     def sending(
@@ -234,7 +241,10 @@ class Writes:
         loses_key: bool = False,
         blobs: tuple[Blob, ...] = (),
     ) -> Call:
-        """The call that puts messages into the inbox of a run: id, scope in its shard, scope at all, body of each."""
+        """The call that puts messages into the inbox of a run.
+
+        Of each: its id, its scope in the shard of the run, the former one there, its scope at all, its body.
+        """
         index, names, _, run, _, box, mail, _, large = self._shards.whole(run_id)
         args = (
             self._instant(),

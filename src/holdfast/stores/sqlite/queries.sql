@@ -78,7 +78,7 @@ INSERT OR IGNORE INTO inbox (run_id, id, scope, body)
 SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND finished_ms IS NULL)
 
 -- name: receiver_in_scope
-SELECT run_id FROM inbox INDEXED BY inbox_scopes WHERE scope = ? AND id = ? AND scope IS NOT NULL
+SELECT run_id FROM inbox INDEXED BY inbox_scopes WHERE scope = ? AND id IN (?, ?) AND scope IS NOT NULL
 
 -- name: received
 SELECT run_id FROM inbox WHERE run_id = ? AND id = ?

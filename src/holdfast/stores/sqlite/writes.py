@@ -123,7 +123,8 @@ class Writes:
     def _receiver(self, db: Database, change: Change) -> Run | None:
         """The run that has received a message of this change before."""
         for envelope in change.envelopes:
-            rows = db.execute(SQL["receiver_in_scope"], (envelope.scope, envelope.message.id)).fetchall()
+            ids = (envelope.message.id, envelope.formerly or envelope.message.id)
+            rows = db.execute(SQL["receiver_in_scope"], (envelope.scope, *ids)).fetchall() if envelope.scope else []
             if not rows and change.run is None:
                 rows = db.execute(SQL["received"], (envelope.run_id, envelope.message.id)).fetchall()
             if rows:

@@ -4,13 +4,13 @@ local holder_run, holder_box, holder_mail = KEYS[10], KEYS[11], KEYS[12]
 local now, id, key = instant(take()), take(), take()
 local held_by, epoch, nonce = take(), take(), take()
 local entries, fields, members, large, hooks, claims = take(), takes(), takes(), takes(), takes(), takes()
-local envelopes = takes() -- for whom ('' is the run itself), id, scope, body
+local envelopes = takes() -- for whom ('' is the run itself), id, scope, former scope, body
 
 if redis.call('EXISTS', run) == 1 then
   return {'again', redis.call('HGETALL', run)}
 end
-for i = 1, #envelopes, 4 do
-  local receiver = envelopes[i + 2] ~= '' and redis.call('HGET', names, envelopes[i + 2])
+for i = 1, #envelopes, 5 do
+  local receiver = received_in(names, envelopes[i + 2], envelopes[i + 3])
   if receiver then
     return {'received', receiver}
   end
@@ -45,8 +45,8 @@ if #envelopes == 0 and #left == 0 then
   return {'ok'}
 end
 local told, woken = {}, {}
-for i = 1, #envelopes, 4 do
-  local to, message, scope, body = unpack(envelopes, i, i + 3)
+for i = 1, #envelopes, 5 do
+  local to, message, scope, _, body = unpack(envelopes, i, i + 4)
   local got, prefix
   if to == '' then
     got, prefix = deliver(index, names, run, box, mail, id, message, scope, scope, body, now)

@@ -1,10 +1,10 @@
 -- Begins to deliver a signal to the run that holds a token: its id counts from now on, and it is left for that run.
 local names, out = unpack(KEYS)
-local token, id, scope, message = take(), take(), take(), take()
+local token, id, scope, former, message = take(), take(), take(), take(), take()
 
-local receiver = redis.call('HGET', names, scope)
+local receiver, name = received_in(names, scope, former)
 if receiver then
-  return {'received', receiver}
+  return {'received', receiver, name}
 end
 local held = redis.call('HGET', names, token)
 if not held or cmsgpack.unpack(held)[1] ~= id then

@@ -1,10 +1,10 @@
 -- Delivers messages to a run that has not ended; with a key, only as long as that is its own. It may lose it by this.
 local index, names, run, box, mail, blobs = unpack(KEYS)
 local now, id, needs_key, loses_key = instant(take()), take(), take() == '1', take() == '1'
-local large, envelopes = takes(), takes() -- id, scope in this shard, scope at all, body
+local large, envelopes = takes(), takes() -- id, scope and former scope in this shard, scope at all, body
 
-for i = 1, #envelopes, 4 do
-  local receiver = envelopes[i + 1] ~= '' and redis.call('HGET', names, envelopes[i + 1])
+for i = 1, #envelopes, 5 do
+  local receiver = received_in(names, envelopes[i + 1], envelopes[i + 2])
   if receiver then
     return {'received', receiver}
   end
@@ -24,8 +24,8 @@ if loses_key then
 end
 set(blobs, large)
 local told, woken = {}, {}
-for i = 1, #envelopes, 4 do
-  local message, scope, place, body = unpack(envelopes, i, i + 3)
+for i = 1, #envelopes, 5 do
+  local message, scope, _, place, body = unpack(envelopes, i, i + 4)
   local got, prefix = deliver(index, names, run, box, mail, id, message, scope, place, body, now)
   if got then
     told[1] = id
