@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, StoreUnavailable
+from holdfast import Holdfast, NotPerformed, Pack, StoreUnavailable
+from holdfast.engine.events import StoreTroubled
 from holdfast.errors import InvalidConfig
 from holdfast.local.commands import Refused
 from holdfast.local.redis import RedisServer
@@ -30,6 +32,7 @@ from tests.faults.scenario import checkout
 pytestmark = pytest.mark.faults
 
 ORDERS = [f"o{number}" for number in range(24)]
+TRANSFERS = 4
 
 
 class Pair:
@@ -39,6 +42,12 @@ class Pair:
         self.servers = servers
         self.primary = primary
         self.replica = replica
+
+    def has(self, case: RedisCase, run_id: str) -> bool:
+        """Whether a run of this case lives there."""
+        if isinstance(self.servers, SentinelGroup):
+            return True
+        return self.servers.primary_of(slot_of(case.shards.part(b"run", run_id))) is self.primary
 
     async def cut(self) -> None:
         """The replica gets nothing from now on, and its primary knows that it has gone."""
@@ -168,3 +177,63 @@ async def test_servers_without_any_replica_are_refused_unless_it_is_said_that_on
 async def opened_once(url: str) -> None:
     async with Holdfast(url, worker=False):
         return
+
+
+class Transfers:
+    """A world in which something is done once, after something else that the test lets go."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.may_end = asyncio.Event()
+        self.made: Counter[str] = Counter()
+        self.pack = Pack("transfers")
+
+        @self.pack.effect
+        async def check(_account: str) -> None:
+            self.under_way += 1
+            await self.may_end.wait()
+
+        async def is_made(key: str) -> None:
+            """A process that lost its lease over the record of its intent leaves it to others to find out."""
+            if not self.made[key.removeprefix("transfer:")]:
+                raise NotPerformed
+
+        @self.pack.effect(safety="once", key="transfer:{account}", reconcile=is_made)
+        async def transfer(account: str) -> None:
+            self.made[account] += 1
+
+        @self.pack.workflow(key="pay:{account}")
+        async def pay(account: str) -> None:
+            await check(account)
+            await transfer(account)
+
+        self.pay = pay
+
+    def run_id(self, hf: Holdfast, account: str) -> str:
+        """An id in the shard of its run."""
+        return hf.store.id_for("0", namespace="default", workflow=self.pay.name, key=f"pay:{account}")
+
+
+async def test_a_once_effect_is_not_called_before_a_replica_knows_that_it_is_begun(case: RedisCase) -> None:
+    """Otherwise a failover takes the record of it back, and the next holder of the run calls it again."""
+    world, troubles = Transfers(), list[str]()
+    async with pair_of(case) as pair, Holdfast(case.url, packs=[world.pack], lease="2s") as hf:
+        hf.listen(lambda event: troubles.append(event.message) if isinstance(event, StoreTroubled) else None)
+        accounts = [account for account in map(str, range(100)) if pair.has(case, world.run_id(hf, account))][
+            :TRANSFERS
+        ]
+        runs = {account: (await hf.start(world.pay(account))).run for account in accounts}
+        await until(lambda: world.under_way >= len(runs), "work in all runs")
+        await pair.cut()
+        world.may_end.set()
+
+        def tries() -> int:
+            return sum("replicas confirmed" in trouble for trouble in troubles)
+
+        await until(lambda: tries() >= len(runs) or world.made, "some tries")
+        assert not world.made
+        await pair.fail_over()
+        pair.mend()
+        for run in runs.values():
+            await patiently(run.result)
+    assert world.made == dict.fromkeys(runs, 1)
