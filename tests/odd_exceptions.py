@@ -7,6 +7,7 @@ rebuilt where they behave.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
@@ -294,7 +295,17 @@ class Unrepresentable:
 
 
 def _recursion() -> NoReturn:
-    _recursion()
+    # A collection at the very end of the stack has no room for the callbacks that tools have put into the collector,
+    # and Python would print that.
+    gc.disable()
+    try:
+        _dive()
+    finally:
+        gc.enable()
+
+
+def _dive() -> NoReturn:
+    _dive()
 
 
 def _raised(make: Callable[[], BaseException]) -> Callable[[], NoReturn]:

@@ -471,11 +471,26 @@ def step_aside_for_the_collector(phase: str, info: dict[str, int]) -> None:
     """For `gc.callbacks`. What a collection runs may be of any run: none of them is the running one meanwhile."""
     del info
     if phase == "start":
+        _set_aside.step_back = None
         loop = asyncio._get_running_loop()  # noqa: SLF001
-        _set_aside.step_back = loop.step_aside() if isinstance(loop, WorkflowLoop) else None
+        if isinstance(loop, WorkflowLoop) and _has_room(_FRAMES):
+            _set_aside.step_back = loop.step_aside()
     elif (step_back := _set_aside.step_back) is not None:
         _set_aside.step_back = None
         step_back()
+
+
+_FRAMES = 10  # more than stepping aside and back take
+
+
+def _has_room(frames: int) -> bool:
+    """Whether the stack has room for so many calls."""
+    # A collection may come at the very end of the stack. There, nothing must be done by halves: the run would not be
+    # the running one when the collection is over. And nothing that the collector runs gets far there.
+    try:
+        return frames == 0 or _has_room(frames - 1)
+    except RecursionError:
+        return False
 
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:

@@ -358,6 +358,27 @@ def test_a_generator_whose_last_reference_goes_away_in_another_run_reaches_neith
     assert refused == []
 
 
+def test_the_loop_is_back_in_its_place_after_collections_at_the_end_of_the_stack(capfd):
+    """There the callback of the collector may have no room left: it then does all that it has to do, or nothing."""
+
+    def dive() -> None:
+        gc.collect()
+        dive()
+
+    @workflow_of
+    async def code() -> int:
+        loop, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
+        with pytest.raises(RecursionError):
+            dive()
+        assert (asyncio.get_running_loop(), sys.get_asyncgen_hooks()) == (loop, hooks)
+        return await asyncio.create_task(charge(1))
+
+    outer = sys.get_asyncgen_hooks()
+    assert Play(code).perform("0/charge#1", 7).result == 7
+    assert (asyncio._get_running_loop(), sys.get_asyncgen_hooks()) == (None, outer)
+    assert "Error" not in capfd.readouterr().out  # Python says on stderr that it could not call it
+
+
 OFTEN = """
 import asyncio, contextvars, gc
 from holdfast.engine.guards import keep_order, keep_the_collector_out
