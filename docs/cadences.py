@@ -7,7 +7,7 @@ from typing import get_args
 
 from holdfast import config
 from holdfast.buses.nats import link
-from holdfast.engine import apikeys, board, lookouts, outcomes, pruner, relay, replica, rescuer, waker, worker
+from holdfast.engine import apikeys, board, hangs, lookouts, outcomes, pruner, relay, replica, rescuer, waker, worker
 from holdfast.gateway import health, limits, server
 from holdfast.kernel import leaders, leases, units
 from holdfast.stores.redis import client, confirmations, connections, store as redis, topologies, urls
@@ -136,6 +136,7 @@ def _polls() -> list[Row]:
         ("who waits for a result looks at the run", _seconds(outcomes.SAFETY_POLL_SECONDS), "at the latest"),
         ("who follows the events of a run looks at it", _seconds(lookouts.SAFETY_POLL_SECONDS), "at the latest"),
         ("who waits for remote tasks looks at them", _seconds(board.SAFETY_POLL_SECONDS), "at the latest"),
+        ("a worker tells how many of its threads hang", _seconds(hangs.CADENCE_SECONDS), "only if that has changed"),
         ("an API key is read again", _shown(apikeys.REMEMBERED_MS), "sooner, if somebody says that it has changed"),
         ("Redis: its clock, which decides, is read again", _seconds(redis.CLOCK_SECONDS), ""),
         ("SQLite: the file is looked at for commits of others", _seconds(sqlite.NOTICE_SECONDS), ""),

@@ -24,7 +24,7 @@ import holdfast
 from docs import cadences, commands, http
 from holdfast import config, errors
 from holdfast.adapters import payloads
-from holdfast.engine import events, execution, pruner, replica, values, waker
+from holdfast.engine import events, execution, pruner, replica, threads, values, waker
 from holdfast.kernel import attributes, cancels, journal, keys, leases, searches
 from holdfast.telemetry import logs, metrics
 
@@ -463,6 +463,7 @@ def settings() -> str:
         f"| a value longer than this is kept beside the journal | {values.INLINE_MAX // 1024} KiB |",
         f"| a run that only waits is let go from memory after | {execution.IDLE_MS} ms |",
         f"| effects in flight may end, when a process is stopped, for | {replica.GRACE_SECONDS:g} s |",
+        f"| threads that may hang in a process before its sync effects wait for one | {threads.GIVEN_UP_MAX:,} |",
         f"| the safety poll, in case a notice was lost | {waker.SAFETY_POLL_SECONDS:g} s |",
         f"| runs whose retention is over are removed every | {pruner.CADENCE_SECONDS:g} s |",
     ]
