@@ -12,7 +12,7 @@ import pytest
 from holdfast import NotPerformed, Pack, Retry, RunFailed, UnknownOutcome, attempt, current, effect_key
 from holdfast.engine.events import EffectBegan, PartFailed, RunBlocked, RunsClaimed, ThreadGivenUp
 from holdfast.kernel.journal import Blocked, Intended, Performed, Retried, Started
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import SeverableStore
 
 
@@ -24,13 +24,18 @@ class Bank:
         self.calls: list[str] = []
         self.asked: list[str] = []
         self.hang = True
+        self.is_stubborn = False  # whether it goes on when it is cancelled
         self.release = asyncio.Event()
         self.released = threading.Event()
 
         async def transfer(cents: int) -> str:
             self.calls.append(effect_key())
-            if self.hang:
-                await self.release.wait()
+            while self.hang and not self.release.is_set():
+                try:
+                    await self.release.wait()
+                except asyncio.CancelledError:
+                    if not self.is_stubborn:
+                        raise
             return f"sent {cents}"
 
         def transfer_sync(cents: int) -> str:
@@ -379,6 +384,29 @@ async def test_a_run_that_is_resumed_asks_nothing_before_the_thread_of_its_forme
         bank.released.set()
         assert await run.result(timeout=30) == "sent 5"
     assert (bank.calls, bank.asked) == (["transfer:5", "transfer:5"], ["transfer:5"])
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+async def test_a_process_that_stops_over_a_once_effect_does_not_give_its_run_to_another_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, *, sync: bool
+) -> None:
+    """The next one would ask what became of it while it still goes on. Its lease expires when the process is gone."""
+    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.engine.worker.CLEAN_UP_SECONDS", 0.05)
+    bank = Bank(sync=sync)
+    bank.is_stubborn = True
+    async with home.holdfast(bank.pack, lease="1s") as first:
+        owner = owner_of(first)
+        run = (await first.start(bank.pay(5))).run
+        await eventually(lambda: bank.calls)
+    async with home.holdfast(bank.pack, lease="1s") as second:
+        assert owner in [member.owner for member in await second.workers()]
+        assert (await second.get(run.id)).status == "running"
+        assert bank.asked == []
+        bank.released.set()
+        bank.release.set()
+        assert await (await second.get(run.id)).result(timeout=30) == "sent 5, says the bank"
+    assert (bank.calls, bank.asked) == (["transfer:5"], ["transfer:5"])
 
 
 # -- answers that are none

@@ -132,7 +132,7 @@ class Performer:
         self._room = concurrency
         self._queue: deque[asyncio.Future[None]] = deque()
         self._threads = DaemonThreads(concurrency, name="holdfast-effect")
-        self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects in threads, by run and step
+        self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects that have not ended, by run and step
 
     @property
     def threads_given_up(self) -> int:
@@ -146,11 +146,16 @@ class Performer:
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
         work, what = partial(effect.signature.apply, effect.fn, arguments), f"effect {effect.name}"
-        if effect.is_async:
-            call = _in_context(_entered(work, scope, what), context)
-        else:
+        if not effect.is_async:
             call = self._in_thread(partial(context.run, work), scope, turn, what, once=once)
-        return await self._outcome(call, effect, effect.result_name, scope, turn)
+            return await self._outcome(call, effect, effect.result_name, scope, turn)
+        end = self._live((scope.run_id, scope.step)) if once else None
+        try:
+            call = _in_context(_entered(work, scope, what), context)
+            return await self._outcome(call, effect, effect.result_name, scope, turn)
+        finally:
+            if end is not None:
+                end()
 
     async def reconcile(
         self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: Errand, turn: Turn
@@ -163,8 +168,13 @@ class Performer:
             call = self._in_thread(partial(contextvars.copy_context().run, work), scope, turn, what, once=False)
         return await self._outcome(call, effect, f"the result of reconciling {effect.name}", scope, turn)
 
+    @property
+    def is_in_a_once_effect(self) -> bool:
+        """Whether a `once` effect has not ended, although perhaps it is not waited for any more."""
+        return bool(self._living)
+
     async def until_ended(self, run_id: str, step: str) -> None:
-        """Returns when no thread of this process is in the middle of this `once` effect."""
+        """Returns when nothing in this process is in the middle of this `once` effect."""
         while (ended := self._living.get((run_id, step))) is not None:
             await ended.wait()
 
@@ -239,7 +249,7 @@ class Performer:
     async def _in_thread(self, work: Callable[[], Any], scope: Errand, turn: Turn, what: str, *, once: bool) -> Any:
         job = self._threads.call(work, scope.may_enter)
         if once:
-            self._live(job, (scope.run_id, scope.step))
+            job.on_ended = self._live((scope.run_id, scope.step))
         while not job.done.done():
             try:
                 news = [job.done] if job.given_up else [job.done, job.overdue]
@@ -247,7 +257,8 @@ class Performer:
             except asyncio.CancelledError:
                 # A thread cannot be interrupted. If the effect was only dropped, what it returns is recorded late.
                 self._give_up(job, scope, turn)
-                if scope.abandoned or not scope.dropped or not job.given_up:
+                withdrawn = not job.given_up and not job.done.done()
+                if scope.abandoned or not scope.dropped or withdrawn:
                     job.done.cancel()
                     raise
             if job.overdue.done() and not job.done.done() and not job.given_up:
@@ -267,15 +278,16 @@ class Performer:
             self._emit(ThreadGivenUp(scope.run_id, scope.step, scope.effect, self._threads.given_up))
             turn.end()
 
-    def _live(self, job: Job, place: tuple[str, str]) -> None:
+    def _live(self, place: tuple[str, str]) -> Callable[[], None]:
+        """A `once` effect is about to be entered; what is returned is called when it has ended."""
         ended = self._living[place] = asyncio.Event()
 
-        def die() -> None:
+        def end() -> None:
             if self._living.get(place) is ended:
                 del self._living[place]
             ended.set()
 
-        job.on_ended = die
+        return end
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -266,11 +266,19 @@ class Replica:
         goodbyes: list[Coroutine[Any, Any, None]] = []
         if self.leaders is not None:
             goodbyes.append(self._said(self.leaders.release()))
-        if self.keeper is not None:
+        if self.keeper is not None and not self._is_in_a_once_effect():
             goodbyes.append(self._said(self._ports.store.leave(self.keeper.owner)))
         await asyncio.gather(*goodbyes)
         if self.keeper is not None:
             self._emit(events.ReplicaStopped(self.keeper.owner, left))
+
+    def _is_in_a_once_effect(self) -> bool:
+        """Whether its thread, or code that takes no cancellation, is still at a `once` effect.
+
+        Then the lease is left to expire. Given back, the run would be another's at once, who would ask what became of
+        the effect while it is still going on here.
+        """
+        return self._worker is not None and self._worker.performer.is_in_a_once_effect
 
     async def _said(self, goodbye: Coroutine[Any, Any, None]) -> None:
         try:

@@ -459,10 +459,8 @@ class Worker:
             await asyncio.wait(tasks, timeout=grace_seconds)
         effects = [task for execution, _ in self._executions.values() for task in execution.in_flight]
         left = self.drop_all()
-        if left:
-            await asyncio.wait(tasks)
-        if effects:
-            await asyncio.wait(effects, timeout=CLEAN_UP_SECONDS)
+        if left or effects:  # a lone effect is performed in the task of its run
+            await asyncio.wait([*tasks, *effects], timeout=CLEAN_UP_SECONDS)
         await self.dispatch.drained(CLEAN_UP_SECONDS)
         self.performer.close()
         return left
