@@ -97,8 +97,7 @@ class DaemonThreads:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = 0
         self._made = 0
-        self._at_work = 0
-        self._idle = threading.Semaphore(0)  # a thread counts as idle when it has ended its job, not when it waits
+        self._at_work = 0  # calls that have not ended; each of them has a thread, or one is about to be free for it
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -121,9 +120,8 @@ class DaemonThreads:
         """Have `work` called in a thread, unless `may_enter` says there that it may not."""
         job = Job(work, may_enter, asyncio.get_running_loop())
         self._at_work += 1
-        if not self._idle.acquire(blocking=False):
-            self._hire(job.loop)
         self._jobs.put(job)
+        self._hire(job.loop)
         return job
 
     def give_up(self, job: Job) -> bool:
@@ -132,6 +130,7 @@ class DaemonThreads:
             return False
         job.given_up = True
         self.given_up += 1
+        self._hire(job.loop)
         return True
 
     def close(self) -> None:
@@ -140,20 +139,18 @@ class DaemonThreads:
             self._jobs.put(None)
 
     def _hire(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._threads >= self._limit + self.given_up:
-            return  # one of those at work is about to be idle
+        # Counted on the event loop alone. A count of idle threads that the threads keep themselves is wrong whenever
+        # one ends its call just as another is made: then a call could wait behind one that hangs.
+        if self._threads >= min(self._at_work, self._limit + self.given_up):
+            return
         self._made += 1
         thread = threading.Thread(target=self._run, name=f"{self._name}-{self._made}", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the system has no more for us at present
-            loop.call_later(START_AGAIN_SECONDS, self._hire_again, loop)
+            loop.call_later(START_AGAIN_SECONDS, self._hire, loop)
         else:
             self._threads += 1
-
-    def _hire_again(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._jobs.empty():
-            self._hire(loop)
 
     def _ended(self, job: Job) -> None:
         self._at_work -= 1
@@ -175,8 +172,6 @@ class DaemonThreads:
         while (job := self._jobs.get()) is not None:
             setter, value = _result_of(job)
             job.leaves = job.given_up
-            if not job.leaves:
-                self._idle.release()
             self._tell(job, setter, value)
             if job.leaves:
                 return
