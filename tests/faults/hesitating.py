@@ -1,4 +1,4 @@
-"""The trials, in a process that is stopped when it is about to enter its first sync effect.
+"""The trials, in a process that hesitates when it is about to enter its first sync effect, until a flag is raised.
 
 Its thread has the effect in hand and has not entered it yet. That is a moment of microseconds, which no signal from
 outside would hit.
@@ -6,32 +6,27 @@ outside would hit.
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import time
 
 from holdfast.engine.threads import Job
 from tests.faults import ledger
-from tests.faults.trials import reconciled_trial as trial
+from tests.faults.trials import flag, reconciled_trial as trial
 
 __all__ = ["trial"]
 HESITATING = "tests.faults.hesitating:trial"
-STOPPED_SECONDS = 0.5  # it stays stopped for longer than its lease
+ENTER = "enter"
 
 _take = Job.take
-_stopped = threading.Lock()
+_hesitated = threading.Lock()
 
 
-def _take_and_stop(job: Job) -> bool:
+def _take_and_hesitate(job: Job) -> bool:
     taken = _take(job)
-    if taken and threading.current_thread().name.startswith("holdfast-effect") and _stopped.acquire(blocking=False):
+    if taken and threading.current_thread().name.startswith("holdfast-effect") and _hesitated.acquire(blocking=False):
         ledger.here().write(reached="entry")
-        before = time.monotonic()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        while (now := time.monotonic()) - before < STOPPED_SECONDS:  # the signal may reach another thread first
-            before = now
+        while not flag(ENTER).exists():
+            pass  # without a pause: when the process goes on, this thread is among the first to
     return taken
 
 
-Job.take = _take_and_stop
+Job.take = _take_and_hesitate

@@ -131,8 +131,9 @@ async def test_a_process_that_wakes_up_without_its_lease_leaves_the_task_to_the_
     worker = remote(case)
     await worker.says("claimed")
     [(owner,)] = case.ask("SELECT owner FROM runs")
-    sleeper.signal(signal.SIGSTOP)
-    await until(sleeper.is_stopped, "the stop", sleeper)
+    with case.locked():  # stopped in the middle of a write, it would keep all others from the file
+        sleeper.signal(signal.SIGSTOP)
+        await until(sleeper.is_stopped, "the stop", sleeper)
     second = await case.fork(pack=RUN, stay=True, lease=LEASE)
     await until(lambda: case.ask("SELECT owner FROM runs")[0][0] not in {owner, None}, "another owner", second)
     sleeper.signal(signal.SIGCONT)
