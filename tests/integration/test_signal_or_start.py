@@ -168,6 +168,36 @@ async def test_a_signal_to_the_run_and_one_to_its_key_are_two_though_their_dedup
         assert await run.result(timeout=30) == [1, 2, 3, 4]
 
 
+async def test_a_request_that_is_repeated_with_its_signal_delivers_it_once(home: Home, carts: Carts) -> None:
+    """The request id is the signal's dedupe id, if it has no other: to a new run, and to one that another started."""
+    async with home.holdfast(carts.pack) as hf:
+        for _ in range(2):
+            first = await hf.start(carts.cart("c", 3), signal=("items", 1), request_id="r-1")
+            assert first.created
+        for _ in range(2):
+            told = await hf.start(carts.cart("c", 3), signal=("items", 2), request_id="r-2")
+            assert (told.created, told.run.id) == (False, first.run.id)
+        await hf.start(carts.cart("c", 3), signal=("items", 3))
+        assert await first.run.result(timeout=30) == [1, 2, 3]
+        again = await hf.start(carts.cart("c", 3), signal=("items", 1), request_id="r-1")
+        assert (again.created, again.run.id) == (True, first.run.id)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["it lives", "it has ended"])
+async def test_a_request_that_is_repeated_with_another_signal_delivers_that(
+    home: Home, carts: Carts, *, over: bool
+) -> None:
+    """A signal is accepted or refused: that the run is there already does not mean that it has this one."""
+    async with home.holdfast(carts.pack) as hf:
+        run = (await hf.start(carts.cart("c"), request_id="r-1")).run
+        if over:
+            await run.signal("items", 0)
+            assert await run.result(timeout=30) == [0]
+        told = await hf.start(carts.cart("c"), signal=("items", 1, "a"), request_id="r-1")
+        assert (told.run.id == run.id) is not over
+        assert await told.run.result(timeout=30) == [1]
+
+
 async def test_another_input_under_the_live_owner_delivers_nothing(home: Home, carts: Carts) -> None:
     """K11."""
     async with home.holdfast(carts.pack) as hf:

@@ -267,7 +267,7 @@ class Service:
             version=workflow.version or "",
             attributes=_encoded_attributes(options.attributes, self._traceparent(options)),
             replaces=self._replaced(workflow, key, options.replace),
-            signal=self._first_signal(workflow, key, options.signal),
+            signal=self._first_signal(workflow, key, options),
             join=options.join,
         )
 
@@ -289,7 +289,8 @@ class Service:
             )
         return run.id
 
-    def _first_signal(self, workflow: Workflow[..., Any], key: str | None, signal: Any) -> Signal | None:
+    def _first_signal(self, workflow: Workflow[..., Any], key: str | None, options: StartOptions) -> Signal | None:
+        signal: Any = options.signal
         if signal is None:
             return None
         if key is None:
@@ -297,7 +298,8 @@ class Service:
         if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
             raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
         hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
-        return self.signals.signal(hook, payload, rest[0] if rest else None, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
+        dedupe = rest[0] if rest else options.request_id  # a request that is repeated must not deliver twice
+        return self.signals.signal(hook, payload, dedupe, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _encoded_attributes(wanted: Mapping[str, Scalar] | None, traceparent: str | None) -> bytes:

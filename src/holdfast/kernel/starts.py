@@ -5,7 +5,8 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     holder of the key                       answer
     ──────────────────────────────────────  ─────────────────────────────────────────────
     gone again                              try once more, guarded by KeyFree
-    was admitted by this very request       Mine: the reply was lost, created=True again
+    was admitted by this very request,
+    and no signal is to be delivered        Mine: the reply was lost, created=True again
     ended, and its retention is over        try once more, taking the key over from it
     is the one to be replaced               try once more, taking the key over from it
     is another than the one to be replaced  Overtook: somebody else was first
@@ -14,6 +15,9 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     lives, and is not to be joined          Busy: nothing is started, and no signal delivered
     lives, and a signal is to be delivered  Tell: the signal goes to it
     anything else                           Theirs: created=False, the caller decides in code
+
+A start with a signal that has been received before does not come here: the store answers with the run that received it.
+So if it does, the signal is to be delivered, although the run is there already.
 
 The key never expires while its run is not ended: `expires_ms` is set when a run ends, never before.
 
@@ -208,7 +212,8 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: int) -> Resolution:
     """What a start answers whose change was refused because of `holder`."""
     if holder is None:
         return Again(KeyFree())
-    if holder.request_id == wanted.request_id and holder.digest == wanted.digest:
+    is_mine = holder.request_id == wanted.request_id and holder.digest == wanted.digest
+    if is_mine and wanted.signal is None:
         return Mine(holder)
     take_over = Again(KeyHeldBy(holder.id, holder.fence))
     if holder.expires_ms is not None and holder.expires_ms <= now_ms:
@@ -219,7 +224,7 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: int) -> Resolution:
         return take_over
     if holder.digest != wanted.digest:
         return Mismatch(holder)
-    if not wanted.join and holder.status not in ENDED:
+    if not wanted.join and not is_mine and holder.status not in ENDED:
         return Busy(holder)
     if wanted.signal is not None:
         return Tell(hooks.to_owner(holder.id, wanted.signal, scope=wanted.scope))
