@@ -298,8 +298,8 @@ class Service:
         if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
             raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
         hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
-        dedupe = rest[0] if rest else options.request_id  # a request that is repeated must not deliver twice
-        return self.signals.signal(hook, payload, dedupe, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
+        # A request that is repeated must not deliver twice.
+        return self.signals.signal(hook, payload, rest[0] if rest else options.request_id, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _encoded_attributes(wanted: Mapping[str, Scalar] | None, traceparent: str | None) -> bytes:
