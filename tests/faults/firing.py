@@ -8,12 +8,14 @@ import signal
 from typing import Any
 
 from holdfast import (
+    NotPerformed,
     Pack,
     Retry,
     continue_as_new,
     effect_key,
     hook,
     mark,
+    shield,
     sleep,
     timeout,
 )
@@ -197,6 +199,55 @@ async def trip(name: str, before: int = 0, within: int = 0) -> list[str]:
 
 
 STEPS = ("one", "two", "three", "four", "five")
+
+
+# -- shields: two steps that belong together
+
+
+async def was_done(key: str) -> str:
+    """The ledger is the world: what was called there has happened."""
+    if not any(line["call"] == key for line in ledger.here().calls()):
+        raise NotPerformed
+    return "done"
+
+
+@fire.effect(key="{what}:{name}")
+async def debit(name: str, what: str = "debit", hold: bool = False) -> str:
+    note(what, name)
+    if hold:
+        await raised(f"go-{name}")
+    return what
+
+
+@fire.effect(key="{what}:{name}", safety="once", reconcile=was_done)
+def credit(name: str, what: str = "credit") -> str:
+    """A sync one that is never called twice."""
+    note(what, name)
+    return what
+
+
+@fire.workflow(key="transfer:{name}")
+async def transfer(name: str, way: str) -> None:
+    """Debits and credits within a shield: before a cancellation comes, after it, or in a task of its own."""
+
+    async def both(*, hold: bool) -> None:
+        async with shield("5m"):
+            await debit(name, hold=hold)
+            await credit(name)
+
+    match way:
+        case "before":
+            await both(hold=True)
+        case "in a task":
+            await asyncio.gather(both(hold=True))
+        case "beside":
+            await asyncio.gather(both(hold=True), hook("never"))
+        case _:
+            try:
+                await hook("never")
+            finally:
+                await both(hold=False)
+    await hook("never")
 
 
 # -- markers

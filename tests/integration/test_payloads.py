@@ -363,7 +363,9 @@ async def test_whatever_is_raised_while_a_value_is_stored_wedges_no_run_and_harm
 
     async with home.holdfast(pack) as hf:
         run = (await hf.start(work())).run
-        fails = place == "effect" or isinstance(error, Exception)  # what else is raised there may be meant for the process
+        fails = place == "effect" or isinstance(
+            error, Exception
+        )  # what else is raised there may be meant for the process
         with pytest.raises(RunFailed if fails else EngineFault):
             await run.result(timeout=30)
         assert await (await hf.start(fine())).run.result(timeout=30) == "fine"
