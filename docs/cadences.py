@@ -159,7 +159,7 @@ def _patience() -> list[Row]:
             "`cluster-node-timeout` should be shorter",
         ),
         (
-            "Redis: a primary that has lost its last replica is mistrusted",
+            "Redis: a primary that has lost its last replica is mistrusted, with `wait=auto`",
             _seconds(confirmations.ALONE_SECONDS),
             "it may have been replaced, and not know it yet",
         ),
