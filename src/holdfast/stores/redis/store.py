@@ -54,7 +54,7 @@ BATCHES = Batches(size=16, at_once=4)
 LAYOUT = "1"  # of keys, rows and members: a store of another one is not touched
 CLAIM_TRIES = 5
 CLOCK_SECONDS = 10.0  # how often we look at Redis' clock
-LOOKS = 3  # each time: one of them may meet a server that is busy
+LOOKS = 5  # each time: one of them may meet a server that is busy
 
 
 class RedisStore:
