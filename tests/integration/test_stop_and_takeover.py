@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Pack, Retry, StoreUnavailable, UsageError, effect_key, sleep
-from holdfast.engine.events import EffectBegan, LeaseWasLost, ReplicaStopped, RunOvertaken, RunsRescued, StoreTroubled
+from holdfast.engine.events import (
+    EffectBegan,
+    LeaseWasLost,
+    ReplicaStopped,
+    RunEnded,
+    RunLetGo,
+    RunOvertaken,
+    RunsRescued,
+    StoreTroubled,
+)
 from holdfast.kernel.changes import Status
 from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import GatedStore, SeverableStore, StoreWrapper
@@ -245,6 +255,48 @@ async def test_the_work_of_a_silent_process_is_taken_over_and_its_effects_keep_t
         assert plant.ledger[f"{run.id}/act#1"] == 1
         assert plant.ledger[f"{run.id}/act#2"] == 2  # begun by both, under one key
         assert plant.ledger[f"{run.id}/act#3"] == 1
+
+
+async def test_a_timer_that_is_pending_when_its_run_is_taken_over_is_as_far_away_as_before(home: Home) -> None:
+    """An effect keeps the run in memory beside the timer, so the timer is pending when the process falls silent."""
+    plant = Plant()
+
+    @plant.pack.effect
+    async def woken() -> str:
+        plant.ledger["woken"] += 1
+        return "woken"
+
+    @plant.pack.effect
+    async def slow() -> str:
+        plant.ledger["slow"] += 1
+        await plant.gate.wait()
+        return "slow"
+
+    @plant.pack.workflow(key="nap")
+    async def nap() -> list[str]:
+        async def later() -> str:
+            await sleep("1h")
+            return await woken()
+
+        return await asyncio.gather(slow(), later())
+
+    first, store = _severable(home, plant.pack)
+    async with first:
+        run = (await first.start(nap())).run
+        await heard(first).until(EffectBegan, step="0/slow#1")
+        store.sever()
+        async with home.holdfast(plant.pack, lease=LONGER) as second:
+            seen = heard(second)
+            await seen.until(EffectBegan, step="0/slow#1")
+            plant.gate.set()
+            await eventually(lambda: seen.all(RunLetGo) or seen.all(RunEnded))
+            taken = await second.get(run.id)
+            [wait] = [wait for wait in taken.waiting_on if wait.kind == "timer"]
+            assert wait.until is not None
+            assert wait.until >= taken.created_at + timedelta(hours=1)
+            journal = await taken.journal()
+    assert [entry.what for entry in journal] == ["started", "performed"]
+    assert plant.ledger == {"slow": 2}
 
 
 async def test_a_process_that_lost_its_lease_gives_up_quietly_and_works_on_under_a_new_one(home: Home) -> None:
