@@ -219,8 +219,14 @@ class StoreMayLose(Event, frozen=True):
 
 
 class LeaseWasLost(Event, frozen=True):
+    """`age_ms` is how long ago it was last renewed, by this process's own clock.
+
+    One that is lost long before it would have expired was taken away, or the store has forgotten it.
+    """
+
     owner: str
     dropped: int
+    age_ms: int = 0
 
 
 class RunsRescued(Event, frozen=True):

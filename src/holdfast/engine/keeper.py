@@ -46,7 +46,12 @@ class Keeper:
     @property
     def standing(self) -> Standing:
         """How far the lease can be relied on at this moment, by the steady clock."""
-        return standing(self._clock.steady_ms() - self._sent_ms, ttl_ms=self._ttl_ms)
+        return standing(self.age_ms, ttl_ms=self._ttl_ms)
+
+    @property
+    def age_ms(self) -> float:
+        """How long ago the last successful renewal was sent, by the steady clock."""
+        return self._clock.steady_ms() - self._sent_ms
 
     @property
     def reliable(self) -> bool:
@@ -77,8 +82,7 @@ class Keeper:
     async def keep(self) -> None:
         """Renew for ever."""
         while True:
-            age_ms = self._clock.steady_ms() - self._sent_ms
-            await self._clock.pause(look_again_in_ms(age_ms, ttl_ms=self._ttl_ms) / 1000)
+            await self._clock.pause(look_again_in_ms(self.age_ms, ttl_ms=self._ttl_ms) / 1000)
             try:
                 await self._renew_or_join()
             except TransientError as error:

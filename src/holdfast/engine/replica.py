@@ -342,7 +342,8 @@ class Replica:
 
     def _on_lease_lost(self) -> None:
         if self._worker is not None and self.keeper is not None:
-            self._emit(events.LeaseWasLost(self.keeper.owner, self._worker.drop_all()))
+            age_ms = round(self.keeper.age_ms)
+            self._emit(events.LeaseWasLost(self.keeper.owner, self._worker.drop_all(), age_ms))
 
     def _on_lease_reliable(self) -> None:
         if self._worker is not None:
