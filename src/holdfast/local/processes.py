@@ -94,6 +94,10 @@ class ServerProcess:
         self._signal(signal.SIGCONT)
         self._is_stopped = False
 
+    def signal(self, number: int) -> None:
+        """Any signal. A stopped process gets it when it goes on, before it does anything else."""
+        self._signal(number)
+
     def terminate(self) -> None:
         """SIGTERM: ask it to end in order, and do not wait for that."""
         self._signal(signal.SIGTERM)

@@ -6,6 +6,7 @@ into a file beside the data, so a server that is started again is the same one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,6 +64,20 @@ class RedisServer(LocalServer):
             return {}
         assert isinstance(told, str)
         return dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+
+    def written(self) -> int:
+        """How much there is in the append-only file now."""
+        return self._append_only().stat().st_size
+
+    def forget(self, since: int) -> None:
+        """Kill it, take what was written since then out of its append-only file, and start it again."""
+        self.kill()
+        os.truncate(self._append_only(), since)
+        self.start()
+
+    def _append_only(self) -> Path:
+        """The file that is being appended to: the newest, if it was rewritten."""
+        return max(self.directory.glob("appendonlydir/*.incr.aof"), key=lambda file: file.stat().st_mtime_ns)
 
     def _answers(self) -> bool:
         try:

@@ -50,6 +50,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     workers: int = 2
     schedulers: int = 2
     packs: tuple[str, ...] = ()
+    everywhere: bool = False  # whether schedulers load the packs, too, which they do not need
     appendfsync: str = "always"
     environment: Mapping[str, str] = {}  # for the replicas
 
@@ -61,6 +62,7 @@ class Topology:
         self.directory = directory.absolute()
         self.plan = plan
         self.parts: dict[str, Part] = {}
+        self.api_key: str | None = None  # what clients show, where the gateways require one
         self._redis: RedisServer | RedisCluster | SentinelGroup | None = None
         self._nats: NatsServer | NatsCluster | None = None
 
@@ -118,6 +120,10 @@ class Topology:
         """SIGCONT: it goes on."""
         self._part(name).server.process.cont()
 
+    def signal(self, name: str, number: int) -> None:
+        """Any signal."""
+        self._part(name).server.process.signal(number)
+
     def terminate(self, name: str) -> None:
         """SIGTERM: it ends in order, which is not waited for."""
         self._part(name).server.process.terminate()
@@ -143,6 +149,20 @@ class Topology:
                 return server.name
             case None:
                 raise TransientError("the topology is not up")
+
+    def written(self, name: str) -> int:
+        """How much a Redis server has written so far."""
+        return self._redis_server(name).written()
+
+    def forget(self, name: str, since: int) -> None:
+        """A Redis server dies, and has lost what it wrote since then when it is started again."""
+        self._redis_server(name).forget(since)
+
+    def followers(self) -> tuple[str, ...]:
+        """The names of the Redis servers that follow a primary now."""
+        redis = [part.server for part in self.parts.values() if isinstance(part.server, RedisServer)]
+        roles = {server.name: server.info("replication").get("role") for server in redis}
+        return tuple(name for name, role in roles.items() if role == "slave")
 
     def wait_until_healthy(self, seconds: float = HEALTHY_SECONDS) -> None:
         """Until Redis is whole and replicated, NATS has a leader, and every running replica calls itself ready."""
@@ -174,6 +194,12 @@ class Topology:
         if name not in self.parts:
             raise UsageError(f"there is no part {name!r}", hint=f"The parts are: {', '.join(self.parts) or 'none'}.")
         return self.parts[name]
+
+    def _redis_server(self, name: str) -> RedisServer:
+        server = self._part(name).server
+        if not isinstance(server, RedisServer):
+            raise UsageError(f"{name} is no Redis server")
+        return server
 
     def _add(self, role: PartRole, *servers: Server) -> None:
         self.parts |= {server.name: Part(role, server) for server in servers}
@@ -217,7 +243,7 @@ class Topology:
     def _replicas(self, role: Role, count: int) -> list[Replica]:
         bus = {} if self.bus_url is None else {"HOLDFAST_BUS": self.bus_url}
         environment = {"HOLDFAST_LOG": "json", "HOLDFAST_URL": self.store_url, **bus, **self.plan.environment}
-        packs = () if role == "scheduler" else self.plan.packs
+        packs = () if role == "scheduler" and not self.plan.everywhere else self.plan.packs
         replicas = [
             Replica(name, role, self.directory / name, packs=packs, environment=environment)
             for name in (f"{role}-{number}" for number in range(1, count + 1))
