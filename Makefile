@@ -21,7 +21,7 @@ SHELL         := /bin/bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup dev demo test soak check format docs bench clean
+.PHONY: help setup dev demo test planted soak check format docs bench clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -39,6 +39,9 @@ test: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run th
 	@TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist worksteal -p no:schemathesis -p no:faker -p no:anyio
 	@# Which lines the tests reach does not need many examples: a few, and the same ones each time.
 	@HYPOTHESIS_PROFILE=coverage $(BIN)/pytest -n auto -q tests/unit/kernel --hypothesis-seed=0 --cov=holdfast.kernel --cov-branch --cov-fail-under=100
+
+planted: $(VENV)/.stamp-dev $(VENV)/.stamp-servers ## Plant every known bug in a real installation, and see the gate fail
+	@TMPDIR=$(SCRATCH) $(BIN)/python -m tests.gate.proving
 
 soak: $(VENV)/.stamp-dev $(VENV)/.stamp-servers ## Kill and stop every part of a cluster in turn, for five minutes under load
 	@mkdir -p build

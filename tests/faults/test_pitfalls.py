@@ -129,7 +129,7 @@ PROVEN_BY: dict[int, dict[str, tuple[str, ...]]] = {
     # Documents rewritten whole without a version.
     21: {"contract/test_documents.py": ("test_of_many_who_replace_a_version_one_succeeds_each_time",)},
     # A gate that could not fail.
-    22: {"gate/test_gate_catches.py": ("test_the_gate_fails_if_the_fence_is_broken",)},
+    22: {"gate/test_planted.py": ("test_the_gate_passes_a_healthy_system_and_finds_every_planted_bug",)},
 }
 
 

@@ -23,10 +23,11 @@ from holdfast.errors import InvalidConfig
 from holdfast.kernel.units import milliseconds
 
 if TYPE_CHECKING:  # other commands need none of it
+    from holdfast.gate.judging import Counts
     from holdfast.gate.report import Report
     from holdfast.gate.stage import Progress, Tell
 
-PACK = "holdfast.gate.pack"
+PACK = "holdfast.gate.replica"
 FAILED = 1
 VIOLATIONS_SHOWN = 10  # of each scenario; the report has more
 STYLES = {"passed": "green", "failed": "bold red", "not proved": "yellow"}
@@ -61,7 +62,7 @@ async def gate(
         if file is not None and not file.absolute().parent.is_dir():
             raise InvalidConfig(f"{file} cannot be written: there is no such directory")
     soak_ms = 0 if soak is None else milliseconds(soak)
-    scenarios = course.chosen(only or (), soak_ms=soak_ms)
+    scenarios = course.chosen(only or (), soak_ms=soak_ms, redis=redis)
     options = Options(runs=runs, soak_ms=soak_ms)
     plan = Plan(
         redis=redis,
@@ -163,4 +164,14 @@ def _view(found: Report) -> RenderableType:
         )
         for each in found.recoveries
     ]
-    return Group(render.table(*columns, rows=rows, nothing="Nothing was done."), *recoveries, *wrong)
+    seen = Text(_evidence(found.counts), style="dim")
+    return Group(render.table(*columns, rows=rows, nothing="Nothing was done."), seen, *recoveries, *wrong)
+
+
+def _evidence(counts: Counts) -> str:
+    """What was seen besides: without it, "no violation" would mean little."""
+    return (
+        f"Seen: {counts.stale:,} stale writes refused, {counts.taken_over:,} runs taken over; "
+        f"{counts.timers:,} timers, at most {counts.timer_early_ms:,} ms early and {counts.timer_late_ms:,} ms late; "
+        f"{counts.signals:,} signals, {counts.events:,} events told to readers, {counts.terms:,} terms of leaders."
+    )

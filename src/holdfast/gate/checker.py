@@ -17,6 +17,20 @@
     attempt_used         an effect was called as a later attempt, and no failed one is recorded
     repeated_for_nothing an effect was called again though nothing had happened to whoever called it before
     called_after_record  an effect was called again though it had been recorded
+    timer_early          a timer elapsed, or a delayed run began, before its time by the ledger's clock
+    signal_lost          a signal was accepted, and no run that had the key has it in its journal
+    signal_twice         a signal was received twice
+    signal_order         the signals of one sender were received in another order than they were sent in
+    event_missed         a reader of events was never told of an entry of the journal
+    event_repeated       a reader of events was told of an entry twice, or of an earlier one behind a later one
+    not_found            a search did not find a run that it should have found
+    found_wrongly        a search found a run that it should not have found, or found it twice
+    revoked_key          an API key was accepted longer after its revocation than is promised
+    unconfirmed          a start was answered although no replica of Redis could have had it
+    lease_taken          a process lost a lease that it could rely on, and nothing had happened to it
+    not_given_back       a process ended in order, and its run had to wait for the end of its lease
+    two_leaders          two processes led one duty at the same time
+    not_leading          a process did what only a leader does, and had lost the duty long before
 
 Rules
 - A repeated call is no violation if whoever called before was killed or stopped in between, or lost its lease: no
@@ -30,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holdfast.gate import run_rules, world_rules
+from holdfast.gate import answer_rules, lease_rules, run_rules, signal_rules, timer_rules, world_rules
 from holdfast.gate.evidence import Evidence, Violation
 
 Rule = Callable[[Evidence], Iterator[Violation]]
@@ -49,6 +63,19 @@ RULES: tuple[Rule, ...] = (
     world_rules.attempts_used,
     world_rules.repeated_for_nothing,
     world_rules.called_after_record,
+    timer_rules.early,
+    signal_rules.lost,
+    signal_rules.twice,
+    signal_rules.out_of_order,
+    answer_rules.events_missed,
+    answer_rules.events_repeated,
+    answer_rules.searches,
+    answer_rules.revoked_keys,
+    answer_rules.unconfirmed,
+    lease_rules.taken_from_the_living,
+    lease_rules.not_given_back,
+    lease_rules.two_leaders,
+    lease_rules.acted_without_leading,
 )
 
 

@@ -11,11 +11,20 @@ from holdfast.adapters.machine import SystemClock
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.gate.evidence import Violation
 from holdfast.gate.report import Outcome, Report, outcome_of, reported
+from holdfast.gate.scenarios.amnesia import amnesia
+from holdfast.gate.scenarios.confirmations import confirmations
+from holdfast.gate.scenarios.crossings import crossings
+from holdfast.gate.scenarios.departures import departures
 from holdfast.gate.scenarios.failovers import failovers
 from holdfast.gate.scenarios.health import health
 from holdfast.gate.scenarios.kills import kills
+from holdfast.gate.scenarios.leaders import leaders
+from holdfast.gate.scenarios.revocations import revocations
 from holdfast.gate.scenarios.rolling import rolling
 from holdfast.gate.scenarios.soak import soak
+from holdfast.gate.scenarios.streams import streams
+from holdfast.gate.scenarios.talks import talks
+from holdfast.gate.scenarios.timers import timers
 from holdfast.gate.scenarios.workers import workers
 from holdfast.gate.scenarios.zombies import zombies
 from holdfast.gate.sites import Site
@@ -29,17 +38,31 @@ SCENARIOS: dict[str, tuple[Scenario, str]] = {
     "failovers": (failovers, "one part of each kind dies; the time until the next run is done"),
     "rolling": (rolling, "everything is restarted in turn under load; no call fails"),
     "zombies": (zombies, "a worker and a scheduler stop past their leases, and go on later"),
+    "leaders": (leaders, "the leader stops past its lease, and goes on when another one leads"),
+    "departures": (departures, "a worker is asked to end, and what it held goes on at once"),
+    "crossings": (crossings, "workers die over messages to other shards"),
+    "timers": (timers, "timers measured by another clock, and across a takeover"),
+    "talks": (talks, "signals by run, token and key until they are refused; searches"),
+    "streams": (streams, "readers of events that come back at another gateway"),
+    "revocations": (revocations, "an API key is revoked, and refused everywhere"),
+    "amnesia": (amnesia, "a single Redis forgets its last writes"),
+    "confirmations": (confirmations, "nothing is answered while no replica of Redis can confirm it"),
     "soak": (soak, "faults at random for a while"),
 }
 
 
-def chosen(only: Collection[str], *, soak_ms: int) -> tuple[str, ...]:
-    """The scenarios to run, in their order. Without a duration there is no soak."""
+def chosen(only: Collection[str], *, soak_ms: int, redis: str = "single") -> tuple[str, ...]:
+    """The scenarios to run, in their order. Without a duration there is no soak; some need Redis to be of one kind."""
     if unknown := sorted(set(only) - set(SCENARIOS)):
         raise UsageError(f"there is no scenario {', '.join(unknown)}", hint=f"There are: {', '.join(SCENARIOS)}.")
     if "soak" in only and not soak_ms:
         raise UsageError("the soak needs to know how long", hint="Say --soak 5m.")
-    return tuple(name for name in SCENARIOS if name in (only or SCENARIOS) and (name != "soak" or soak_ms))
+    impossible = "confirmations" if redis == "single" else "amnesia"
+    if impossible in only:
+        needed = "sentinel" if redis == "single" else "single"
+        raise UsageError(f"{impossible} needs another kind of Redis", hint=f"Say --redis {needed}.")
+    left_out = {impossible} if soak_ms else {impossible, "soak"}
+    return tuple(name for name in SCENARIOS if name in (only or SCENARIOS) and name not in left_out)
 
 
 async def run(site: Site, scenarios: Collection[str], *, ledger_file: Path, options: Options, tell: Tell) -> Report:

@@ -11,12 +11,16 @@ from msgspec import Struct
 
 from holdfast.kernel.journal import Entry
 
-Deed = Literal["kill", "stop", "continue", "terminate", "start"]
-Said = Literal["rescued", "overtaken", "lease lost"]
+Deed = Literal["kill", "stop", "continue", "terminate", "start", "forget"]
+STALE = "stale write refused"  # as a line of the log
+Said = Literal["rescued", "overtaken", "lease lost", "stale", "elected", "deposed"]
 
 
 class Call(Struct, frozen=True):
-    """A line of the ledger: an effect was called. The lines are in the order in which the world saw them."""
+    """A line of the ledger: an effect was called, and kept waiting for `hold_ms`.
+
+    The lines are in the order in which the world saw them.
+    """
 
     key: str
     run: str
@@ -25,6 +29,7 @@ class Call(Struct, frozen=True):
     attempt: int
     pid: int
     at_ms: int = 0
+    hold_ms: int = 0
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -39,7 +44,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Answered(Struct, frozen=True, kw_only=True):
-    """A start that was answered, after as many tries as it took."""
+    """A start that was answered, after as many tries as it took. `asked_ms` is when the last try was sent."""
 
     order: str
     run: str
@@ -48,6 +53,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     gateway: str
     tries: int
     at_ms: int
+    asked_ms: int = 0
 
 
 class Failed(Struct, frozen=True):
@@ -56,6 +62,62 @@ class Failed(Struct, frozen=True):
     order: str
     verb: str
     why: str
+
+
+class OtherOrder(Struct, frozen=True, kw_only=True):
+    """A run of another workflow than the errand, as it was ordered.
+
+    `delay_ms` after its start it may begin. `again`: its key may have had several runs, one after the other.
+    """
+
+    workflow: str
+    key: str
+    delay_ms: int = 0
+    again: bool = False
+
+
+class SentWord(Struct, frozen=True, kw_only=True):
+    """A signal that was accepted: the `number`-th of its sender, to the run or runs of an order."""
+
+    order: str
+    hook: str
+    word: str
+    sender: str
+    number: int
+
+
+class Heard(Struct, frozen=True):
+    """What one reader of a run's events was told: the cursors as they came, over how many connections."""
+
+    run: str
+    cursors: tuple[int, ...]
+    connections: int
+
+
+class Searched(Struct, frozen=True):
+    """A search when everything was quiet: what it asked for, the runs that it should find, and those that it found."""
+
+    what: str
+    wanted: tuple[str, ...]
+    found: tuple[str, ...]
+
+
+class KeyUse(Struct, frozen=True, kw_only=True):
+    """A request with an API key that was revoked before. `after_ms` is how long before it was sent."""
+
+    gateway: str
+    after_ms: int
+    accepted: bool
+
+
+class DutySeen(Struct, frozen=True):
+    """What a scheduler has said about a duty: whether it leads it, and how often it was elected and deposed so far."""
+
+    at_ms: int
+    pid: int
+    duty: str
+    leads: bool
+    elections: int
 
 
 class Final(Struct, frozen=True):
@@ -70,12 +132,18 @@ class Final(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """What a replica has said in its log about runs that changed hands."""
+    """What a replica has said in its log about runs and duties that changed hands.
+
+    `age_ms` is that of a lost lease: how long before it was last renewed. `stale` are writes that the store refused.
+    """
 
     at_ms: int
     said: Said
     pid: int
     runs: tuple[str, ...] = ()
+    age_ms: int = 0
+    duty: str = ""
+    term: int = 0
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -87,6 +155,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     lease_ms: int
     orders: tuple[str, ...]
+    others: tuple[OtherOrder, ...] = ()
     answers: tuple[Answered, ...] = ()
     failed: tuple[Failed, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -94,6 +163,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     before: tuple[Final, ...] = ()
     faults: tuple[Fault, ...] = ()
     notices: tuple[Notice, ...] = ()
+    sent: tuple[SentWord, ...] = ()
+    heard: tuple[Heard, ...] = ()
+    searched: tuple[Searched, ...] = ()
+    key_uses: tuple[KeyUse, ...] = ()
+    sights: tuple[DutySeen, ...] = ()
 
 
 class Violation(Struct, frozen=True):

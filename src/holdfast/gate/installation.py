@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from holdfast.assembly import Holdfast
 from holdfast.gate import ledger
 from holdfast.gate.sites import Site
 from holdfast.local.ports import free_port
@@ -23,14 +24,21 @@ READY_SECONDS = 20.0
 async def up(directory: Path, plan: Plan, *, lease_ms: int) -> AsyncGenerator[tuple[Site, Path]]:
     """All of it, and the file of the ledger; nothing of it is left when this is over."""
     port = free_port()
-    environment = {**plan.environment, ledger.ADDRESS: str(port), "HOLDFAST_LEASE": f"{lease_ms}ms"}
-    topology = Topology(directory, replace(plan, environment=environment))
+    settings = {ledger.ADDRESS: str(port), "HOLDFAST_LEASE": f"{lease_ms}ms", "HOLDFAST_REQUIRE_KEYS": "true"}
+    topology = Topology(directory, replace(plan, everywhere=True, environment={**plan.environment, **settings}))
     with LedgerProcess(directory, port) as file:
         try:
             await asyncio.to_thread(topology.up)
+            topology.api_key = await _admin_key(topology.store_url)
             yield topology, file
         finally:
             await asyncio.to_thread(topology.down)
+
+
+async def _admin_key(store_url: str) -> str:
+    async with Holdfast(store_url, worker=False) as hf:
+        token, _ = await hf.api_keys.create("gate", namespace=hf.namespace, scope="admin")
+        return token
 
 
 class LedgerProcess:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
@@ -9,11 +10,14 @@ from msgspec import Struct
 
 from holdfast.gate.checker import violations
 from holdfast.gate.evidence import Evidence, Violation
-from holdfast.gate.pack import errand
+from holdfast.gate.pack import chat, errand, nap
+from holdfast.gate.timer_rules import timers
 from holdfast.gate.world_rules import repeats
-from holdfast.kernel.journal import Completed, Performed
+from holdfast.kernel.journal import Completed, Performed, Received
 
-HARM = frozenset({"kill", "stop", "terminate"})
+HARM = frozenset({"kill", "stop", "terminate", "forget"})
+ORDERED = frozenset({errand.name, nap.name, chat.name})  # and not the children that they have
+LOSSES = frozenset({"overtaken", "lease lost"})
 
 
 class Proof(Struct, frozen=True):
@@ -32,7 +36,9 @@ class Counts(Struct, frozen=True, kw_only=True):
     """How much was seen.
 
     `repeated` calls of effects are those that a fault explains, `late` ones come from a process that had lost the run;
-    `refused` counts how often a process was told that it had lost its lease or a run.
+    `refused` counts how often a process was told that it had lost its lease or a run, `stale` the writes that the store
+    refused since another process had the run, and `taken_over` the runs in which effects of several processes were
+    called. What ends in `_ms` is the most that was seen.
     """
 
     orders: int = 0
@@ -47,6 +53,14 @@ class Counts(Struct, frozen=True, kw_only=True):
     faults: int = 0
     rescued: int = 0
     refused: int = 0
+    stale: int = 0
+    taken_over: int = 0
+    timers: int = 0
+    timer_early_ms: int = 0
+    timer_late_ms: int = 0
+    signals: int = 0
+    events: int = 0
+    terms: int = 0
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -61,9 +75,10 @@ class Checked(Struct, frozen=True, kw_only=True):
 def judged(seen: Evidence) -> Checked:
     """Look at all of it."""
     again = repeats(seen)
+    late_ms = [timed.late_ms for timed in timers(seen)]
     counts = Counts(
-        orders=len(seen.orders),
-        completed=sum(final.status == "completed" for final in seen.finals if final.workflow == errand.name),
+        orders=len(seen.orders) + len(seen.others),
+        completed=len(_completed_keys(seen)),
         starts=len(seen.answers),
         joined=sum(not answer.created for answer in seen.answers),
         tried_again=sum(answer.tries > 1 for answer in seen.answers),
@@ -73,7 +88,15 @@ def judged(seen: Evidence) -> Checked:
         late=again.late,
         faults=sum(fault.deed in HARM for fault in seen.faults),
         rescued=sum(len(notice.runs) for notice in seen.notices if notice.said == "rescued"),
-        refused=sum(notice.said != "rescued" for notice in seen.notices),
+        refused=sum(notice.said in LOSSES for notice in seen.notices),
+        stale=sum(notice.said == "stale" for notice in seen.notices),
+        taken_over=_taken_over(seen),
+        timers=len(late_ms),
+        timer_early_ms=max([0, *(-each for each in late_ms)]),
+        timer_late_ms=max([0, *late_ms]),
+        signals=sum(isinstance(entry, Received) for final in seen.finals for entry in final.journal),
+        events=sum(len(heard.cursors) for heard in seen.heard),
+        terms=sum(notice.said == "elected" for notice in seen.notices),
     )
     instants = [fault.at_ms for fault in seen.faults]
     completions = _completions(seen)
@@ -93,12 +116,24 @@ def proofs_of(checked: Checked, *, rescues: bool = True) -> tuple[Proof, ...]:
 
 
 def together(counted: Iterable[Counts]) -> Counts:
-    """The sum of all."""
+    """The sum of all; of what was measured, the most."""
     total = dict.fromkeys(Counts.__struct_fields__, 0)
     for counts in counted:
-        for name in total:
-            total[name] += getattr(counts, name)
+        for name, value in total.items():
+            more = getattr(counts, name)
+            total[name] = max(value, more) if name.endswith("_ms") else value + more
     return msgspec.convert(total, Counts)
+
+
+def _completed_keys(seen: Evidence) -> set[str]:
+    return {final.key for final in seen.finals if final.workflow in ORDERED and final.status == "completed"}
+
+
+def _taken_over(seen: Evidence) -> int:
+    callers: dict[str, set[int]] = defaultdict(set)
+    for call in seen.calls:
+        callers[call.run].add(call.pid)
+    return sum(len(pids) > 1 for pids in callers.values())
 
 
 def _completions(seen: Evidence) -> tuple[int, ...]:
@@ -106,7 +141,7 @@ def _completions(seen: Evidence) -> tuple[int, ...]:
     instants = (
         entry.at_ms
         for final in seen.finals
-        if final.workflow == errand.name
+        if final.workflow in ORDERED
         for entry in final.journal
         if isinstance(entry, Completed)
     )

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.errors import TransientError
@@ -26,19 +27,12 @@ ANSWER_SECONDS = 20.0
 _clock = SystemClock()
 
 
-class Posted(Call, frozen=True):
-    """A call, and how long its caller is to be kept waiting."""
-
-    hold_ms: int = 0
-
-
-_decode = msgspec.json.Decoder(Posted).decode
-_decode_line = msgspec.json.Decoder(Call).decode
+_decode = msgspec.json.Decoder(Call).decode
 
 
 async def post(*, key: str, run: str, step: str, order: str, attempt: int, hold_ms: int) -> None:
     """Tell the ledger of a call, and wait until it has written that down."""
-    line = Posted(key, run, step, order, attempt, os.getpid(), hold_ms=hold_ms)
+    line = Call(key, run, step, order, attempt, os.getpid(), hold_ms=hold_ms)
     async with asyncio.timeout(ANSWER_SECONDS + hold_ms / 1000):
         reader, writer = await asyncio.open_connection(HOST, int(os.environ[ADDRESS]))
         try:
@@ -64,7 +58,7 @@ class Reader:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read_to += len(whole)
-        self.calls += map(_decode_line, whole.splitlines())
+        self.calls += map(_decode, whole.splitlines())
         return self.calls
 
 
@@ -77,10 +71,9 @@ class Ledger:
         self._flushed: asyncio.Future[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
 
-    async def write(self, line: Posted) -> None:
+    async def write(self, line: Call) -> None:
         """Returns when the line is on the disk."""
-        call = Call(line.key, line.run, line.step, line.order, line.attempt, line.pid, _clock.wall_ms())
-        self._lines.append(msgspec.json.encode(call) + b"\n")
+        self._lines.append(msgspec.json.encode(replace(line, at_ms=_clock.wall_ms())) + b"\n")
         if self._flushed is None:
             self._flushed = asyncio.get_running_loop().create_future()
         mine = self._flushed

@@ -4,8 +4,8 @@ Rules
 - Every order is started three times over: one request at one gateway, the same request at another one, as a client
   repeats it whose answer was lost, and a second request under the same key, as another caller would make it.
 - Every signal is sent twice, under one dedupe id.
-- What can be tried again is tried again, at the next gateway, under the same ids. What still fails after CALL_SECONDS,
-  or fails in any other way, has failed.
+- What can be tried again is tried again, at the next gateway, under the same ids. What still fails when the patience
+  is over, or fails in any other way, has failed.
 """
 
 from __future__ import annotations
@@ -20,30 +20,46 @@ from typing import Any, Self, TypeVar
 from holdfast.adapters.machine import SystemIds
 from holdfast.client import Run
 from holdfast.errors import RunError, TransientError
-from holdfast.gate.evidence import Answered, Failed
+from holdfast.gate.evidence import Answered, Failed, Heard, KeyUse, OtherOrder, Searched, SentWord
 from holdfast.gate.pack import GO, errand, go_word
 from holdfast.gateway_client import Client
+from holdfast.pack import Call
 from holdfast.ports.clock import Clock
 
 T = TypeVar("T")
-CALL_SECONDS = 90.0
+PATIENCE_MS = 90_000
 PAUSE_SECONDS = 0.1
 AVOID_SECONDS = 1.0  # a gateway that did not answer, as a load balancer would
-RESULT_SECONDS = 20.0  # each time that one asks
+RESULT_MS = 20_000  # each time that one asks
 HOLD_MS = 200  # at the ledger: so at any moment there are effects under way, and whoever is killed is killed in some
 
 
 class Load:
     """The clients of one scenario, and all that they were told."""
 
-    def __init__(self, name: str, urls: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        urls: Sequence[str],
+        clock: Clock,
+        *,
+        api_key: str | None = None,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
         self.name = name
         self.orders: list[str] = []
+        self.others: list[OtherOrder] = []
         self.answers: list[Answered] = []
         self.failed: list[Failed] = []
+        self.sent: list[SentWord] = []
+        self.heard: list[Heard] = []
+        self.searched: list[Searched] = []
+        self.key_uses: list[KeyUse] = []
         self.done = 0
-        self._urls = tuple(urls)
+        self.urls = tuple(urls)
         self._clock = clock
+        self._api_key = api_key
+        self._patience_ms = patience_ms
         self._ids = SystemIds()
         self._clients: list[Client] = []
         self._numbers = count(1)
@@ -51,7 +67,8 @@ class Load:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._clients = [await self._stack.enter_async_context(Client(url)) for url in self._urls]
+        clients = (Client(url, api_key=self._api_key) for url in self.urls)
+        self._clients = [await self._stack.enter_async_context(client) for client in clients]
         return self
 
     async def __aexit__(
@@ -72,33 +89,57 @@ class Load:
 
     async def order(self, *, hold_ms: int = 0) -> None:
         """One order, from its start to its result."""
-        number = next(self._numbers)
-        order = f"{self.name}-{number:05}"
+        number, order = self.numbered()
         self.orders.append(order)
+        call = errand(order, hold_ms)
         first, second = self._ids.nonce(), self._ids.nonce()
         started = await asyncio.gather(
-            self._start(order, hold_ms, first, number),
-            self._start(order, hold_ms, first, number + 1),
-            self._start(order, hold_ms, second, number + 1),
+            self.start(order, call, request=first, gateway=number),
+            self.start(order, call, request=first, gateway=number + 1),
+            self.start(order, call, request=second, gateway=number + 1),
         )
         run_id = next((run_id for run_id in started if run_id is not None), None)
         if run_id is None:
             return
         dedupe = self._ids.nonce()
         await asyncio.gather(*(self._signal(order, run_id, dedupe, number + nth) for nth in range(2)))
-        if await self._result(order, run_id, number):
+        if await self.result(order, run_id, number):
             self.done += 1
+
+    async def other(self, call: Callable[[str], Call[Any]], *, delay_ms: int = 0) -> bool:
+        """One run of another workflow, from its start to its result; `call` is given the order's name."""
+        number, order = self.numbered()
+        wanted = call(order)
+        self.others.append(OtherOrder(workflow=wanted.target.name, key=order, delay_ms=delay_ms))
+        run_id = await self.start(order, wanted, request=self._ids.nonce(), gateway=number, delay_ms=delay_ms)
+        is_done = run_id is not None and await self.result(order, run_id, number)
+        self.done += is_done
+        return is_done
+
+    def numbered(self) -> tuple[int, str]:
+        """The next order: its number and its name."""
+        number = next(self._numbers)
+        return number, f"{self.name}-{number:05}"
 
     async def ask(self, verb: str, action: Callable[[Client], Awaitable[T]], *, about: str, first: int = 0) -> T | None:
         """What a gateway answers, whichever; None if the call has failed for good."""
         return await self._asked(verb, lambda client, _url, _tries: action(client), about=about, first=first)
 
-    async def _start(self, order: str, hold_ms: int, request: str, gateway: int) -> str | None:
+    async def start(self, order: str, call: Call[Any], *, request: str, gateway: int, delay_ms: int = 0) -> str | None:
+        """The id of the run that a start was answered with."""
+
         async def start(client: Client, url: str, tries: int) -> str:
-            run, created = await client.start(errand(order, hold_ms), request_id=request)
-            at_ms = self._clock.wall_ms()
+            asked_ms = self._clock.wall_ms()
+            run, created = await client.start(call, request_id=request, delay=f"{delay_ms}ms" if delay_ms else None)
             answer = Answered(
-                order=order, run=run.id, created=created, request=request, gateway=url, tries=tries, at_ms=at_ms
+                order=order,
+                run=run.id,
+                created=created,
+                request=request,
+                gateway=url,
+                tries=tries,
+                at_ms=self._clock.wall_ms(),
+                asked_ms=asked_ms,
             )
             self.answers.append(answer)
             return run.id
@@ -111,11 +152,13 @@ class Load:
 
         await self.ask("signal", signal, about=order, first=gateway)
 
-    async def _result(self, order: str, run_id: str, gateway: int) -> bool:
+    async def result(self, order: str, run_id: str, gateway: int) -> bool:
+        """Whether the run has completed."""
+
         async def result(client: Client) -> bool:
             run: Run[Any] = await client.get(run_id)
             try:
-                await run.result(timeout=f"{RESULT_SECONDS:g}s")
+                await run.result(timeout=f"{min(RESULT_MS, self._patience_ms)}ms")
             except RunError:  # how it ended is read from the run itself, later
                 return False
             return True
@@ -131,11 +174,11 @@ class Load:
     async def _asked(
         self, verb: str, action: Callable[[Client, str, int], Awaitable[T]], *, about: str, first: int
     ) -> T | None:
-        give_up_ms = self._clock.steady_ms() + CALL_SECONDS * 1000
+        give_up_ms = self._clock.steady_ms() + self._patience_ms
         for tries in count(1):
             at = self._gateway(first + tries)
             try:
-                return await action(self._clients[at], self._urls[at], tries)
+                return await action(self._clients[at], self.urls[at], tries)
             except TransientError as error:
                 self._avoided_until_ms[at] = self._clock.steady_ms() + AVOID_SECONDS * 1000
                 if self._clock.steady_ms() > give_up_ms:

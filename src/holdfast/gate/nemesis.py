@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 from holdfast.errors import TransientError
 from holdfast.gate.evidence import Deed, Fault
@@ -34,10 +35,31 @@ class Nemesis:
         await asyncio.to_thread(self._site.stop_signal, name)
         return fault
 
-    async def resume(self, name: str) -> Fault:
-        """SIGCONT. It goes on, unaware of the time."""
+    async def resume(self, name: str, *, unaware: bool = False) -> Fault:
+        """SIGCONT. It goes on; `unaware`: as if it had looked at its lease just before it was stopped."""
         fault = self._note("continue", name)
+        if unaware:
+            await asyncio.to_thread(self._site.signal, name, signal.SIGUSR1)
         await asyncio.to_thread(self._site.cont, name)
+        return fault
+
+    async def kill_over_mail(self, name: str, seconds: float) -> bool:
+        """Let it die over its next message to another shard. Whether it has died within the time."""
+        before = self._fault("kill", name)
+        await asyncio.to_thread(self._site.signal, name, signal.SIGUSR2)
+        give_up_ms = self._clock.steady_ms() + seconds * 1000
+        while self._site.parts[name].state != "dead":
+            if self._clock.steady_ms() > give_up_ms:
+                return False
+            await self._clock.pause(LOOK_SECONDS)
+        self.faults.append(before)
+        return True
+
+    async def forget(self, name: str, since: int) -> Fault:
+        """A Redis server dies and loses what it wrote since then. It is back when this returns."""
+        fault = self._note("forget", name)
+        await asyncio.to_thread(self._site.forget, name, since)
+        self._note("start", name)
         return fault
 
     async def terminate(self, name: str) -> Fault:
@@ -66,9 +88,12 @@ class Nemesis:
         await asyncio.to_thread(self._site.wait_until_healthy)
 
     def _note(self, deed: Deed, name: str) -> Fault:
-        part = self._site.parts[name]
-        fault = Fault(
-            at_ms=self._clock.wall_ms(), deed=deed, part=name, role=part.role, pid=part.pid, scenario=self.scenario
-        )
+        fault = self._fault(deed, name)
         self.faults.append(fault)
         return fault
+
+    def _fault(self, deed: Deed, name: str) -> Fault:
+        part = self._site.parts[name]
+        return Fault(
+            at_ms=self._clock.wall_ms(), deed=deed, part=name, role=part.role, pid=part.pid, scenario=self.scenario
+        )

@@ -26,6 +26,14 @@ COUNTED = {
     "faults": "faults",
     "rescued": "runs rescued from processes whose lease had expired",
     "refused": "times that a process was told that it had lost its lease or a run",
+    "stale": "late writes to a run of another process that the store refused",
+    "taken_over": "runs in which several processes called effects, one after the other",
+    "timers": "timers measured by the ledger's clock",
+    "timer_early_ms": "the earliest of them came too early by so many ms (1 is the resolution of the clock)",
+    "timer_late_ms": "the latest of them came too late by so many ms",
+    "signals": "signals received",
+    "events": "events told to readers that came back with Last-Event-ID",
+    "terms": "terms of leaders that began",
 }
 MISSING = '<b class="not-proved">missing</b> '
 assert tuple(COUNTED) == Counts.__struct_fields__

@@ -7,6 +7,7 @@ there is a spell in which others call again what it has called, and it may itsel
     ───────────────────────────────────  ───────────────────────────────────────────────────────────
     it was stopped                       from then until a lease after it went on; for ever if it did not
     it said that it had lost something   from a lease before that on: it runs, so it looks at its lease
+    the store has forgotten something    of every process: what it had called before, all may call again
 
 What lies outside of a spell is explained by nothing.
 """
@@ -27,6 +28,7 @@ class Pardons:
 
     def __init__(self, evidence: Evidence) -> None:
         self._killed = {fault.pid: fault.at_ms for fault in evidence.faults if fault.deed == "kill"}
+        self._forgot = [fault.at_ms for fault in evidence.faults if fault.deed == "forget"]
         self._spells: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for fault in evidence.faults:
             if fault.deed == "stop":
@@ -44,7 +46,9 @@ class Pardons:
     def covers_repeat(self, earlier: Call, later: Call) -> bool:
         """Whether the earlier caller was lost in between, or the later one could not know that it had no business."""
         is_dead = self._killed.get(earlier.pid, inf) <= later.at_ms
-        return is_dead or self._is_unaware(earlier.pid, earlier.at_ms, later.at_ms) or self.covers_late(later)
+        is_forgotten = any(earlier.at_ms <= at_ms <= later.at_ms for at_ms in self._forgot)
+        is_lost = is_dead or is_forgotten or self._is_unaware(earlier.pid, earlier.at_ms, later.at_ms)
+        return is_lost or self.covers_late(later)
 
     def _is_unaware(self, pid: int, since_ms: int, until_ms: int) -> bool:
         return any(begins_ms <= until_ms and since_ms <= ends_ms for begins_ms, ends_ms in self._spells[pid])

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, cast
+from urllib.request import Request, urlopen
 
 import msgspec
 
 from holdfast.client import Run
-from holdfast.gate.evidence import Final, Notice, Said
+from holdfast.gate.evidence import STALE, DutySeen, Final, Notice, Said
 from holdfast.gate.load import Load
 from holdfast.gate.sites import Part
 from holdfast.gateway_client import Client
+from holdfast.local.ports import HOST
 
 AT_ONCE = 16
-PHRASES: dict[str, Said] = {"runs rescued": "rescued", "run overtaken": "overtaken", "lease lost": "lease lost"}
+METRICS_SECONDS = 2.0
+LEADS = re.compile(r'holdfast_leads\{.*\bduty="(\w+)".*\}')
+ELECTIONS = re.compile(r'holdfast_elections_total\{.*\bduty="(\w+)".*\}')
+PHRASES: dict[str, Said] = {
+    "runs rescued": "rescued",
+    "run overtaken": "overtaken",
+    "lease lost": "lease lost",
+    STALE: "stale",
+    "duty taken up": "elected",
+    "duty lost": "deposed",
+}
 
 
 async def finals(load: Load) -> tuple[Final, ...]:
@@ -39,6 +53,26 @@ async def finals(load: Load) -> tuple[Final, ...]:
     return tuple(sorted((each for each in read if each is not None), key=lambda each: each.key))
 
 
+def sights(part: Part, api_key: str | None, at_ms: int) -> list[DutySeen]:
+    """What a scheduler says at this moment about the duties that it leads; nothing if it does not answer."""
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    asked = Request(f"http://{HOST}:{part.port}/metrics", headers=headers)
+    try:
+        with urlopen(asked, timeout=METRICS_SECONDS) as answer:  # noqa: S310
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return []
+    leads: dict[str, bool] = {}
+    elections: dict[str, int] = defaultdict(int)
+    for line in lines:
+        name, _, value = line.rpartition(" ")
+        if (led := LEADS.fullmatch(name)) is not None:
+            leads[led[1]] = float(value) > 0
+        elif (elected := ELECTIONS.fullmatch(name)) is not None:
+            elections[elected[1]] += int(float(value))
+    return [DutySeen(at_ms, part.pid, duty, is_led, elections[duty]) for duty, is_led in leads.items()]
+
+
 def notices(parts: Iterable[Part], since_ms: int) -> tuple[Notice, ...]:
     """What the replicas have said since then about runs that changed hands."""
     return tuple(notice for part in parts for notice in _said(part) if notice.at_ms >= since_ms)
@@ -56,7 +90,15 @@ def _said(part: Part) -> Iterator[Notice]:
         if said is not None:
             at_ms = int(datetime.fromisoformat(fields["time"]).timestamp() * 1000)
             runs = tuple(fields.get("run_ids") or filter(None, [fields.get("run_id")]))
-            yield Notice(at_ms, said, pid_of(fields.get("instance", "")), runs)
+            yield Notice(
+                at_ms,
+                said,
+                pid_of(fields.get("instance", "")),
+                runs,
+                age_ms=fields.get("age_ms", 0),
+                duty=fields.get("duty", ""),
+                term=fields.get("term", 0),
+            )
 
 
 def pid_of(instance: str) -> int:

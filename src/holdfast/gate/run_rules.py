@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.gate.evidence import Evidence, Final, Violation
-from holdfast.gate.pack import CHILD_STEPS, STEPS, errand, expected, parcel
+from holdfast.gate.pack import CHILD_STEPS, NAP_STEPS, STEPS, errand, expected, nap, parcel
 from holdfast.kernel.journal import (
     Cancelled,
     Completed,
@@ -18,11 +20,13 @@ from holdfast.kernel.journal import (
     Performed,
     Received,
     Spawned,
+    Value,
     void_positions,
 )
 
+NAP_ORDER = tuple(f"gate.{step}" for step in NAP_STEPS)
 ENDS = (Completed, Failed, Cancelled)
-WANTED = {errand.name: STEPS, parcel.name: CHILD_STEPS}
+WANTED = {errand.name: STEPS, parcel.name: CHILD_STEPS, nap.name: ("doze", "wake")}
 
 
 # -- what clients were told
@@ -35,16 +39,17 @@ def failed_calls(evidence: Evidence) -> Iterator[Violation]:
 
 def lost_or_unasked(evidence: Evidence) -> Iterator[Violation]:
     keys = {(final.workflow, final.key) for final in evidence.finals}
-    for order in evidence.orders:
-        for workflow, key in ((errand.name, order), (parcel.name, f"{order}/parcel")):
-            if (workflow, key) not in keys:
-                yield Violation("lost", order, f"no run of {workflow} has the key {key}")
+    errands = [(errand.name, order) for order in evidence.orders]
+    parcels = [(parcel.name, f"{order}/parcel") for order in evidence.orders]
+    wanted = [*errands, *parcels, *((other.workflow, other.key) for other in evidence.others)]
+    for workflow, key in wanted:
+        if (workflow, key) not in keys:
+            yield Violation("lost", key, f"no run of {workflow} has the key {key}")
     ids = {final.id for final in evidence.finals}
     for run in sorted({answer.run for answer in evidence.answers} - ids):
         yield Violation("lost", run, "a start was answered with this run, and it is not there")
-    asked = {key for order in evidence.orders for key in (order, f"{order}/parcel")}
     for final in evidence.finals:
-        if final.key not in asked:
+        if (final.workflow, final.key) not in wanted:
             yield Violation("unasked", final.id, f"nobody asked for {final.workflow} {final.key}")
 
 
@@ -52,10 +57,12 @@ def two_runs(evidence: Evidence) -> Iterator[Violation]:
     runs: dict[tuple[str, str], set[str]] = defaultdict(set)
     for final in evidence.finals:
         runs[final.workflow, final.key].add(final.id)
+    workflows = {other.key: other.workflow for other in evidence.others}
     for answer in evidence.answers:
-        runs[errand.name, answer.order].add(answer.run)
+        runs[workflows.get(answer.order, errand.name), answer.order].add(answer.run)
+    several = {other.key for other in evidence.others if other.again}
     for (_, key), ids in runs.items():
-        if len(ids) > 1:
+        if len(ids) > 1 and key not in several:
             yield Violation("two_runs", key, f"runs {', '.join(sorted(ids))}")
 
 
@@ -80,9 +87,21 @@ def not_completed(evidence: Evidence) -> Iterator[Violation]:
 
 def wrong_results(evidence: Evidence) -> Iterator[Violation]:
     for final in _completed(evidence):
-        wanted = expected(final.key) if final.workflow == errand.name else f"{final.key.removesuffix('/parcel')} wrap"
-        if final.result != msgspec.json.encode(wanted).decode():
+        wanted = _result_of(final)
+        if wanted is not None and final.result != msgspec.json.encode(wanted).decode():
             yield Violation("wrong_result", final.id, f"{final.key} returned {final.result:.200}")
+
+
+def _result_of(final: Final) -> object:
+    """What it has to return, as far as that is known."""
+    if final.workflow == errand.name:
+        return expected(final.key)
+    if final.workflow == parcel.name:
+        return f"{final.key.removesuffix('/parcel')} wrap"
+    if final.workflow == nap.name:
+        recorded = {entry.intent.name: entry.value for entry in counting(final) if isinstance(entry, Performed)}
+        return [content(recorded[name]) for name in NAP_ORDER if name in recorded]
+    return None
 
 
 def not_recorded(evidence: Evidence) -> Iterator[Violation]:
@@ -102,8 +121,8 @@ def recorded_twice(evidence: Evidence) -> Iterator[Violation]:
                     records[f"effect {entry.intent.key}"].append(final.id)
                 case Spawned():
                     records[f"child {entry.run_id}"].append(final.id)
-                case Received(hook=hook):
-                    records[f"signal {hook} of {final.id}"].append(final.id)
+                case Received(id=id):
+                    records[f"signal {id} of {final.id}"].append(final.id)
                 case _:
                     pass
     for what, runs in records.items():
@@ -136,6 +155,12 @@ def _completed(evidence: Evidence) -> Iterator[Final]:
 def counting(final: Final) -> Iterator[Entry]:
     void = void_positions(final.journal)
     return (entry for at, entry in enumerate(final.journal) if at not in void)
+
+
+def content(value: Value) -> Any:
+    """What a value of the gate holds: all of them are small, and lie in the journal itself."""
+    assert isinstance(value.json, Raw)
+    return msgspec.json.decode(value.json)
 
 
 def _is(step: str, name: str) -> bool:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.adapters.machine import SystemIds
 from holdfast.gate import ledger, reader
-from holdfast.gate.evidence import Call, Evidence, Fault, Final, Violation
+from holdfast.gate.evidence import Call, DutySeen, Evidence, Fault, Final, Violation
 from holdfast.gate.judging import Checked, Proof, judged
-from holdfast.gate.load import HOLD_MS, Load
+from holdfast.gate.load import HOLD_MS, PATIENCE_MS, Load
 from holdfast.gate.nemesis import Nemesis
 from holdfast.gate.sites import Site
 from holdfast.ports.clock import Clock
@@ -23,11 +24,12 @@ Verdict = Literal["passed", "failed", "not proved"]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How much is done. `lease_ms` is that of the replicas."""
+    """How much is done. `lease_ms` is that of the replicas, `patience_ms` that of the clients."""
 
     runs: int = 400
     lease_ms: int = 3_000
     soak_ms: int = 0
+    patience_ms: int = PATIENCE_MS
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ class Stage:
         self.nemesis = Nemesis(site, clock)
         self._ledger = ledger.Reader(ledger_file)
         self._tell = tell
+        self._ids = SystemIds()
         self._began_ms = 0
 
     def begin(self, scenario: str) -> None:
@@ -83,28 +86,40 @@ class Stage:
 
     def load(self, name: str) -> Load:
         """Clients of all gateways, whose orders begin with this name; to be entered."""
-        return Load(name, self.site.gateway_urls, self.clock)
+        # A site may see a scenario more than once, and keys are remembered.
+        unique = f"{name}.{self._ids.nonce()[:6]}"
+        patience_ms = self.options.patience_ms
+        return Load(unique, self.site.gateway_urls, self.clock, api_key=self.site.api_key, patience_ms=patience_ms)
 
     def calls(self) -> list[Call]:
         """What the ledger has so far."""
         return self._ledger.look()
 
-    def under_way(self, name: str, hold_ms: int = HOLD_MS) -> int:
-        """How many effects of this part are at the ledger, and will be for a moment: it holds them for `hold_ms`."""
+    def under_way(self, name: str, hold_ms: int = HOLD_MS, steps: Collection[str] = ()) -> int:
+        """How many effects of this part are at the ledger, and will be for a moment: it holds them for `hold_ms`.
+
+        With `steps`, only those count.
+        """
         pid, since_ms = self.site.parts[name].pid, self.clock.wall_ms() - hold_ms // 2
         recent = takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls()))
-        return sum(call.pid == pid for call in recent)
+        return sum(call.pid == pid and (not steps or call.step in steps) for call in recent)
 
-    async def checked(self, load: Load, *, before: tuple[Final, ...] = ()) -> Checked:
+    def holding(self, step: str, hold_ms: int) -> int:
+        """How many calls of a step are at the ledger, and will be for a moment."""
+        since_ms = self.clock.wall_ms() - hold_ms // 2
+        return sum(call.step == step for call in takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls())))
+
+    async def checked(self, load: Load, *, before: tuple[Final, ...] = (), sights: Sequence[DutySeen] = ()) -> Checked:
         """What became of the orders of a load. `before` are those of its runs that must not change any more."""
-        return await asyncio.to_thread(judged, await self._evidence(load, before))
+        return await asyncio.to_thread(judged, await self._evidence(load, before, tuple(sights)))
 
-    async def _evidence(self, load: Load, before: tuple[Final, ...]) -> Evidence:
+    async def _evidence(self, load: Load, before: tuple[Final, ...], sights: tuple[DutySeen, ...]) -> Evidence:
         found = await reader.finals(load)
-        orders = frozenset(load.orders)
+        orders = frozenset((*load.orders, *(other.key for other in load.others)))
         return Evidence(
             lease_ms=self.options.lease_ms,
             orders=tuple(load.orders),
+            others=tuple(load.others),
             answers=tuple(load.answers),
             failed=tuple(load.failed),
             calls=tuple(call for call in self.calls() if call.order in orders),
@@ -112,6 +127,11 @@ class Stage:
             before=before,
             faults=self.faults,
             notices=reader.notices(self.site.parts.values(), self._began_ms),
+            sent=tuple(load.sent),
+            heard=tuple(load.heard),
+            searched=tuple(load.searched),
+            key_uses=tuple(load.key_uses),
+            sights=sights,
         )
 
     @property

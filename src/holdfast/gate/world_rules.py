@@ -8,10 +8,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.gate.evidence import Call, Evidence, Violation
-from holdfast.gate.pack import CHILD_STEPS, STEPS
+from holdfast.gate.pack import CHILD_STEPS, NAP_STEPS, STEPS
 from holdfast.gate.pardons import CLOCK_SLACK_MS, Pardons
 from holdfast.gate.run_rules import counting
 from holdfast.kernel.journal import Attempted, Performed
+
+PLACES = {step: at for at, step in enumerate((*STEPS, *CHILD_STEPS, *NAP_STEPS))}
+BESIDE = "hum"  # is called beside the others, and has no place in their order
 
 
 class Repeats(NamedTuple):
@@ -86,7 +89,7 @@ def _late_calls(evidence: Evidence) -> Iterator[Call]:
     }
     reached: dict[str, int] = defaultdict(int)
     for call in evidence.calls:
-        place = (STEPS + CHILD_STEPS).index(call.step)
+        place = reached[call.run] if call.step == BESIDE else PLACES[call.step]
         is_behind = place < reached[call.run]
         if is_behind or call.at_ms > recorded.get(call.key, call.at_ms) + CLOCK_SLACK_MS:
             yield call

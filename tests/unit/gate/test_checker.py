@@ -6,10 +6,21 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.gate import checker
-from holdfast.gate.evidence import Call, Evidence, Failed, Fault, Notice
+from holdfast.gate.evidence import Call, DutySeen, Evidence, Failed, Fault, KeyUse, Notice, Searched
 from holdfast.gate.world_rules import repeats
 from holdfast.kernel.journal import Attempted, Completed, Failure, Performed, Received, Retried
-from tests.unit.gate.evidences import OTHER, WORKER, flawless, performed, value, with_calls, with_final
+from tests.unit.gate.evidences import (
+    CHAT,
+    LEADER,
+    NAP,
+    OTHER,
+    WORKER,
+    flawless,
+    performed,
+    value,
+    with_calls,
+    with_final,
+)
 
 FIRST, SECOND = "kills-00001", "kills-00002"
 RUN = f"run-{FIRST}"
@@ -58,6 +69,19 @@ def answered(seen: Evidence, **changes: object) -> Evidence:
     return replace(seen, answers=(*seen.answers, replace(seen.answers[2], **changes)))
 
 
+def with_call_at(seen: Evidence, step: str, at_ms: int) -> Evidence:
+    """The first call of a step came at another time."""
+    at = next(at for at, call in enumerate(seen.calls) if call.step == step)
+    calls = list(seen.calls)
+    calls[at] = replace(calls[at], at_ms=at_ms)
+    return replace(seen, calls=tuple(calls))
+
+
+def heard(seen: Evidence, *cursors: int) -> Evidence:
+    return replace(seen, heard=(replace(seen.heard[0], cursors=cursors),))
+
+
+REPLICA = Fault(at_ms=0, deed="stop", part="redis-2", role="redis", pid=301)
 STOPPED = Fault(at_ms=10_130, deed="stop", part="worker-1", role="worker", pid=WORKER)
 PLANTED: dict[str, tuple[str, Plant]] = {
     "a client call failed": (
@@ -173,6 +197,85 @@ PLANTED: dict[str, tuple[str, Plant]] = {
         "called_after_record",
         lambda seen: with_calls(seen, again("reserve", at_ms=10_130)),
     ),
+    "a timer elapsed early": ("timer_early", lambda seen: with_call_at(seen, "wake", 13_813)),
+    "a delayed run began early": ("timer_early", lambda seen: with_call_at(seen, "doze", 12_298)),
+    "the timer of an errand elapsed early": ("timer_early", lambda seen: with_call_at(seen, "wrap", 10_077)),
+    "a run went on with another value than the recorded one": (
+        "wrong_result",
+        lambda seen: with_final(seen, NAP, result=f'["{NAP} doze","{NAP} wake 7"]'),
+    ),
+    "a nap was lost": ("lost", lambda seen: replace(seen, finals=seen.finals[:-2])),
+    "an accepted signal is in no journal": (
+        "signal_lost",
+        lambda seen: with_final(seen, CHAT, journal=journal_of(seen, f"run-{CHAT}")[:2]),
+    ),
+    "a signal is in a journal twice": (
+        "signal_twice",
+        lambda seen: with_final(
+            seen, CHAT, journal=(*journal_of(seen, f"run-{CHAT}"), Received(14_015, "word", "other id", value("a/1")))
+        ),
+    ),
+    "a signal was taken by two runs of a key": (
+        "signal_twice",
+        lambda seen: replace(seen, finals=(*seen.finals, replace(seen.finals[-1], id="run-second"))),
+    ),
+    "the signals of a sender were received in another order": (
+        "signal_order",
+        lambda seen: with_final(seen, CHAT, journal=journal_of(seen, f"run-{CHAT}")[::-1]),
+    ),
+    "a reader missed an event": ("event_missed", lambda seen: heard(seen, 0, 1, 3, 4)),
+    "a reader was told of an event twice": ("event_repeated", lambda seen: heard(seen, 0, 1, 1, 2, 3, 4)),
+    "a search missed a run": (
+        "not_found",
+        lambda seen: replace(seen, searched=(Searched("closed", (RUN,), ()),)),
+    ),
+    "a search found a run that is not meant": (
+        "found_wrongly",
+        lambda seen: replace(seen, searched=(Searched("open", (), (RUN,)),)),
+    ),
+    "a search found a run twice": (
+        "found_wrongly",
+        lambda seen: replace(seen, searched=(Searched("closed", (RUN,), (RUN, RUN)),)),
+    ),
+    "a revoked key was accepted": (
+        "revoked_key",
+        lambda seen: replace(seen, key_uses=(KeyUse(gateway="a", after_ms=2_300, accepted=True),)),
+    ),
+    "a start was answered while no replica had it": (
+        "unconfirmed",
+        lambda seen: replace(
+            seen, faults=(replace(REPLICA, at_ms=11_900), replace(REPLICA, at_ms=13_000, deed="continue"))
+        ),
+    ),
+    "a lease was taken from a process that had renewed it": (
+        "lease_taken",
+        lambda seen: replace(seen, notices=(Notice(20_000, "lease lost", WORKER, age_ms=900),)),
+    ),
+    "a process that ended in order kept its run": (
+        "not_given_back",
+        lambda seen: replace(
+            seen,
+            faults=(Fault(at_ms=12_000, deed="terminate", part="worker-1", role="worker", pid=WORKER),),
+            notices=(Notice(15_000, "rescued", LEADER, (RUN,)),),
+        ),
+    ),
+    "two led at once": (
+        "two_leaders",
+        lambda seen: replace(
+            seen, sights=tuple(DutySeen(at, pid, "rescuer", True, 1) for at, pid in enumerate((1, 2, 1)))
+        ),
+    ),
+    "one that had lost the duty rescued runs": (
+        "not_leading",
+        lambda seen: replace(
+            seen,
+            notices=(
+                Notice(20_000, "elected", LEADER, duty="rescuer", term=1),
+                Notice(30_000, "deposed", LEADER, duty="rescuer", term=1),
+                Notice(40_000, "rescued", LEADER, (RUN,)),
+            ),
+        ),
+    ),
     "an effect was called again after the death of whoever had recorded it": (
         "called_after_record",
         lambda seen: replace(
@@ -218,7 +321,7 @@ def lost_before_its_record(*, faults: tuple[Fault, ...] = (), notices: tuple[Not
     [
         {"faults": (KILLED,)},
         {"faults": (replace(KILLED, deed="stop"),)},
-        {"notices": (Notice(10_135, "lease lost", WORKER),)},
+        {"notices": (Notice(10_135, "lease lost", WORKER, age_ms=2_500),)},
         {"notices": (Notice(14_500, "overtaken", WORKER, (RUN,)),)},
     ],
 )
@@ -236,6 +339,31 @@ def test_the_first_harm_to_a_process_explains_as_well_as_the_last() -> None:
 @pytest.mark.parametrize("harmless", [(), (replace(KILLED, deed="terminate"),), (replace(KILLED, pid=OTHER),)])
 def test_a_repeated_call_is_not_explained_by_an_end_in_order_or_by_the_loss_of_another(harmless: tuple) -> None:
     assert kinds(lost_before_its_record(faults=harmless)) == {"repeated_for_nothing"}
+
+
+@pytest.mark.parametrize(
+    "explained",
+    [
+        {"notices": (Notice(20_000, "lease lost", WORKER, age_ms=2_500),)},  # by its own clock it was over
+        {"notices": (Notice(20_000, "lease lost", WORKER, age_ms=900),), "faults": (replace(STOPPED, at_ms=15_000),)},
+        {"notices": (Notice(20_000, "lease lost", WORKER, age_ms=900),), "faults": (replace(REPLICA, deed="kill"),)},
+    ],
+)
+def test_a_lease_may_be_lost_by_whoever_was_stopped_or_could_not_renew_it(explained: dict) -> None:
+    assert kinds(replace(flawless(), **explained)) == set()
+
+
+def test_a_start_that_was_sent_before_the_replicas_stood_still_or_answered_afterwards_may_be_confirmed() -> None:
+    stands_still = (replace(REPLICA, at_ms=12_002), replace(REPLICA, at_ms=13_000, deed="continue"))
+    assert kinds(replace(flawless(), faults=stands_still)) == set()
+    goes_on_first = (replace(REPLICA, at_ms=11_900), replace(REPLICA, at_ms=12_003, deed="continue"))
+    assert kinds(replace(flawless(), faults=goes_on_first)) == set()
+
+
+def test_what_the_store_has_forgotten_may_be_called_again() -> None:
+    seen = with_calls(flawless(), again("ship", at_ms=10_200))
+    assert kinds(seen) == {"repeated_for_nothing"}
+    assert kinds(replace(seen, faults=(replace(REPLICA, at_ms=10_150, deed="forget"),))) == set()
 
 
 def test_the_late_call_of_a_zombie_is_counted_and_pardoned_but_not_its_late_record() -> None:

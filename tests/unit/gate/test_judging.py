@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import UsageError
 from holdfast.gate import course, page
-from holdfast.gate.evidence import Fault, Violation
+from holdfast.gate.evidence import Fault, Notice, Violation
 from holdfast.gate.judging import Checked, Counts, Proof, judged, proofs_of, together
 from holdfast.gate.report import Report, curve, outcome_of, percentiles, reported
 from holdfast.gate.stage import Findings, Recovery
@@ -32,9 +32,35 @@ def verdict(findings: Findings) -> str:
 
 def test_everything_that_was_seen_is_counted() -> None:
     assert checked().counts == Counts(
-        orders=2, completed=2, starts=6, joined=2, tried_again=0, recorded=8, calls=8, faults=1, rescued=1
+        orders=4,
+        completed=4,
+        starts=7,
+        joined=2,
+        tried_again=0,
+        recorded=10,
+        calls=10,
+        faults=1,
+        rescued=1,
+        timers=4,
+        timer_late_ms=30,
+        signals=5,
+        events=5,
     )
-    assert checked().completions == (10_131, 11_131)
+    assert checked().completions == (10_131, 11_131, 13_831, 14_020)
+
+
+def test_of_what_was_measured_the_most_is_told() -> None:
+    early = tuple(replace(call, at_ms=call.at_ms - 13) if call.step == "wake" else call for call in flawless().calls)
+    counts = [checked().counts, judged(replace(flawless(), calls=early)).counts]
+    assert together(counts).timers == 8
+    assert (together(counts).timer_early_ms, together(counts).timer_late_ms) == (2, 30)
+
+
+def test_stale_writes_takeovers_and_terms_are_counted() -> None:
+    notices = (Notice(1, "stale", 7, ("a",)), Notice(2, "stale", 7, ("b",)), Notice(3, "elected", 8, duty="relay"))
+    calls = tuple(replace(call, pid=9) if call.step == "ship" else call for call in flawless().calls)
+    counts = judged(replace(flawless(), notices=notices, calls=calls)).counts
+    assert (counts.stale, counts.terms, counts.taken_over, counts.refused) == (2, 1, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +148,10 @@ def test_scenarios_are_chosen_by_name_and_a_soak_needs_a_duration() -> None:
     assert course.chosen(("zombies", "health"), soak_ms=0) == ("health", "zombies")
     with pytest.raises(UsageError, match="no scenario"):
         course.chosen(("earthquake",), soak_ms=0)
+    assert "confirmations" not in course.chosen((), soak_ms=0)
+    assert "amnesia" not in course.chosen((), soak_ms=0, redis="cluster")
+    assert "confirmations" in course.chosen((), soak_ms=0, redis="sentinel")
+    with pytest.raises(UsageError, match="another kind of Redis"):
+        course.chosen(("confirmations",), soak_ms=0)
     with pytest.raises(UsageError, match="how long"):
         course.chosen(("soak",), soak_ms=0)

@@ -17,7 +17,7 @@ async def workers(stage: Stage) -> Findings:
     alive = sorted(stage.site.parts[name].pid for name in of_role(stage.site, "worker"))
     give_up_ms = stage.clock.steady_ms() + LEASES * stage.options.lease_ms
     while True:
-        sets = {url: await _known_at(url) for url in stage.site.gateway_urls}
+        sets = {url: await _known_at(url, stage.site.api_key) for url in stage.site.gateway_urls}
         agree = len(set(sets.values())) == 1 and all(_pids(known) == alive for known in sets.values())
         if agree or stage.clock.steady_ms() > give_up_ms:
             break
@@ -33,6 +33,6 @@ def _pids(known: Known) -> list[int]:
     return sorted(pid for _, pid in known)
 
 
-async def _known_at(url: str) -> Known:
-    async with Client(url) as client:
+async def _known_at(url: str, api_key: str | None) -> Known:
+    async with Client(url, api_key=api_key) as client:
         return tuple(sorted((member.owner, member.serves.pid) for member in await client.workers()))
