@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal
@@ -75,6 +75,7 @@ class Stage:
         self._tell = tell
         self._ids = SystemIds()
         self._began_ms = 0
+        self._load_name = ""
 
     def begin(self, scenario: str) -> None:
         """From now on everything belongs to this scenario."""
@@ -87,9 +88,11 @@ class Stage:
     def load(self, name: str) -> Load:
         """Clients of all gateways, whose orders begin with this name; to be entered."""
         # A site may see a scenario more than once, and keys are remembered.
-        unique = f"{name}.{self._ids.nonce()[:6]}"
+        self._load_name = f"{name}.{self._ids.nonce()[:6]}"
         patience_ms = self.options.patience_ms
-        return Load(unique, self.site.gateway_urls, self.clock, api_key=self.site.api_key, patience_ms=patience_ms)
+        return Load(
+            self._load_name, self.site.gateway_urls, self.clock, api_key=self.site.api_key, patience_ms=patience_ms
+        )
 
     def calls(self) -> list[Call]:
         """What the ledger has so far."""
@@ -100,14 +103,18 @@ class Stage:
 
         With `steps`, only those count.
         """
-        pid, since_ms = self.site.parts[name].pid, self.clock.wall_ms() - hold_ms // 2
-        recent = takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls()))
-        return sum(call.pid == pid and (not steps or call.step in steps) for call in recent)
+        pid = self.site.parts[name].pid
+        return sum(call.pid == pid and (not steps or call.step in steps) for call in self._held(hold_ms))
 
     def holding(self, step: str, hold_ms: int) -> int:
         """How many calls of a step are at the ledger, and will be for a moment."""
+        return sum(call.step == step for call in self._held(hold_ms))
+
+    def _held(self, hold_ms: int) -> Iterator[Call]:
+        """What the load of this scenario has at the ledger. There may be other work, left by an earlier one."""
         since_ms = self.clock.wall_ms() - hold_ms // 2
-        return sum(call.step == step for call in takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls())))
+        recent = takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls()))
+        return (call for call in recent if call.order.startswith(self._load_name))
 
     async def checked(self, load: Load, *, before: tuple[Final, ...] = (), sights: Sequence[DutySeen] = ()) -> Checked:
         """What became of the orders of a load. `before` are those of its runs that must not change any more."""
