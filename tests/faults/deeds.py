@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +82,17 @@ class Outlast(_Deed, frozen=True):
     key: str
 
 
-Deed = Supersede | Release | Give | Send | Resume | Cancel | Fork | Outlast
+class Meddle(_Deed, frozen=True):
+    """Cancel, resume, retry, fork and replace runs of a workflow, whatever they are doing, in an order of its own."""
+
+    workflow: str
+    arguments: list[list[Any]]
+    verbs: list[str]
+    times: int
+    seed: int
+
+
+Deed = Supersede | Release | Give | Send | Resume | Cancel | Fork | Outlast | Meddle
 
 
 async def do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
@@ -122,9 +133,37 @@ async def _do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
             run = await hf.find(f"{pack.name}.{workflow}", key)
             await run.result()
             say("outlasted", run=run.id)
+        case Meddle(workflow, arguments, verbs, times, seed):
+            chance = random.Random(seed)
+            calls = [pack.workflows[f"{pack.name}.{workflow}"](*each) for each in arguments]
+            for _ in range(times):
+                say("did", verb=await _meddle(hf, calls, chance.choice(verbs), chance))
         case Cancel(run_id, deadline, reason):
             receipt = await (await hf.get(run_id)).cancel(reason, deadline=deadline)
             say("did", **told(receipt))
+
+
+async def _meddle(hf: Holdfast, calls: list[Any], verb: str, chance: random.Random) -> str:
+    """One verb on one run. Most often something has been faster: then it is refused, and changes nothing."""
+    run = chance.choice([run async for run in hf.runs(workflow=calls[0].target)])
+    try:
+        match verb:
+            case "cancel":
+                await run.cancel("meddled with")
+            case "resume":
+                await run.resume()
+            case "retry":
+                await run.retry()
+            case "fork":
+                steps = [entry.step for entry in await run.journal() if getattr(entry, "step", "")]
+                await run.fork(at=chance.choice(steps or ["none yet"]))
+            case _:
+                await hf.start(
+                    next(each for each in calls if each.target.key.fill(each.arguments) == run.key), replace=run
+                )
+    except (HoldfastError, StopIteration):  # not allowed now; a fork beside another run has no key
+        return f"{verb} refused"
+    return verb
 
 
 async def _owner(hf: Holdfast, pack: Pack, call: Any) -> Run[Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random as chance
 import signal
+import time
 from typing import Any
 
 from holdfast import (
@@ -17,6 +19,7 @@ from holdfast import (
     mark,
     shield,
     sleep,
+    spawn,
     timeout,
 )
 from tests.faults import ledger
@@ -199,6 +202,60 @@ async def trip(name: str, before: int = 0, within: int = 0) -> list[str]:
 
 
 STEPS = ("one", "two", "three", "four", "five")
+
+
+# -- a family that is meddled with
+
+
+def _befalls(name: str) -> None:
+    """Now and then something goes wrong; otherwise it is done, and the ledger says so last of all."""
+    if chance.random() < 0.15:
+        raise OSError("bad luck")
+    ledger.here().write(done=effect_key(), order=name)
+
+
+@fire.effect(retry=Retry(attempts=1))
+async def toil(name: str) -> str:
+    await asyncio.sleep(chance.random() * 0.05)
+    _befalls(name)
+    return name
+
+
+@fire.effect(retry=Retry(attempts=1))
+def toil_in_a_thread(name: str) -> str:
+    time.sleep(chance.random() * 0.05)
+    _befalls(name)
+    return name
+
+
+@fire.workflow
+async def child(name: str) -> str:
+    return await toil(name) + await toil_in_a_thread(name)
+
+
+async def _family(name: str) -> list[str]:
+    away = await spawn(child(name), detached=True)
+    near = await spawn(child(name))
+
+    async def shielded() -> str:
+        async with shield("30s"):
+            return await toil(name)
+
+    return await asyncio.gather(
+        child(name), away.result(), near.result(), toil(name), toil_in_a_thread(name), shielded()
+    )
+
+
+@fire.workflow(key="family:{name}")
+async def family(name: str) -> list[str]:
+    """Children that are awaited, joined and let go, and effects beside them, one of them within a shield."""
+    return await _family(name)
+
+
+@fire.workflow(key="calm:{name}", outcomes=("resumable", "no_effects", "completed_first", "unknown"))
+async def calm(name: str) -> list[str]:
+    """The same family, which stands still when it is cancelled."""
+    return await _family(name)
 
 
 # -- shields: two steps that belong together

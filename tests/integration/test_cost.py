@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from holdfast import Pack, sleep
+from holdfast import Pack, hook, sleep
 from holdfast.engine.events import RunLetGo
 from holdfast.kernel import runs, starts
 from holdfast.kernel.changes import Change, Committed, Status
@@ -94,12 +94,14 @@ async def test_a_replay_reads_the_journal_once_however_long_it_is(home: Home) ->
     @pack.workflow
     async def work() -> int:
         total = sum([await step(n) for n in range(300)])
-        await sleep(0.05)
+        await hook("go")
         return total
 
     async with home.holdfast(pack) as hf:
         run = (await hf.start(work())).run
         await eventually(lambda: len(begun) == 300)
+    async with home.holdfast(pack, worker=False) as client:
+        await (await client.get(run.id)).signal("go", 1)
     hf, store = _counted(home, pack)
     async with hf:
         assert await (await hf.get(run.id)).result(timeout=30) == sum(range(300))
