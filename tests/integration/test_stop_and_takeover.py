@@ -10,19 +10,21 @@ from typing import Any
 
 import pytest
 
-from holdfast import Pack, Retry, StoreUnavailable, UsageError, effect_key, sleep
+from holdfast import Pack, Retry, StoreUnavailable, UsageError, effect_key, hook, sleep
 from holdfast.engine.events import (
+    AskedInVain,
     EffectBegan,
     LeaseWasLost,
     ReplicaStopped,
     RunEnded,
     RunLetGo,
     RunOvertaken,
+    RunsClaimed,
     RunsRescued,
     StoreTroubled,
 )
 from holdfast.kernel.changes import Status
-from tests.integration.conftest import Home, eventually, heard, owner_of
+from tests.integration.conftest import Home, eventually, heard, owner_of, worker_of
 from tests.integration.wrappers import GatedStore, SeverableStore, StoreWrapper
 
 LEASE = "600ms"  # of whoever falls silent
@@ -352,6 +354,73 @@ async def test_a_late_commit_is_refused_and_its_writer_stops(home: Home) -> None
     async with home.holdfast(plant.pack) as second:
         assert await (await second.get(run.id)).result(timeout=30) == ["quick", "slow", "last"]
     assert plant.ledger[f"{run.id}/act#3"] == 1
+
+
+async def test_a_run_that_is_claimed_again_by_the_process_that_still_executes_it_is_taken_up_in_the_end(
+    home: Home,
+) -> None:
+    """As after a store has forgotten a claim: what is in memory is void, but learns it only with its next write."""
+    plant = Plant()
+    async with home.holdfast(plant.pack) as hf:
+        seen = heard(hf)
+        run = (await hf.start(plant.work(1))).run
+        await seen.until(EffectBegan, step="act#2")
+        store, worker = home.store(), worker_of(hf)
+        await store.open()
+        await store.leave(owner_of(hf))
+        await store.join(owner_of(hf), 60_000)
+        claimed = len(seen.all(RunsClaimed))
+        worker.ring()
+        await seen.until(RunsClaimed, count=claimed + 1)
+        looked = len(seen.all(AskedInVain, part="claim"))
+        worker.ring()  # it looks for work once more before it learns it
+        await seen.until(AskedInVain, part="claim", count=looked + 1)
+        plant.gate.set()
+        await seen.until(RunOvertaken, run_id=run.id)
+        assert await run.result(timeout=20) == ["quick", "slow", "last"]
+        if store is not hf._replica._ports.store:
+            await store.close()
+
+
+class SlowToLetGo(StoreWrapper):
+    """Answers that a run was let go when the gate is opened, though it may be claimed before."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.let_go, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+        answer = await verb(*args)
+        if name == "commit" and any(change.run and change.run.status is Status.WAITING for change in args[0]):
+            self.let_go.set()
+            await self.gate.wait()
+        return answer
+
+
+async def test_a_run_that_is_claimed_again_before_its_process_knows_that_it_was_let_go_is_taken_up(home: Home) -> None:
+    pack, stores = Pack("plant"), list[SlowToLetGo]()
+
+    @pack.workflow(key="k")
+    async def listening() -> str:
+        async with hook("word", type=str) as words:
+            return await words
+
+    def through(store: Any) -> SlowToLetGo:
+        stores.append(SlowToLetGo(store))
+        return stores[0]
+
+    async with home.holdfast(pack, through=through) as hf, home.holdfast(pack, worker=False) as client:
+        run = (await hf.start(listening())).run
+        await asyncio.wait_for(stores[0].let_go.wait(), 30)
+        claimed = len(heard(hf).all(RunsClaimed))
+        await (await client.get(run.id)).signal("word", "hello")
+        worker_of(hf).ring()
+        await heard(hf).until(RunsClaimed, count=claimed + 1)
+        looked = len(heard(hf).all(AskedInVain, part="claim"))
+        worker_of(hf).ring()
+        await heard(hf).until(AskedInVain, part="claim", count=looked + 1)
+        stores[0].gate.set()
+        assert await run.result(timeout=20) == "hello"
 
 
 async def test_a_store_that_is_away_for_a_while_costs_time_and_nothing_else(home: Home) -> None:

@@ -100,6 +100,7 @@ class Worker:
         self._adopting = False
         self._missed_mail = False  # messages may have come for a run between the look at its history and its adoption
         self._unsure = False
+        self._void: set[str] = set()  # runs that were claimed again while an execution of the former claim is here
         self._stopping = False
 
     # -- what others tell it
@@ -195,7 +196,7 @@ class Worker:
         histories = await self._histories(runs)
         for history in (histories[run.id] for run in runs if run.id in histories):
             if history.run.id in self._executions:
-                self._unsure = True  # what is here is void, and will learn it; the run is taken up when it has gone
+                self._void.add(history.run.id)  # it will learn it; the run is taken up when the execution has gone
             elif not self._stopping and history.run.owner == owner == self._keeper.owner:
                 self._slots_taken += 1
                 self._adopt(history, await self.blobs_of(history))
@@ -246,6 +247,10 @@ class Worker:
             self._on_gone()
             if self._unsure:
                 self._bell.set()
+        if run_id in self._void and run_id not in self._executions:
+            self._void.discard(run_id)
+            self._unsure = True
+            self._bell.set()
         self._free_slot()
 
     def _free_slot(self) -> None:
