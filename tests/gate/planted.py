@@ -183,7 +183,7 @@ PLANTED = {
         lua(PROGRESS=[("row[2] ~= nonce", "false")], SETTLE=[("row.n ~= nonce", "false")]),
     ),
     "leaders-bid": Planted(
-        "two leaders: whoever bids for a duty takes it, though another process leads",
+        "two leaders: every process that bids for a duty takes it, though another process leads",
         "leaders",
         "two_leaders",
         code(leaders, bid=_bid),
@@ -245,7 +245,7 @@ PLANTED = {
         code(rows, messages_of=lambda flat: _messages_of(flat)[::-1]),
     ),
     "token": Planted(
-        "a signal to a token is answered as received, and nobody has it",
+        "a signal to a token is acknowledged as received, and no run has it",
         "talks",
         "signal_lost",
         code(outbox.Outbox, signal=_received),
@@ -318,7 +318,7 @@ PLANTED = {
         core=True,
     ),
     "revoked": Planted(
-        "a gateway remembers for ever what it knows of API keys",
+        "a gateway remembers forever what it knows of API keys",
         "revocations",
         "revoked_key",
         all_of(code(apikeys, REMEMBERED_MS=10**9), code(apikeys.ApiKeys, forget=lambda _: None)),

@@ -314,7 +314,7 @@ class Delivery:
         """Whether the next owner of the key should see this signal.
 
         It was sent to the key, which the run still has, and for a hook that the code did take from: so each run takes
-        one at least, and a hook that nobody reads does not start one run after the other.
+        one at least, and a hook that is never read does not start one run after the other.
         """
         has_key = self.run.key is not None and self.run.holds_key
         return signal.by_key and has_key and self.machine.inbox.took_any(signal.hook)

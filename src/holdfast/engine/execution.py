@@ -200,7 +200,7 @@ class Execution:
             self._delivery.errands.begin(command)
             if n % BEGUN_AT_ONCE == 0:
                 await self._desk.clock.pause(0)
-                if self._stopping:  # whoever has the run next begins the rest
+                if self._stopping:  # the next holder of the run begins the rest
                     break
         if not self._delivery.errands.are_all_tasks():
             await self._signalled(self._due_in_ms())

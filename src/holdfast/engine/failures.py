@@ -4,7 +4,7 @@ An exception reaches the workflow's code in the same shape when it happens and o
 from its record, never as the live object. It is rebuilt as its own class if that can be imported under its name,
 so `except CardDeclined` works; otherwise as `EffectFailed`, which names the class.
 
-Neither way ever fails. An exception is code of somebody else: its `__str__`, its attributes, its constructor and even
+Neither way ever fails. An exception is foreign code: its `__str__`, its attributes, its constructor and even
 its `__class__` may raise whatever they like. So what can be asked of Python is not asked of the exception, all else is
 asked in a `try`, and what is too deep, too many or too long is cut, with a word about it.
 """

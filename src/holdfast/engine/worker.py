@@ -383,7 +383,7 @@ class Worker:
             try:
                 run, created = await self.admission.admit(wanted)
                 # A child that ended before this parent asked for it again (it was cancelled, or failed, or its process
-                # died) has told whoever watched it then: ask to be told once more.
+                # died) has told its end to an earlier life of the parent: ask to be told again.
                 if watcher is not None and (run.id != wanted.run_id or run.status in ENDED):
                     await self.watch(run.id, replace(watcher, epoch=parent.epoch))
             except TransientError as error:

@@ -2,7 +2,7 @@
 
     SIGUSR1    sent to a stopped process: it had looked at its lease just before it was stopped. When it goes on it acts
                on that look, as any process may, and its late writes really reach the store
-    SIGUSR2    it dies over its next message to another shard: what it follows from is committed, and nobody is told
+    SIGUSR2    it dies over its next message to another shard: its cause is committed, and it is not sent
 
 Every write at a fence that the store refuses, since the run is with another holder by now, becomes a line of the log.
 Without such a line nothing is known about the fence: it may not have been asked.

@@ -40,7 +40,7 @@ async def own_dedupe(asked: Asked[Any, Any], said: str) -> str:
     try:
         key = await asked.house.hf.api_keys.known(owner)
     except NotAuthenticated:
-        return said  # nobody can send in that name
+        return said  # no caller can send in that name
     if key.namespace != asked.caller.verbs.namespace:
         return said  # it is not told whether there is such a key elsewhere
     raise Malformed(

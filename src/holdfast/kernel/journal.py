@@ -352,7 +352,7 @@ def _if_asked_again(late: Late) -> Performed | Attempted | None:
     """
     if late.value is not None:
         return Performed(late.at_ms, late.step, late.intent, late.attempt, late.value)
-    if late.error is not None and late.error.type != TIMED_OUT:  # whoever did not reply in time may have performed it
+    if late.error is not None and late.error.type != TIMED_OUT:  # a call that timed out may have performed it
         return Attempted(late.at_ms, late.step, late.intent, late.attempt, late.error, late.at_ms)
     return None
 

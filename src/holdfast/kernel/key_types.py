@@ -92,7 +92,7 @@ def _may_meet(one: Kind, other: Kind) -> bool:
 
 
 def _at(annotation: Any, path: tuple[str, ...]) -> Iterator[Any]:
-    """The annotations that are found at a dotted path into what is annotated so; none where nobody can say."""
+    """The annotations that are found at a dotted path into what is annotated so; none where that is not known."""
     if not path:
         yield annotation
         return

@@ -16,7 +16,7 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     lives, and a signal is to be delivered  Tell: the signal goes to it
     anything else                           Theirs: created=False, the caller decides in code
 
-A start with a signal that has been received before does not come here: the store answers with the run that received it.
+A start with a signal that has been received before does not come here: the store returns the run that received it.
 So if it does, the signal is to be delivered, although the run is there already.
 
 The key never expires while its run is not ended: `expires_ms` is set when a run ends, never before.

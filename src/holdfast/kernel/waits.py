@@ -3,7 +3,7 @@
     status      waits for
     ──────────  ────────────────────────────────────────────────────────────────────
     pending     a delayed start; a free worker; a worker at all, if none serves it
-    running     whoever executes it; and, in its story, the outcome of a `once` effect that was begun
+    running     the worker that executes it; and, in its story, the outcome of a `once` effect that was begun
     waiting     timers, hooks, children, retries, as they were when it was let go
     blocked     a person
     ended       nothing

@@ -291,7 +291,7 @@ class MemoryStore:
         """Admit the successor, and hand it the messages that it inherits. Answers who was told."""
         former = self._runs[admission.inherits]
         if not former.holds_key:
-            return ()  # whoever has the key now, or released it, did not mean this successor
+            return ()  # the key was released or taken over, so there is no successor
         if not change.moves and not self._inheritable(admission):
             return ()  # its journal was copied from the run that has received them: nothing would be handed over
         self._apply(admission)

@@ -23,7 +23,7 @@ from holdfast.gate.stage import Findings, Stage
 NAPS = 12
 DELAY_MS = 400  # from the start of the runs: enough for all of them to be admitted
 PROBES = 6
-ROUNDS_MAX = 3  # until somebody else has taken up what the first one held
+ROUNDS_MAX = 3  # until another process has taken up what the first one held
 BEGUN_SECONDS = 10.0
 WRITTEN_MS = 80  # an effect has returned, and its record is written
 

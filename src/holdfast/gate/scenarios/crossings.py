@@ -1,6 +1,6 @@
 """Crossings: workers die between the end of a run and the message about it to a run in another shard.
 
-Whoever commits such a message delivers it; of these, nobody does. The relay has to: a parent whose child has ended must
+The process that commits such a message delivers it; these die before that. The relay has to: a parent whose child has ended must
 hear of it, and a token that is free must be.
 """
 

@@ -56,7 +56,7 @@ async def talks(stage: Stage) -> Findings:
 
 
 async def _hold_up(stage: Stage) -> None:
-    """Let signals pile up: nobody reads for a moment, which is too short for a lease to end."""
+    """Let signals pile up: nothing is read for a moment, which is too short for a lease to end."""
     workers = of_role(stage.site, "worker")
     for name in workers:
         await stage.nemesis.stop(name)
@@ -116,7 +116,7 @@ async def _send_all(load: Load, at: tuple[str, str], sender: str, send: Send, mo
 
 
 async def _chat_by_key(load: Load) -> None:
-    """Signal-or-start: whoever holds the key gets the word, or a new run begins with it."""
+    """Signal-or-start: the holder of the key gets the word, or a new run begins with it."""
     _, order = load.numbered()
     load.others.append(OtherOrder(workflow=chat.name, key=order, again=True))
     call = chat(order, BY_KEY_WORDS)

@@ -7,7 +7,7 @@ a batch that too few of them confirm is answered as unknown: it is there now, an
     wait=auto    one, as long as the primary has one. Whether it has is asked once a second, while it is written to
 
 Where a replica may be promoted, wait=1 is the default: a primary that takes writes which its replica lacks would lose
-them in the next failover, although they were answered. A server that nobody replaces keeps what it has: auto.
+them in the next failover, although they were answered. A server that is never replaced keeps what it has: auto.
 
 Confirming takes rounds. A round is a tiny write of ours, the mark, and a WAIT behind it: replicas that have the mark
 have all that was executed before. WAIT blocks its connection, so rounds have one of their own, one round at a time;

@@ -227,7 +227,7 @@ class Writes:
         assert former is not None
         assert successor is not None
         if not former.holds_key:
-            return ()  # whoever has the key now, or released it, did not mean this successor
+            return ()  # the key was released or taken over, so there is no successor
         if not change.moves and not self._may_inherit(db, admission):
             return ()  # its journal was copied from the run that has received them: nothing would be handed over
         self.apply(db, admission)

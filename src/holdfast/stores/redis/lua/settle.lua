@@ -18,7 +18,7 @@ end
 -- Without its key the run has no successor: what that was to take over stays unread.
 local succeeded = successor ~= '' and redis.call('HGET', names, row.kn) == id
 local unread = row.u - (succeeded and #moves / 2 or 0)
-for _, message in ipairs(read) do -- whoever ends a run that is not its own may name some that its owner has read since
+for _, message in ipairs(read) do -- an end by another process may name some that the owner has read since
   unread = unread - redis.call('HEXISTS', mail, message)
 end
 if row.e ~= epoch or row.n ~= nonce or row.l ~= position or (ends and unread > 0 and row.f == '') then
