@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from heapq import heappush
 from typing import Any, NamedTuple
@@ -126,7 +126,7 @@ def _bid(duty: str, found: Any, holder: Any, *, now_ms: int, ttl_ms: int) -> Any
 
 
 _take_due = agenda.Agenda.take_due
-_replay, _replayed = delivery.Delivery.replay, delivery.replay
+_replaying, _replayed = delivery.Delivery.replaying, delivery.replaying
 _cursor = streams._cursor
 _default_key = machine.Machine._default_key
 _signal = hooks.signal
@@ -134,20 +134,20 @@ _scope = heartbeats.AttemptScope.__init__
 _messages_of = rows.messages_of
 
 
-def _due_at_once(self: delivery.Delivery) -> None:
-    _replay(self)
+def _due_at_once(self: delivery.Delivery) -> Iterator[None]:
+    yield from _replaying(self)
     if self.run.epoch > 1:
         for step in self.machine.agenda.timers:
             heappush(self.machine.agenda._due, (0, 0, step))
 
 
-def _forgetful(replayed: Any, run: Any, journal: Any) -> None:
+def _forgetful(replayed: Any, run: Any, journal: Any) -> Iterator[None]:
     kept = [entry for entry in journal if not (isinstance(entry, Performed) and run.epoch > 1)]
-    _replayed(replayed, run, tuple(kept))
+    return _replayed(replayed, run, tuple(kept))
 
 
-def _one_more(self: heartbeats.AttemptScope, command: Any, kept: Any) -> None:
-    _scope(self, command, kept)
+def _one_more(self: heartbeats.AttemptScope, command: Any, kept: Any, *more: Any) -> None:
+    _scope(self, command, kept, *more)
     self.attempt += kept._run.epoch > 1
 
 
@@ -282,7 +282,7 @@ PLANTED = {
         "a timer that is pending is due at once when its run is taken over",
         "timers",
         "timer_early",
-        code(delivery.Delivery, replay=_due_at_once),
+        code(delivery.Delivery, replaying=_due_at_once),
     ),
     "wait": Planted(
         "the confirmation of replicas (WAIT) is ignored",
@@ -352,6 +352,6 @@ PLANTED = {
         "a run that is taken over performs again what is recorded",
         "timers",
         "called_after_record",
-        code(delivery, replay=_forgetful),
+        code(delivery, replaying=_forgetful),
     ),
 }

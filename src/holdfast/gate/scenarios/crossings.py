@@ -1,7 +1,7 @@
 """Crossings: workers die between the end of a run and the message about it to a run in another shard.
 
-The process that commits such a message delivers it; these die before that. The relay has to: a parent whose child has ended must
-hear of it, and a token that is free must be.
+The process that commits such a message delivers it; these die before that. The relay has to: a parent whose child has
+ended must hear of it, and a token that is free must be.
 """
 
 from __future__ import annotations

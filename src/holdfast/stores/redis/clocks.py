@@ -1,9 +1,9 @@
 """Redis' clock, as this process reckons with it between two looks.
 
 A look is one question for the time. The answer was true at some moment between the question and its arrival, and it is
-not known when: a server that stalls replies late, a network delays. So a look says where the server's clock is at least,
-and where it is at most, beside our own steady one. The shortest way there and back that was ever seen narrows both: no
-answer can have come faster.
+not known when: a server that stalls replies late, a network delays. So a look says where the server's clock is at
+least, and where it is at most, beside our own steady one. The shortest way there and back that was ever seen narrows
+both: no answer can have come faster.
 
 Rules
 - What we reckon is never ahead of what the server's clock has reached: a timer that is judged by it is never early.
