@@ -24,6 +24,7 @@ from holdfast.engine.events import (
     StoreTroubled,
 )
 from holdfast.kernel.changes import Status
+from holdfast.ports.store import Claim
 from tests.integration.conftest import Home, eventually, heard, owner_of, worker_of
 from tests.integration.wrappers import GatedStore, SeverableStore, StoreWrapper
 
@@ -458,3 +459,20 @@ async def test_a_sleeper_that_is_due_while_nobody_lives_wakes_in_the_next_proces
     await eventually(lambda: home.clock.wall_ms() > due_ms + 10)
     async with home.holdfast(pack) as hf:
         assert await (await hf.get(run.id)).result(timeout=30) == "rested"
+
+
+async def test_a_run_that_the_store_has_under_a_worker_that_does_not_know_of_it_is_taken_up(home: Home) -> None:
+    """As after a failover that has undone the end of a run: its lease is kept, and nothing would ever execute it."""
+    plant = Plant()
+    plant.gate.set()
+    async with home.holdfast(plant.pack, lease=LEASE) as hf:
+        owner, store = owner_of(hf), hf._replica._ports.store
+        worker_of(hf)._stopping = True  # it takes nothing by itself
+        run = (await hf.start(plant.work(1))).run
+        claim = Claim("default", owner, "another nonce", frozenset({plant.work.name}), 1)
+        [claimed] = (await store.claim(claim)).runs
+        assert (claimed.id, claimed.owner) == (run.id, owner)
+        worker_of(hf)._stopping = False
+        assert await run.result(timeout=20) == ["quick", "slow", "last"]
+        assert not heard(hf).all(LeaseWasLost)
+    assert set(plant.ledger.values()) == {1}

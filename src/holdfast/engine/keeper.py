@@ -29,6 +29,7 @@ class Keeper:
         emit: Emit,
         on_lost: Callable[[], None],
         on_reliable: Callable[[], None],
+        on_renewed: Callable[[], None],
     ) -> None:
         self.owner = ""
         self._store = store
@@ -39,6 +40,7 @@ class Keeper:
         self._emit = emit
         self._on_lost = on_lost
         self._on_reliable = on_reliable
+        self._on_renewed = on_renewed
         self._sent_ms = 0.0
         self._reliable_until_ms = 0.0
         self._renewed = asyncio.Event()
@@ -94,6 +96,7 @@ class Keeper:
             sent_ms = self._clock.steady_ms()
             if await self._store.renew(self.owner, self._ttl_ms):
                 self._renewed_at(sent_ms)
+                self._on_renewed()
                 return
         if self.owner:
             self._on_lost()

@@ -116,6 +116,7 @@ class Replica:
                 emit=emit,
                 on_lost=self._on_lease_lost,
                 on_reliable=self._on_lease_reliable,
+                on_renewed=self._on_lease_renewed,
             )
             self._worker = Worker(
                 ports.store,
@@ -344,6 +345,10 @@ class Replica:
         if self._worker is not None and self.keeper is not None:
             age_ms = round(self.keeper.age_ms)
             self._emit(events.LeaseWasLost(self.keeper.owner, self._worker.drop_all(), age_ms))
+
+    def _on_lease_renewed(self) -> None:
+        if self._worker is not None:
+            self._worker.make_sure()
 
     def _on_lease_reliable(self) -> None:
         if self._worker is not None:

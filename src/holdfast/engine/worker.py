@@ -109,6 +109,14 @@ class Worker:
         """There may be runs to claim."""
         self._bell.set()
 
+    def make_sure(self) -> None:
+        """Look whether the store has runs under this worker's name that are not executed here.
+
+        There should be none. But a run whose lease is kept, and which nothing executes, would never end.
+        """
+        self._unsure = True
+        self._bell.set()
+
     def ring_for_mail(self) -> None:
         """There may be messages for runs that are held here."""
         self._missed_mail = self._adopting
