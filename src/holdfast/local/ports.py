@@ -52,6 +52,10 @@ def _is_reserved(port: int) -> bool:
 
 @cache
 def _locks() -> int:
-    """The file of which each byte stands for a port. Never closed: that would give up all locks."""
-    file = Path(tempfile.gettempdir()) / f"holdfast-ports-{os.getuid()}"
+    """The file of which each byte stands for a port. Never closed: that would give up all locks.
+
+    It lies at the same place for all, also for those that were told to keep their temporary files elsewhere.
+    """
+    place = next(each for each in (Path("/tmp"), Path(tempfile.gettempdir())) if os.access(each, os.W_OK))  # noqa: S108 - no stranger can use it: it is opened without following links
+    file = place / f"holdfast-ports-{os.getuid()}"
     return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
