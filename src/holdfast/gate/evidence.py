@@ -12,8 +12,9 @@ from msgspec import Struct
 from holdfast.kernel.journal import Entry
 
 Deed = Literal["kill", "stop", "continue", "terminate", "start", "forget"]
-STALE = "stale write refused"  # as a line of the log
-Said = Literal["rescued", "overtaken", "lease lost", "stale", "elected", "deposed"]
+STALE = "stale write refused"  # as lines of the log
+TAKEN_BACK = "end refused over unread messages"
+Said = Literal["rescued", "overtaken", "lease lost", "stale", "taken back", "elected", "deposed"]
 
 
 class Call(Struct, frozen=True):
@@ -134,7 +135,8 @@ class Final(Struct, frozen=True):
 class Notice(Struct, frozen=True):
     """What a replica has said in its log about runs and duties that changed hands.
 
-    `age_ms` is that of a lost lease: how long before it was last renewed. `stale` are writes that the store refused.
+    `age_ms` is that of a lost lease: how long before it was last renewed. `stale` are writes that the store refused,
+    and ends are taken back that it refused since there was a message to be read.
     """
 
     at_ms: int

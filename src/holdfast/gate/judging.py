@@ -37,8 +37,9 @@ class Counts(Struct, frozen=True, kw_only=True):
 
     `repeated` calls of effects are those that a fault explains, `late` ones come from a process that had lost the run;
     `refused` counts how often a process was told that it had lost its lease or a run, `stale` the writes that the store
-    refused since another process had the run, and `taken_over` the runs in which effects of several processes were
-    called. What ends in `_ms` is the most that was seen.
+    refused since another process had the run, `taken_back` the ends that it refused over an unread message, and
+    `taken_over` the runs in which effects of several processes were called. What ends in `_ms` is the most that was
+    seen.
     """
 
     orders: int = 0
@@ -54,6 +55,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     rescued: int = 0
     refused: int = 0
     stale: int = 0
+    taken_back: int = 0
     taken_over: int = 0
     timers: int = 0
     timer_early_ms: int = 0
@@ -90,6 +92,7 @@ def judged(seen: Evidence) -> Checked:
         rescued=sum(len(notice.runs) for notice in seen.notices if notice.said == "rescued"),
         refused=sum(notice.said in LOSSES for notice in seen.notices),
         stale=sum(notice.said == "stale" for notice in seen.notices),
+        taken_back=sum(notice.said == "taken back" for notice in seen.notices),
         taken_over=_taken_over(seen),
         timers=len(late_ms),
         timer_early_ms=max([0, *(-each for each in late_ms)]),

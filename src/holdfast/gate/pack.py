@@ -22,6 +22,7 @@ from holdfast.workflow import current, hook, mark, set_attributes, sleep
 STEPS = ("reserve", "charge", "ship")
 CHILD_STEPS = ("wrap",)
 NAP_STEPS = ("doze", "hum", "wake")
+CHAT_STEPS = ("bye",)
 GO = "go"
 WORD = "word"  # the hook of a chat, for those who know the run or its key
 KNOCK = "knock"  # the hook of a chat, for those who know its token
@@ -76,6 +77,11 @@ async def wake(run: str, order: str) -> str:
     return await _signed("wake", run, order, 0)
 
 
+@pack.effect
+async def bye(run: str, order: str, hold_ms: int) -> str:
+    return await _post("bye", run, order, hold_ms)
+
+
 @pack.workflow(key="{order}/parcel")
 async def parcel(order: str, hold_ms: int) -> str:
     """The child."""
@@ -115,10 +121,10 @@ async def nap(order: str, sleep_ms: int, busy_ms: int = 0, hold_ms: int = 0) -> 
 
 
 @pack.workflow(key="{order}", markers=STAGES)
-async def chat(order: str, words: int, knocks: int = 0) -> list[str]:
+async def chat(order: str, words: int, knocks: int = 0, hold_ms: int = 0) -> list[str]:
     """Takes so many words and knocks, in whatever order they come, and returns them as it took them.
 
-    The token of the second hook is the order's name.
+    The token of the second hook is the order's name. With `hold_ms`, the last thing that it does is an effect.
     """
     await set_attributes(stage=STAGES[0], talk=order.partition("-")[0])
     await mark(STAGES[0])
@@ -136,6 +142,8 @@ async def chat(order: str, words: int, knocks: int = 0) -> list[str]:
     await asyncio.gather(take(WORD, None, words), *knocking)
     await set_attributes(stage=STAGES[2])
     await mark(STAGES[2])
+    if hold_ms:
+        await bye(current().run_id, order, hold_ms)
     return taken
 
 

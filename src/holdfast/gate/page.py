@@ -27,6 +27,7 @@ COUNTED = {
     "rescued": "runs rescued from processes whose lease had expired",
     "refused": "times that a process was told that it had lost its lease or a run",
     "stale": "late writes to a run of another process that the store refused",
+    "taken_back": "ends of runs that the store refused, since a message had not been read",
     "taken_over": "runs in which several processes called effects, one after the other",
     "timers": "timers measured by the ledger's clock",
     "timer_early_ms": "the earliest of them came too early by so many ms (1 is the resolution of the clock)",

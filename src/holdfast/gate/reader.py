@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from holdfast.client import Run
-from holdfast.gate.evidence import STALE, DutySeen, Final, Notice, Said
+from holdfast.gate.evidence import STALE, TAKEN_BACK, DutySeen, Final, Notice, Said
 from holdfast.gate.load import Load
 from holdfast.gate.sites import Part
 from holdfast.gateway_client import Client
@@ -28,6 +28,7 @@ PHRASES: dict[str, Said] = {
     "run overtaken": "overtaken",
     "lease lost": "lease lost",
     STALE: "stale",
+    TAKEN_BACK: "taken back",
     "duty taken up": "elected",
     "duty lost": "deposed",
 }

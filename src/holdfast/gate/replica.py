@@ -4,8 +4,9 @@
                on that look, as any process may, and its late writes really reach the store
     SIGUSR2    it dies over its next message to another shard: its cause is committed, and it is not sent
 
-Every write at a fence that the store refuses, since the run is with another holder by now, becomes a line of the log.
-Without such a line nothing is known about the fence: it may not have been asked.
+Every write at a fence that the store refuses becomes a line of the log: the run is with another holder by now, or it
+wants to end over a message that it has not read. Without such lines nothing is known about these guards: they may not
+have been asked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.adapters.machine import SystemClock
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.leaders import Leaders
 from holdfast.gate import ledger
-from holdfast.gate.evidence import STALE
+from holdfast.gate.evidence import STALE, TAKEN_BACK
 from holdfast.gate.pack import pack
 from holdfast.kernel.changes import Change, Fenced
 from holdfast.stores.redis.client import Reply
@@ -89,15 +90,16 @@ class DeathOverMail:
         self._armed = True
 
 
-def _tell_of_stale_writes() -> None:
+def _tell_of_refusals() -> None:
     read: Any = Commits._outcome  # noqa: SLF001 - the only place that sees every reply to a write
 
     def outcome(commits: Commits, change: Change, reply: Reply) -> Outcome:
         found: Outcome = read(commits, change, reply)
         guard = change.guard
-        if isinstance(guard, Fenced) and not found.committed and (found.run is None or found.run.fence != guard):
+        if isinstance(guard, Fenced) and not found.committed:
+            is_stale = found.run is None or found.run.fence != guard
             fields = {"run_id": guard.run_id, "instance": f"-{os.getpid()}-", "epoch": guard.epoch}
-            _log.warning(STALE, extra={"holdfast": fields})
+            _log.warning(STALE if is_stale else TAKEN_BACK, extra={"holdfast": fields})
         return found
 
     setattr(Commits, "_outcome", outcome)  # noqa: B010 - see above
@@ -107,7 +109,7 @@ def install() -> None:
     """Only in a process of the gate's: signals and the clock belong to it."""
     Unaware().install()
     DeathOverMail().install()
-    _tell_of_stale_writes()
+    _tell_of_refusals()
 
 
 if ledger.ADDRESS in os.environ:

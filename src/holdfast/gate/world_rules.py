@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.gate.evidence import Call, Evidence, Violation
-from holdfast.gate.pack import CHILD_STEPS, NAP_STEPS, STEPS
+from holdfast.gate.pack import CHAT_STEPS, CHILD_STEPS, NAP_STEPS, STEPS
 from holdfast.gate.pardons import CLOCK_SLACK_MS, Pardons
 from holdfast.gate.run_rules import counting
 from holdfast.kernel.journal import Attempted, Performed
 
-PLACES = {step: at for at, step in enumerate((*STEPS, *CHILD_STEPS, *NAP_STEPS))}
+PLACES = {step: at for at, step in enumerate((*STEPS, *CHILD_STEPS, *NAP_STEPS, *CHAT_STEPS))}
 BESIDE = "hum"  # is called beside the others, and has no place in their order
 
 

@@ -14,7 +14,7 @@ from holdfast.errors import NotAllowedNow, UnknownHook
 from holdfast.gate.evidence import OtherOrder, Searched, SentWord
 from holdfast.gate.judging import Proof
 from holdfast.gate.load import Load
-from holdfast.gate.pack import KNOCK, STAGE, STAGES, WORD, chat
+from holdfast.gate.pack import CHAT_STEPS, KNOCK, STAGE, STAGES, WORD, chat
 from holdfast.gate.sites import of_role
 from holdfast.gate.stage import Findings, Stage
 from holdfast.gateway_client import Client
@@ -40,7 +40,6 @@ async def talks(stage: Stage) -> Findings:
                 group.create_task(_chat(stage, load))
             for _ in range(BY_KEY):
                 group.create_task(_chat_by_key(load))
-            await stage.until(lambda: len(load.sent) >= CHATS, seconds=BEGUN_SECONDS)
             await _hold_up(stage)
             victim = of_role(stage.site, "worker")[0]
             stage.tell(f"SIGKILL {victim}")
@@ -50,26 +49,34 @@ async def talks(stage: Stage) -> Findings:
         checked = await stage.checked(load)
     proofs = (
         Proof("signals accepted", len(load.sent), CHATS * (WORDS + KNOCKS)),
+        Proof("ends taken back over a signal", checked.counts.taken_back),
         Proof("searches", len(load.searched), len(STAGES)),
     )
     return Findings(checked=(checked,), proofs=proofs)
 
 
 async def _hold_up(stage: Stage) -> None:
-    """Let signals pile up: nothing is read for a moment, which is too short for a lease to end."""
-    workers = of_role(stage.site, "worker")
+    """Let signals pile up while a run is about to end: nothing is read for a moment too short for a lease to end."""
+    workers, hold_ms = of_role(stage.site, "worker"), _hold_ms(stage)
+    await stage.until(lambda: stage.holding(CHAT_STEPS[0], hold_ms) > 0, seconds=BEGUN_SECONDS)
+    stage.tell(f"SIGSTOP {' and '.join(workers)}, for a moment")
     for name in workers:
         await stage.nemesis.stop(name)
-    await stage.pause(stage.options.lease_ms / 4000)
+    await stage.pause(hold_ms / 1000)
     for name in workers:
         await stage.nemesis.resume(name)
+
+
+def _hold_ms(stage: Stage) -> int:
+    """How long the last effect of a chat takes."""
+    return stage.options.lease_ms // 5
 
 
 async def _chat(stage: Stage, load: Load) -> None:
     """A run that ends when it has read enough, and senders that go on until they are refused."""
     number, order = load.numbered()
     load.others.append(OtherOrder(workflow=chat.name, key=order))
-    run_id = await load.start(order, chat(order, WORDS, KNOCKS), request=order, gateway=number)
+    run_id = await load.start(order, chat(order, WORDS, KNOCKS, _hold_ms(stage)), request=order, gateway=number)
     if run_id is None:
         return
     ended = asyncio.Event()
