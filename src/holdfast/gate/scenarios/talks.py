@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.errors import NotAllowedNow, UnknownHook
+from holdfast.gate import reader
 from holdfast.gate.evidence import OtherOrder, Searched, SentWord
 from holdfast.gate.judging import Proof
 from holdfast.gate.load import Load
@@ -29,6 +30,8 @@ BY_KEY_SENT = 8  # by each of its senders: all of them together are enough for a
 PAUSE_SECONDS = 0.02
 assert SENDERS * BY_KEY_SENT % BY_KEY_WORDS == 0
 BEGUN_SECONDS = 10.0
+WRITTEN_SECONDS = 1.0
+MORE_ROUNDS_MAX = 4
 
 Send = Callable[[Client, str, str], Awaitable[object]]
 
@@ -40,11 +43,14 @@ async def talks(stage: Stage) -> Findings:
                 group.create_task(_chat(stage, load))
             for _ in range(BY_KEY):
                 group.create_task(_chat_by_key(load))
-            await _hold_up(stage)
+            is_met = await _hold_up(stage)
             victim = of_role(stage.site, "worker")[0]
             stage.tell(f"SIGKILL {victim}")
             await stage.nemesis.kill(victim)
         await stage.nemesis.heal()
+        for _ in range(MORE_ROUNDS_MAX):  # whether a signal meets the end of a run is not in our hands
+            if not is_met and not load.failed:
+                is_met = await _once_more(stage, load)
         await _search(load)
         checked = await stage.checked(load)
     proofs = (
@@ -55,21 +61,36 @@ async def talks(stage: Stage) -> Findings:
     return Findings(checked=(checked,), proofs=proofs)
 
 
-async def _hold_up(stage: Stage) -> None:
-    """Let signals pile up while a run is about to end: nothing is read for a moment too short for a lease to end."""
+async def _once_more(stage: Stage, load: Load) -> bool:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CHATS):
+            group.create_task(_chat(stage, load))
+        return await _hold_up(stage)
+
+
+async def _hold_up(stage: Stage) -> bool:
+    """Let signals pile up while a run is about to end: nothing is read for a moment, too short for a lease to end.
+
+    Whether an end was taken back by that.
+    """
     workers, hold_ms = of_role(stage.site, "worker"), _hold_ms(stage)
     await stage.until(lambda: stage.holding(CHAT_STEPS[0], hold_ms) > 0, seconds=BEGUN_SECONDS)
     stage.tell(f"SIGSTOP {' and '.join(workers)}, for a moment")
     for name in workers:
         await stage.nemesis.stop(name)
     await stage.pause(hold_ms / 1000)
-    for name in workers:
-        await stage.nemesis.resume(name)
+    since_ms = min([(await stage.nemesis.resume(name)).at_ms for name in workers])
+
+    def is_taken_back() -> bool:
+        return any(each.said == "taken back" for each in reader.notices(stage.site.parts.values(), since_ms))
+
+    # Whoever is killed before does not get to its end.
+    return await stage.until(is_taken_back, seconds=WRITTEN_SECONDS)
 
 
 def _hold_ms(stage: Stage) -> int:
     """How long the last effect of a chat takes."""
-    return stage.options.lease_ms // 5
+    return stage.options.lease_ms // 3
 
 
 async def _chat(stage: Stage, load: Load) -> None:
