@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from holdfast.engine.access import Access
 from holdfast.engine.events import Emit
-from holdfast.engine.followers import Followers, document_place
+from holdfast.engine.followers import DocumentPlace, Followers
 from holdfast.kernel.documents import Document, Writing
 from holdfast.ports.ids import Ids
 
@@ -48,5 +48,5 @@ class Documents:
         """An event that is set whenever the document may have changed, here or in another process."""
         return self._followers.following(self._place(kind, id))
 
-    def _place(self, kind: str, id: str) -> str:
-        return document_place(self.namespace, kind, id)
+    def _place(self, kind: str, id: str) -> DocumentPlace:
+        return self.namespace, kind, id

@@ -6,32 +6,27 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from holdfast.kernel.ids import joined
-
-
-def document_place(namespace: str, kind: str, id: str) -> str:
-    """What a document is called among what is followed. No run has such an id."""
-    return joined(namespace, kind, id)
+DocumentPlace = tuple[str, str, str]  # namespace, kind and id
 
 
 class Followers:
     """Who follows which run."""
 
     def __init__(self) -> None:
-        self._following: dict[str, list[asyncio.Event]] = {}
+        self._following: dict[str | DocumentPlace, list[asyncio.Event]] = {}
         self._of_anything: list[asyncio.Event] = []
 
     @contextmanager
-    def following(self, run_id: str) -> Generator[asyncio.Event]:
-        """An event that is set whenever the run may have changed."""
+    def following(self, followed: str | DocumentPlace) -> Generator[asyncio.Event]:
+        """An event that is set whenever the run of this id, or the document, may have changed."""
         changed = asyncio.Event()
-        self._following.setdefault(run_id, []).append(changed)
+        self._following.setdefault(followed, []).append(changed)
         try:
             yield changed
         finally:
-            self._following[run_id].remove(changed)
-            if not self._following[run_id]:
-                del self._following[run_id]
+            self._following[followed].remove(changed)
+            if not self._following[followed]:
+                del self._following[followed]
 
     @contextmanager
     def following_anything(self) -> Generator[asyncio.Event]:
@@ -43,17 +38,16 @@ class Followers:
         finally:
             self._of_anything.remove(changed)
 
-    def changed(self, run_id: str) -> None:
-        """A commit has changed the run."""
-        for event in self._following.get(run_id, ()):
+    def changed(self, followed: str | DocumentPlace) -> None:
+        """A commit has changed the run, or the document."""
+        for event in self._following.get(followed, ()):
             event.set()
         self.anything_changed()
 
     def documents_changed(self, namespace: str, kind: str) -> None:
         """A commit of another process has changed documents of this kind."""
-        prefix = document_place(namespace, kind, "")
-        for place, events in self._following.items():
-            if place.startswith(prefix):
+        for followed, events in self._following.items():
+            if isinstance(followed, tuple) and followed[:2] == (namespace, kind):
                 for event in events:
                     event.set()
 

@@ -57,13 +57,16 @@ async def _ordered_and_read(stage: Stage, load: Load, nth: int) -> None:
         return next((answer.run for answer in load.answers if answer.order in orders), None)
 
     await stage.until(lambda: run_id() is not None or ordering.done(), seconds=BEGUN_SECONDS)
-    if (known := run_id()) is not None:
-        load.heard.append(await _read(stage, load, known, nth))
+    if (known := run_id()) is not None and (heard := await _read(stage, load, known, nth)) is not None:
+        load.heard.append(heard)
     await ordering
 
 
-async def _read(stage: Stage, load: Load, run_id: str, first: int) -> Heard:
-    """All events of a run, over as many connections as it takes."""
+async def _read(stage: Stage, load: Load, run_id: str, first: int) -> Heard | None:
+    """All events of a run, over as many connections as it takes; None if its end was not seen in time.
+
+    A reader that gave up proves nothing, neither for nor against: it might have been told the rest.
+    """
     cursors: list[int] = []
     give_up_ms = stage.clock.steady_ms() + stage.options.patience_ms
     for connections in count(1):
@@ -73,8 +76,10 @@ async def _read(stage: Stage, load: Load, run_id: str, first: int) -> Heard:
         except (HoldfastError, TimeoutError):
             has_ended = False
             await stage.pause(PAUSE_SECONDS)
-        if has_ended or stage.clock.steady_ms() > give_up_ms:
+        if has_ended:
             return Heard(run_id, tuple(cursors), connections)
+        if stage.clock.steady_ms() > give_up_ms:
+            return None
     raise AssertionError  # pragma: no cover - there is always another connection
 
 
