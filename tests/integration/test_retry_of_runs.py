@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import NotAllowedNow, Pack, ReplayDiverged, Retry, RunFailed, WaitsForNothing, attempt, sleep
+from holdfast import NotAllowedNow, Pack, ReplayDiverged, Retry, RunFailed, WaitsForNothing, attempt, hook, sleep
 from holdfast.engine.events import RunEnded, RunRetried
 from holdfast.kernel.journal import Retried, Spawned
 from tests.integration.conftest import Home, eventually, heard
@@ -259,7 +259,7 @@ async def test_code_that_contradicts_the_journal_blocks_and_the_right_code_goes_
         @pack.workflow
         async def work() -> str:
             result = await (first() if version != 2 else other())
-            await sleep(0.05)
+            await hook("go")
             return f"{result} {version}"
 
         return pack, work
@@ -270,6 +270,7 @@ async def test_code_that_contradicts_the_journal_blocks_and_the_right_code_goes_
         await eventually(lambda: _length_is(run, 2))
     async with home.holdfast(pack(2)[0]) as hf:
         run = await hf.get(run.id)
+        await run.signal("go", 1)
         with pytest.raises(ReplayDiverged) as caught:
             await run.result(timeout=30)
         assert "first#1" in caught.value.message

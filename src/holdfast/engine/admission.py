@@ -16,12 +16,12 @@ from holdfast.ports.store import Store
 class Taker(Protocol):
     """A worker that may take a fresh run in the admitting commit."""
 
-    def hand(self, workflow: str) -> Hand | None:
-        """A free slot, reserved; None if there is none. Each hand comes back by `taken` or `not_taken`."""
+    def hand(self, workflow: str, run_id: str) -> Hand | None:
+        """A free slot, reserved for this run; None if there is none. Each comes back by `taken` or `not_taken`."""
         ...
 
     def taken(self, change: Change, run: Run) -> None: ...
-    def not_taken(self, *, unsure: bool) -> None: ...
+    def not_taken(self, run_id: str, *, unsure: bool) -> None: ...
 
 
 class Admission:
@@ -80,7 +80,7 @@ class Admission:
         return run, True
 
     async def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Answer:
-        hand = self._taker.hand(wanted.workflow) if self._taker and not wanted.delay_ms else None
+        hand = self._taker.hand(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
         change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
         # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
         return await self._committer.commit(change, first=None if hand is None else self._settle_hand(change))
@@ -93,6 +93,6 @@ class Admission:
             if run is not None and run.fence == change.run.fence:
                 self._taker.taken(change, run)
             else:
-                self._taker.not_taken(unsure=answer is None)
+                self._taker.not_taken(change.run.id, unsure=answer is None)
 
         return settle

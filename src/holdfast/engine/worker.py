@@ -94,6 +94,8 @@ class Worker:
         self._adopted = 0
         self._slots_taken = 0
         self._bell = asyncio.Event()
+        self._handed: set[str] = set()  # runs whose admission by this process is under way: `taken` adopts them
+        self._rung = False  # whether there may be runs to claim; otherwise the bell rings for those that are ours
         self._mail_bell = asyncio.Event()
         self._mail_for: set[str] | None = set()  # whose mail the bell rings for; None: any of those held here
         self._told: set[str] = set()  # runs held here that have mail; one that is let go now is to be claimed again
@@ -107,6 +109,7 @@ class Worker:
 
     def ring(self) -> None:
         """There may be runs to claim."""
+        self._rung = True
         self._bell.set()
 
     def make_sure(self) -> None:
@@ -131,7 +134,7 @@ class Worker:
                 self._has_mail_for(run_id)
             else:
                 self._missed_mail = self._adopting
-                self._bell.set()  # it was let go
+                self.ring()  # it was let go
 
     def has_news_for(self, run_ids: Collection[str]) -> None:
         """These runs got messages by a commit of another process."""
@@ -159,16 +162,17 @@ class Worker:
         while True:
             await self._bell.wait()
             self._bell.clear()
+            rung, self._rung = self._rung, False
             try:
                 if self._unsure:
                     await self._take_up_what_is_ours()
-                while self.has_room and self._keeper.reliable and await self._claim_batch():
+                while rung and self.has_room and self._keeper.reliable and await self._claim_batch():
                     pass
             except TransientError as error:
                 self._unsure = True
                 self.emit(events.StoreTroubled(str(error)))
                 await self.clock.pause(TROUBLE_PAUSE_SECONDS)
-                self._bell.set()
+                self.ring()
 
     async def _claim_batch(self) -> bool:
         """Claim as many as there is room for. True if there may be more."""
@@ -187,9 +191,12 @@ class Worker:
     async def _take_up_what_is_ours(self) -> None:
         """After a lost reply, runs may be ours without our knowing."""
         owner = self._keeper.owner
-        lost = [run_id for run_id in await self.store.held(owner) if run_id not in self._executions]
+        # One that is being handed over must not be taken up as well: its answer may come when it has long ended here.
+        handed, held = set(self._handed), await self.store.held(owner)
+        lost = [run_id for run_id in held if run_id not in handed | self._handed and run_id not in self._executions]
         self._unsure = False
-        await self._adopt_all(await self.store.runs(lost), owner)
+        if lost:
+            await self._adopt_all(await self.store.runs(lost), owner)
 
     async def _adopt_all(self, runs: list[Run], owner: str) -> None:
         self._adopting, self._missed_mail = True, False
@@ -254,18 +261,18 @@ class Worker:
             del self._executions[run_id]
             self._on_gone()
             if self._unsure:
-                self._bell.set()
+                self.ring()
         if run_id in self._void and run_id not in self._executions:
             self._void.discard(run_id)
             self._unsure = True
-            self._bell.set()
+            self.ring()
         self._free_slot()
 
     def _free_slot(self) -> None:
         was_full = self._slots_taken >= self._concurrency
         self._slots_taken -= 1
         if was_full:
-            self._bell.set()
+            self.ring()
 
     # -- messages
 
@@ -301,24 +308,27 @@ class Worker:
 
     # -- Taker
 
-    def hand(self, workflow: str) -> Hand | None:
+    def hand(self, workflow: str, run_id: str) -> Hand | None:
         if not self.has_room or not self._keeper.reliable or workflow not in self._registry.served:
             return None
         self._slots_taken += 1
+        self._handed.add(run_id)
         return Hand(self._keeper.owner, self.ids.nonce())
 
     def taken(self, change: Change, run: Run) -> None:
+        self._handed.discard(run.id)
         if self._stopping or run.owner != self._keeper.owner or run.id in self._executions:
             self._free_slot()  # what we leave behind, leaving gives back
             return
         messages = tuple(envelope.message for envelope in change.envelopes if envelope.run_id == run.id)
         self._adopt(History(run, change.entries, messages), {blob.digest: blob.data for blob in change.blobs})
 
-    def not_taken(self, *, unsure: bool) -> None:
+    def not_taken(self, run_id: str, *, unsure: bool) -> None:
+        self._handed.discard(run_id)
         self._free_slot()
         if unsure:
             self._unsure = True
-            self._bell.set()
+            self.ring()
 
     # -- Desk
 
@@ -435,7 +445,7 @@ class Worker:
         self._on_gone()
         if run.id in self._told:
             self._told.discard(run.id)
-            self._bell.set()
+            self.ring()
         if run.wake_ms is not None:
             self._on_wake_at(run.wake_ms)
 
