@@ -11,9 +11,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from heapq import heappush
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from holdfast.engine import agenda, apikeys, delivery, heartbeats, leaders as engine_leaders, machine, relay, rescuer
 from holdfast.gateway import streams
-from holdfast.kernel import hooks, leaders
+from holdfast.kernel import hooks, leaders, runs
+from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
 from holdfast.stores.redis import confirmations, leases, outbox, rows, scripts, searches, store
 from holdfast.stores.redis.calls import Script
@@ -127,6 +130,7 @@ def _bid(duty: str, found: Any, holder: Any, *, now_ms: int, ttl_ms: int) -> Any
 
 _take_due = agenda.Agenda.take_due
 _replaying, _replayed = delivery.Delivery.replaying, delivery.replaying
+_change = runs._change
 _cursor = streams._cursor
 _default_key = machine.Machine._default_key
 _signal = hooks.signal
@@ -155,6 +159,12 @@ def _shifted(by: int) -> Callable[[Any], int | None]:
     return lambda asked: None if (seen := _cursor(asked)) is None else max(0, seen + by)
 
 
+def _nameless(before: Any, *rest: Any) -> Change:
+    change = _change(before, *rest)
+    change_id = change.id.replace(f".{before.nonce}.", ".")
+    return replace(change, id=change_id, run=None if change.run is None else replace(change.run, change_id=change_id))
+
+
 EARLY = [("math.max(instant(take()), take())", f"math.max(instant(take()), take()) + {TWO_SECONDS_MS}")]
 PLANTED = {
     "fence": Planted(
@@ -177,10 +187,13 @@ PLANTED = {
         lua(SETTLE=SETTLE_FENCE),
     ),
     "fence-nonce": Planted(
-        "the fence is half checked: the epoch, and not the nonce",
+        "the fence is half checked: the epoch, and not the nonce; nor does a change name its holder",
         "amnesia",
         "wrong_result",
-        lua(PROGRESS=[("row[2] ~= nonce", "false")], SETTLE=[("row.n ~= nonce", "false")]),
+        all_of(
+            lua(PROGRESS=[("row[2] ~= nonce", "false")], SETTLE=[("row.n ~= nonce", "false")]),
+            code(runs, _change=_nameless),
+        ),
     ),
     "leaders-bid": Planted(
         "two leaders: every process that bids for a duty takes it, though another process leads",
