@@ -41,7 +41,7 @@ from holdfast.kernel import retries, tasks
 from holdfast.kernel.changes import Change, Committed, TokenFree, Watcher
 from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Late
-from holdfast.kernel.retries import Begin
+from holdfast.kernel.retries import Begin, Retry
 from holdfast.kernel.tasks import Place, Task
 from holdfast.kernel.units import milliseconds
 from holdfast.ports.store import History
@@ -175,25 +175,25 @@ class Errands:
             await self._until_trusted()
             await self._try(command, self._dispatched)
             return
-        if self._desk.policy_of(effect).safety == "once":
+        policy = self._desk.policy_of(effect)
+        if policy.safety == "once":
             await self._desk.performer.until_ended(self._run.id, command.step)
-        while (turn := await self._turn(command)) is not None:
+        while (turn := await self._turn(command, policy.retry, in_thread=not effect.is_async)) is not None:
             if await self._try(command, partial(self._performed, turn)):
                 return
         self._arrive(Expired(command.step))
 
-    async def _turn(self, command: Command) -> Turn | None:
+    async def _turn(self, command: Command, retry: Retry, *, in_thread: bool) -> Turn | None:
         """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
-        effect, desk = command.effect(), self._desk
-        retry, now_ms = desk.policy_of(effect).retry, desk.store.now_ms()
-        left_ms = retries.left_ms(retry, asked_ms=command.asked_ms, now_ms=now_ms)
-        if left_ms is None:
-            return await desk.performer.turn(desk, in_thread=not effect.is_async)
-        if left_ms == 0:
+        desk = self._desk
+        if retry.deadline is None:
+            return await desk.performer.turn(desk, in_thread=in_thread)
+        left_ms = retries.left_ms(retry, asked_ms=command.asked_ms, now_ms=desk.store.now_ms())
+        if not left_ms:
             return None
         try:
             async with asyncio.timeout(left_ms / 1000):
-                return await desk.performer.turn(desk, in_thread=not effect.is_async)
+                return await desk.performer.turn(desk, in_thread=in_thread)
         except TimeoutError:
             return None
 
@@ -233,10 +233,9 @@ class Errands:
     def _performed(
         self, turn: Turn, command: Command, scope: AttemptScope
     ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
-        effect = command.effect()
         assert command.call is not None
-        once = self._desk.policy_of(effect).safety == "once"
-        return self._desk.performer.attempt(effect, command.call.arguments, scope, turn, once=once)
+        once = scope.policy.safety == "once"
+        return self._desk.performer.attempt(command.effect(), command.call.arguments, scope, turn, once=once)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, desk = command.effect(), self._run, self._desk

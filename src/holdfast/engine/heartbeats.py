@@ -24,13 +24,13 @@ class AttemptScope:
         "_command",
         "_desk",
         "_heartbeats",
-        "_policy",
         "abandoned",
         "attempt",
         "dropped",
         "effect",
         "entered",
         "key",
+        "policy",
         "run_id",
         "step",
         "task",
@@ -39,7 +39,8 @@ class AttemptScope:
     def __init__(self, command: Command, heartbeats: Heartbeats, desk: Desk, run_id: str) -> None:
         self.run_id = run_id
         self.step = command.step
-        self.effect = command.effect().name
+        effect = command.effect()
+        self.effect = effect.name
         self.dropped = False  # the outcome is not waited for any more; it is still recorded
         self.abandoned = False  # the run is not here any more: the outcome could not be recorded
         self.entered = False
@@ -49,8 +50,10 @@ class AttemptScope:
         self._command = command
         self._heartbeats = heartbeats
         self._desk = desk
-        self._policy: EffectPolicy = desk.policy_of(command.effect())
-        self._ahead_ms = desk.store.now_ms() - desk.clock.steady_ms()  # a store's clock is not for other threads
+        self.policy: EffectPolicy = desk.policy_of(effect)
+        self._ahead_ms = 0.0  # the time is looked at only where there is a deadline
+        if self.policy.retry.deadline is not None:
+            self._ahead_ms = desk.store.now_ms() - desk.clock.steady_ms()  # a store's clock is not for other threads
 
     def may_enter(self) -> Begin | GiveUp | None:
         """Whether the effect may be called at this very moment, asked in the thread that would call it.
@@ -60,10 +63,9 @@ class AttemptScope:
         """
         verdict = None
         if self._desk.trusted and not self.dropped:
-            now_ms = int(self._desk.clock.steady_ms() + self._ahead_ms)
-            verdict = retries.begin(
-                self._policy.retry, self._policy.timeout_ms, asked_ms=self._command.asked_ms, now_ms=now_ms
-            )
+            policy = self.policy
+            now_ms = int(self._desk.clock.steady_ms() + self._ahead_ms) if policy.retry.deadline is not None else 0
+            verdict = retries.begin(policy.retry, policy.timeout_ms, asked_ms=self._command.asked_ms, now_ms=now_ms)
         self.entered = isinstance(verdict, Begin)
         return verdict
 
