@@ -13,10 +13,26 @@ from typing import Any
 
 import pytest
 
-from holdfast import NotPerformed, Pack, Retry, Run, RunFailed, UnknownOutcome, effect_key
+from holdfast import (
+    Holdfast,
+    NotPerformed,
+    Pack,
+    Retry,
+    Run,
+    RunCancelled,
+    RunFailed,
+    UnknownOutcome,
+    effect_key,
+    hook,
+    shield,
+)
 from holdfast.engine.events import EffectBegan
-from holdfast.kernel.journal import Dropped, Failed, GaveUp, Late
+from holdfast.kernel import hooks
+from holdfast.kernel.changes import ENDED
+from holdfast.kernel.journal import Dropped, Failed, GaveUp, Late, Received
+from holdfast.ports.store import Store
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
+from tests.integration.wrappers import StoreWrapper
 
 ONE = Retry(attempts=1)
 
@@ -268,3 +284,106 @@ async def test_what_a_run_that_returned_has_left_under_way_is_recorded_as_begun(
         journal = await run.journal()
         assert [entry.step for entry in journal if isinstance(entry, Dropped)] == ["0/slow#1"]
         assert not any(isinstance(entry, Failed) for entry in journal)
+
+
+class SignalBeforeTheEnd(StoreWrapper):
+    """Has a signal arrive just before the first end of a run is committed: that end is taken back."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.sent = False
+
+    async def called(self, name: str, verb: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        ends = (
+            [change.run for change in args[0] if change.run and change.run.status in ENDED] if name == "commit" else []
+        )
+        if ends and not self.sent:
+            self.sent = True
+            message = hooks.signal("word", b"1", dedupe="d", nonce="n")
+            await self.inner.commit([hooks.to_run(ends[0].id, message)])
+        return await verb(*args)
+
+
+@pytest.mark.parametrize("kind", ["async", "sync", "once"])
+async def test_what_is_under_way_when_an_end_is_taken_back_is_not_begun_beside_itself(home: Home, kind: str) -> None:
+    world = World()
+
+    @world.pack.effect
+    async def quick() -> str:
+        await eventually(lambda: world.begun)
+        return "quick"
+
+    @world.pack.workflow
+    async def order() -> str:
+        slow = asyncio.ensure_future(world.charges[kind]("a"))
+        word = asyncio.ensure_future(_word())
+        fast = asyncio.ensure_future(quick())
+        done, _ = await asyncio.wait({fast, word}, return_when=asyncio.FIRST_COMPLETED)
+        return await slow if word in done else "without the word"
+
+    async with home.holdfast(world.pack, through=SignalBeforeTheEnd) as hf:
+        run = (await hf.start(order())).run
+        await eventually(lambda: _is_signalled(hf, run))
+        world.let_go()
+        assert await run.result(timeout=PATIENCE_SECONDS) == "charged a"
+    assert list(world.begun.values()) == list(world.charged.values()) == [1]
+
+
+async def _word() -> Any:
+    return await hook("word")
+
+
+async def _is_signalled(hf: Holdfast, run: Run[Any]) -> bool:
+    [history] = await hf.store.histories([run.id])
+    return bool(history.messages) or any(isinstance(entry, Received) for entry in history.journal)
+
+
+async def test_what_was_performed_when_an_end_was_taken_back_is_not_repeated_if_the_code_then_fails(home: Home) -> None:
+    world = World()
+    world.let_go()
+
+    @world.pack.workflow
+    async def order() -> str:
+        slow = asyncio.ensure_future(world.charges["async"]("a"))
+        word = asyncio.ensure_future(_word())
+        done, _ = await asyncio.wait({slow, word}, return_when=asyncio.FIRST_COMPLETED)
+        if word in done and world.breaks:
+            raise ValueError("not that word")
+        return await slow
+
+    async with home.holdfast(world.pack, through=SignalBeforeTheEnd) as hf:
+        run = (await hf.start(order())).run
+        await failed(run)
+        world.breaks = False
+        await run.retry()
+        assert await run.result(timeout=PATIENCE_SECONDS) == "charged a"
+    assert list(world.begun.values()) == list(world.charged.values()) == [1]
+
+
+async def test_a_cancelled_run_that_cannot_go_on_is_over_by_the_deadline_though_a_thread_hangs(home: Home) -> None:
+    world = World()
+
+    async def unknown(key: str) -> str:
+        raise OSError("they do not say")
+
+    @world.pack.effect(retry=ONE, safety="once", timeout="10ms", reconcile=unknown)
+    async def doubtful() -> str:
+        await eventually(lambda: world.begun)
+        await asyncio.sleep(3600)
+        return "never"
+
+    @world.pack.workflow
+    async def order() -> list[str]:
+        try:
+            await hook("never")
+        finally:
+            async with shield("1m"):
+                await asyncio.gather(world.charges["sync"]("a"), doubtful())
+        return []
+
+    async with home.holdfast(world.pack) as hf:
+        run = (await hf.start(order())).run
+        await run.ask_cancel("enough", deadline="300ms")  # nothing but its owner ends it
+        with pytest.raises(RunCancelled):
+            await run.result(timeout=PATIENCE_SECONDS)
+        world.let_go()

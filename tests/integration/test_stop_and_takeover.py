@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Pack, Retry, StoreUnavailable, UsageError, effect_key, hook, sleep
+from holdfast import EngineFault, Pack, Retry, StoreUnavailable, UsageError, effect_key, hook, sleep
 from holdfast.engine.events import (
     AskedInVain,
     EffectBegan,
@@ -476,3 +476,80 @@ async def test_a_run_that_the_store_has_under_a_worker_that_does_not_know_of_it_
         assert await run.result(timeout=20) == ["quick", "slow", "last"]
         assert not heard(hf).all(LeaseWasLost)
     assert set(plant.ledger.values()) == {1}
+
+
+class LargeValuesHeldBack(StoreWrapper):
+    """Hands out large values when the gate is opened; with `troubled`, it fails instead the first times."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.asked, self.gate, self.troubles = asyncio.Event(), asyncio.Event(), 0
+
+    async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+        if name == "blob":
+            self.asked.set()
+            if self.troubles:
+                self.troubles -= 1
+                raise StoreUnavailable("in trouble")
+            await self.gate.wait()
+        return await verb(*args)
+
+
+@pytest.mark.parametrize("troubled", [False, True])
+async def test_a_run_whose_lease_is_lost_while_it_is_read_is_not_executed_and_costs_no_slot(
+    home: Home, troubled: bool
+) -> None:
+    pack, stores, calls = Pack("plant"), list[LargeValuesHeldBack](), list[str]()
+
+    @pack.effect
+    async def note() -> None:
+        calls.append("noted")
+
+    @pack.workflow
+    async def work(large: str) -> int:
+        await note()
+        return len(large)
+
+    def through(store: Any) -> LargeValuesHeldBack:
+        stores.append(LargeValuesHeldBack(store))
+        stores[0].troubles = 3 * troubled
+        return stores[0]
+
+    async with home.holdfast(pack, worker=False) as client:
+        run = (await client.start(work("x" * 400_000))).run
+    async with home.holdfast(pack, through=through) as hf:
+        worker, keeper = worker_of(hf), hf._replica.keeper
+        assert keeper is not None
+        await stores[0].asked.wait()
+        if not troubled:
+            await hf.store.leave(keeper.owner)
+            keeper._on_lost()
+            keeper.owner = ""
+            await keeper.join()
+        stores[0].gate.set()
+        worker.ring()
+        assert await (await hf.get(run.id)).result(timeout=30) == 400_000
+        await eventually(lambda: worker._slots_taken == 0)
+    assert calls == ["noted"]
+
+
+async def test_a_run_that_something_of_ours_breaks_for_is_blocked_and_does_not_wait_forever(home: Home) -> None:
+    pack = Pack("plant")
+
+    class Breaking(StoreWrapper):
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            if name == "commit" and any(change.watcher for change in args[0]):
+                raise ValueError("cannot be written")
+            return await verb(*args)
+
+    @pack.workflow
+    async def child() -> None: ...
+
+    @pack.workflow
+    async def parent() -> None:
+        await child()
+
+    async with home.holdfast(pack, through=Breaking) as hf:
+        run = (await hf.start(parent())).run
+        with pytest.raises(EngineFault, match="cannot be written"):
+            await run.result(timeout=20)

@@ -69,6 +69,13 @@ class Expired(Struct, frozen=True):
     step: str
 
 
+class Broken(Struct, frozen=True):
+    """An errand has failed for a reason that is none of its outcomes: a fault of ours, or of the store."""
+
+    step: str
+    error: BaseException
+
+
 class Again(Struct, frozen=True):
     """Something that was recorded in a change which came too late: it is to be recorded once more."""
 
@@ -76,7 +83,7 @@ class Again(Struct, frozen=True):
     entry: Entry
 
 
-Errand = Attempt | Reconciled | Admitted | NotAdmitted | Watching | TokenClaimed | Interrupted | Expired
+Errand = Attempt | Reconciled | Admitted | NotAdmitted | Watching | TokenClaimed | Interrupted | Expired | Broken
 Arrival = Errand | Again | Message
 
 

@@ -27,15 +27,18 @@ from holdfast.engine.steps import Command
 from holdfast.kernel import cancels
 from holdfast.kernel.changes import Blob, CancelRequest, KeyTaken, Message, Outcome, Signal
 from holdfast.kernel.journal import (
+    Attempted,
     Dropped,
     Elapsed,
     Entry,
     Forked,
+    GaveUp,
     Late,
     Performed,
     Received,
     Resumed,
     Retried,
+    Spawned,
     Stopped,
     Value,
 )
@@ -166,7 +169,7 @@ class Delivery:
         step: str = getattr(entry, "step", "")
         if isinstance(entry, Late):
             if entry.value is None:
-                return None
+                return replace(entry, at_ms=self._now_ms())
             entry = Performed(entry.at_ms, step, entry.intent, entry.attempt, entry.value)
         if isinstance(entry, Performed):
             record.blobs += self.kept(entry.value)
@@ -175,6 +178,26 @@ class Delivery:
         if isinstance(entry, Performed):
             return Late(self._now_ms(), step, entry.intent, entry.attempt, entry.value)
         return None
+
+    def _too_late(self, entry: Entry, record: Record) -> Late | None:
+        """What was to be recorded once more, when the code has ended without it: it has happened all the same."""
+        now_ms = self._now_ms()
+        match entry:
+            case Performed(step=step, intent=intent, attempt=attempt, value=value):
+                record.blobs += self.kept(value)
+                return Late(now_ms, step, intent, attempt, value)
+            case (
+                GaveUp(step=step, intent=intent, attempt=attempt, error=error)
+                | Attempted(step=step, intent=intent, attempt=attempt, error=error)
+            ) if intent.kind in {"effect", "undo"}:
+                return Late(now_ms, step, intent, attempt, error=error)
+            case Spawned(step=step, intent=intent, run_id=run_id, created=True, detached=False):
+                return Late(now_ms, step, intent, 1, run_id=run_id)
+            case Late(value=value):
+                record.blobs += () if value is None else self.kept(value)
+                return replace(entry, at_ms=now_ms)
+            case _:
+                return None
 
     def cancel(self, request: CancelRequest, record: Record) -> Entry:
         self.deadline_ms = request.deadline_ms
@@ -257,10 +280,11 @@ class Delivery:
         for arrival in ended:
             self.errands.in_flight.pop(arrival.step, None)
             if isinstance(arrival, Again):
-                continue
-            record.heard += self.errands.heard(arrival.step)
-            command = self.dropped.pop(arrival.step, None) or self.machine.open.get(arrival.step)
-            entry = None if command is None else self.recorder.late_entry_of(arrival, command, record)
+                entry = self._too_late(arrival.entry, record)
+            else:
+                record.heard += self.errands.heard(arrival.step)
+                command = self.dropped.pop(arrival.step, None) or self.machine.open.get(arrival.step)
+                entry = None if command is None else self.recorder.late_entry_of(arrival, command, record)
             if entry is not None:
                 self.came_to_its_end.add(arrival.step)
                 self._apply(entry, record)

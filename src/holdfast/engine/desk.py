@@ -10,6 +10,7 @@ from holdfast.engine.events import Emit
 from holdfast.engine.performer import Performer
 from holdfast.engine.steps import Command
 from holdfast.engine.tracing import Tracing
+from holdfast.errors import TransientError
 from holdfast.kernel.changes import Answer, Change, Run, Watcher
 from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.clock import Clock
@@ -46,6 +47,10 @@ class Desk(Protocol):
 
     async def history(self, run_id: str) -> History | None:
         """The run as the store has it now, or `LeaseLost`."""
+        ...
+
+    async def bear(self, error: TransientError, about: str) -> None:
+        """The store is in trouble: returns when it may be asked again, or raises `LeaseLost`."""
         ...
 
     async def blobs_of(self, history: History) -> dict[str, bytes]:

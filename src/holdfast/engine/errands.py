@@ -23,6 +23,7 @@ from holdfast.engine.arrivals import (
     Admitted,
     Arrival,
     Attempt,
+    Broken,
     Expired,
     Interrupted,
     NotAdmitted,
@@ -90,8 +91,12 @@ class Errands:
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 work.close()  # it may not even have begun
-            if task.cancelled() and self.in_flight.get(command.step) is task:
+            if self.in_flight.get(command.step) is not task:
+                return
+            if task.cancelled():
                 self._arrive(Interrupted(command.step, command.step in self._begun))
+            elif (error := task.exception()) is not None:
+                self._arrive(Broken(command.step, error))
 
         task.add_done_callback(ended)
 

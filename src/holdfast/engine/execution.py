@@ -29,7 +29,7 @@ from holdfast.engine.delivery import Delivery
 from holdfast.engine.desk import Desk
 from holdfast.engine.failures import described
 from holdfast.engine.steps import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
-from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, UsageError, WaitsForNothing
+from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
 from holdfast.kernel import runs, waits
 from holdfast.kernel.changes import CancelRequest, Committed, Message, Outcome, Run, Signal
 from holdfast.kernel.journal import (
@@ -185,8 +185,8 @@ class Execution:
             return await self._pause(record)
         await self._progress(record)
         if self._stopping:  # it may have come while the record was being written
-            commands = []
-            if not delivery.errands.in_flight:
+            commands = [command for command in commands if delivery.errands.is_intended_here(command)]
+            if not commands and not delivery.errands.in_flight:
                 return False
         await self._begin(commands)
         return True
@@ -197,11 +197,12 @@ class Execution:
             await self._perform_here(commands[0])
             return
         for n, command in enumerate(commands, 1):
-            self._delivery.errands.begin(command)
+            # The next holder begins the rest; but of a `once` effect whose intent is recorded it could not know that it
+            # was not called.
+            if not self._stopping or self._delivery.errands.is_intended_here(command):
+                self._delivery.errands.begin(command)
             if n % BEGUN_AT_ONCE == 0:
                 await self._desk.clock.pause(0)
-                if self._stopping:  # the next holder of the run begins the rest
-                    break
         if not self._delivery.errands.are_all_tasks():
             await self._signalled(self._due_in_ms())
             return
@@ -245,9 +246,17 @@ class Execution:
             ):
                 digest = msgspec.json.decode(message.output, type=Value).blob
                 if digest and digest not in self._delivery.blobs:
-                    data = await self._desk.store.blob(self.run.id, digest)
-                    assert data is not None, message
-                    self._delivery.blobs[digest] = data
+                    self._delivery.blobs[digest] = await self._blob(digest)
+
+    async def _blob(self, digest: str) -> bytes:
+        while True:
+            try:
+                data = await self._desk.store.blob(self.run.id, digest)
+            except TransientError as error:
+                await self._desk.bear(error, self.run.id)
+            else:
+                assert data is not None, digest
+                return data
 
     # -- waiting
 
@@ -344,12 +353,20 @@ class Execution:
         What they have done is recorded, so that a retry of the run does not do it again. They are not interrupted,
         unless the run is to be cancelled: then they have until the deadline of that.
         """
-        delivery, deadline_ms = self._delivery, None
+        delivery = self._delivery
         delivery.take_what_ended(record)
         if not delivery.errands.are_under_way():
             return record
-        delivery.interrupt(all_of_it=False)
         record = await self._recorded(record)
+        await self._until_effects_end(record)
+        return await self._recorded(record)
+
+    async def _until_effects_end(self, record: Record) -> None:
+        """Begin nothing more, and wait for what is under way; what comes of it goes into the record."""
+        delivery = self._delivery
+        delivery.take_what_ended(record)
+        deadline_ms = delivery.deadline_ms
+        delivery.interrupt(all_of_it=deadline_ms is not None)
         while delivery.errands.are_under_way() and (deadline_ms is None or self._now_ms() < deadline_ms):
             await self._poked(None if deadline_ms is None else deadline_ms - self._now_ms())
             delivery.take_what_ended(record)
@@ -357,7 +374,6 @@ class Execution:
             if asked is not None and deadline_ms is None:
                 deadline_ms = asked.deadline_ms
                 delivery.interrupt(all_of_it=True)
-        return await self._recorded(record)
 
     async def _recorded(self, record: Record) -> Record:
         """Commit what there is; the record to go on with."""
@@ -371,9 +387,7 @@ class Execution:
         What is no signal is dismissed, since nothing waits for it any more. What a successor was to take over is
         recorded here if the run has lost its key: then there is none.
         """
-        history = await self._desk.history(self.run.id)
-        if history is None or history.run.fence != self.run.fence:
-            raise TakenAway
+        history = await self._as_it_is()
         moves = event.unread if isinstance(event, runs.Returned) else ()
         news = [message for message in history.messages if message.id not in {*record.read, *moves}]
         if self._delivery.machine.cancelling or not any(isinstance(message, Signal) for message in news):
@@ -382,9 +396,12 @@ class Execution:
                 news = [message for message in history.messages if message.id not in record.read]
             self._delivery.dismiss(news, record)
             return event
+        # What the code has left under way would be begun again beside itself: it is asked for once more.
+        await self._until_effects_end(record)
+        history = await self._as_it_is()
         entries, blobs = record.entries, {blob.digest: blob.data for blob in record.blobs}
         begun = frozenset(step for step in self._delivery.dropped if self._delivery.errands.has_begun(step))
-        await self._begin_again(history, await self._desk.blobs_of(history) | blobs)
+        await self._begin_again(history, await self._blobs_of(history) | blobs)
         self._delivery.in_doubt = begun
         self._delivery.arrivals.extend(
             Again(entry.step, entry)
@@ -393,6 +410,20 @@ class Execution:
         )
         await self._make_mail_durable()
         return None
+
+    async def _as_it_is(self) -> History:
+        """The run as the store has it now, if it is still ours."""
+        history = await self._desk.history(self.run.id)
+        if history is None or history.run.fence != self.run.fence:
+            raise TakenAway
+        return history
+
+    async def _blobs_of(self, history: History) -> dict[str, bytes]:
+        while True:
+            try:
+                return await self._desk.blobs_of(history)
+            except TransientError as error:
+                await self._desk.bear(error, self.run.id)
 
     async def _make_mail_durable(self) -> None:
         """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""
@@ -462,9 +493,7 @@ class Execution:
             try:
                 await self._commit(runs.CancelledItself(), record)
             except MailCame:
-                history = await self._desk.history(self.run.id)
-                if history is None or history.run.fence != self.run.fence:
-                    raise TakenAway from None
+                history = await self._as_it_is()
                 self._delivery.dismiss([each for each in history.messages if each.id not in record.read], record)
             else:
                 self._desk.settled(self.run)

@@ -11,6 +11,7 @@ from holdfast.engine import events
 from holdfast.engine.arrivals import (
     Admitted,
     Attempt,
+    Broken,
     Errand,
     Expired,
     Interrupted,
@@ -99,6 +100,8 @@ class Recorder:
                 return Dropped(now_ms, command.step, command.intent) if begun else None
             case Expired():
                 return self._of_expiry(command, now_ms)
+            case Broken(error=error):
+                raise error
             case Outcome():
                 return self._of_outcome_of_a_run(command, arrival, now_ms)
             case _:  # pragma: no cover

@@ -7,6 +7,7 @@ that rings when a run became claimable here, when another process has committed,
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -94,7 +95,7 @@ class Worker:
         self._adopted = 0
         self._slots_taken = 0
         self._bell = asyncio.Event()
-        self._handed: set[str] = set()  # runs whose admission by this process is under way: `taken` adopts them
+        self._handed: Counter[str] = Counter()  # runs whose admission by this process is under way: `taken` adopts them
         self._rung = False  # whether there may be runs to claim; otherwise the bell rings for those that are ours
         self._mail_bell = asyncio.Event()
         self._mail_for: set[str] | None = set()  # whose mail the bell rings for; None: any of those held here
@@ -193,7 +194,8 @@ class Worker:
         owner = self._keeper.owner
         # One that is being handed over must not be taken up as well: its answer may come when it has long ended here.
         handed, held = set(self._handed), await self.store.held(owner)
-        lost = [run_id for run_id in held if run_id not in handed | self._handed and run_id not in self._executions]
+        known = handed | self._handed.keys() | self._executions.keys()
+        lost = [run_id for run_id in held if run_id not in known]
         self._unsure = False
         if lost:
             await self._adopt_all(await self.store.runs(lost), owner)
@@ -210,11 +212,19 @@ class Worker:
     async def _adopt_each(self, runs: list[Run], owner: str) -> None:
         histories = await self._histories(runs)
         for history in (histories[run.id] for run in runs if run.id in histories):
+            try:
+                blobs = await self.blobs_of(history)
+            except TransientError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as a journal that cannot be read
+                await self._set_aside(history.run, error)
+                continue
+            # No wait lies between this look and the adoption: meanwhile the lease may be lost, or the worker stop.
             if history.run.id in self._executions:
                 self._void.add(history.run.id)  # it will learn it; the run is taken up when the execution has gone
             elif not self._stopping and history.run.owner == owner == self._keeper.owner:
+                self._adopt(history, blobs)
                 self._slots_taken += 1
-                self._adopt(history, await self.blobs_of(history))
 
     async def _histories(self, runs: list[Run]) -> dict[str, History]:
         try:
@@ -312,11 +322,11 @@ class Worker:
         if not self.has_room or not self._keeper.reliable or workflow not in self._registry.served:
             return None
         self._slots_taken += 1
-        self._handed.add(run_id)
+        self._handed[run_id] += 1
         return Hand(self._keeper.owner, self.ids.nonce())
 
     def taken(self, change: Change, run: Run) -> None:
-        self._handed.discard(run.id)
+        self._came_back(run.id)
         if self._stopping or run.owner != self._keeper.owner or run.id in self._executions:
             self._free_slot()  # what we leave behind, leaving gives back
             return
@@ -324,11 +334,15 @@ class Worker:
         self._adopt(History(run, change.entries, messages), {blob.digest: blob.data for blob in change.blobs})
 
     def not_taken(self, run_id: str, *, unsure: bool) -> None:
-        self._handed.discard(run_id)
+        self._came_back(run_id)
         self._free_slot()
         if unsure:
             self._unsure = True
             self.ring()
+
+    def _came_back(self, run_id: str) -> None:
+        """One answer about a run that was to be handed over; the same run may be admitted by several at once."""
+        self._handed -= Counter({run_id: 1})
 
     # -- Desk
 
@@ -347,18 +361,18 @@ class Worker:
             try:
                 return await self._committer.commit(change)
             except TransientError as error:
-                await self._bear(error, change.id)
+                await self.bear(error, change.id)
 
     async def history(self, run_id: str) -> History | None:
         while True:
             try:
                 found = await self.store.histories([run_id])
             except TransientError as error:
-                await self._bear(error, run_id)
+                await self.bear(error, run_id)
             else:
                 return found[0] if found else None
 
-    async def _bear(self, error: TransientError, about: str) -> None:
+    async def bear(self, error: TransientError, about: str) -> None:
         """The store is in trouble: try again after a while, as long as the lease lasts."""
         self.emit(events.StoreTroubled(str(error)))
         if self._keeper.standing is Standing.LOST:
