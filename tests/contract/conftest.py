@@ -60,9 +60,16 @@ class Backend:
                 await self._poll()
 
     async def _poll(self) -> None:
+        """Let one poll pass: a look may take a thread, and how long that takes depends on the machine."""
+        await self._until_paused()
         self.clock.advance(NOTICE_SECONDS * 1000)
         for _ in range(3):
             await asyncio.sleep(0)
+        await self._until_paused()
+
+    async def _until_paused(self) -> None:
+        watching = sum(getattr(store, "_notices", None) is not None for store in self._open)
+        await _until(lambda: len(self.clock._pauses) >= watching)
 
 
 class MemoryBackend(Backend):

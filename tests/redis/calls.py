@@ -30,7 +30,7 @@ def echo(key: bytes, word: bytes) -> Call:
     return Call(ECHO, (key,), (word,))
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
     """Wait for something that another process does."""
     async with asyncio.timeout(seconds):
         while not condition():
