@@ -78,7 +78,8 @@ async def test_effect_2000_costs_what_effect_100_cost(home: Home) -> None:
     assert [len(change.entries) for change in changes] == [1] * 2_000 + [2]
     assert store.calls["commit"] == 2_001
     assert (store.calls["histories"], store.calls["claim"], store.calls["blob"]) == (0, 0, 0)
-    assert sum(store.calls.values()) <= 3 * 2_001 + 20, store.calls
+    by_the_clock = sum(store.calls[verb] for verb in ("write", "named", "relay", "prune", "rescue", "renew", "held"))
+    assert sum(store.calls.values()) - by_the_clock <= 3 * 2_001 + 20, store.calls
 
 
 async def test_a_replay_reads_the_journal_once_however_long_it_is(home: Home) -> None:
