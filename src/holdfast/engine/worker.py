@@ -342,7 +342,11 @@ class Worker:
 
     def _came_back(self, run_id: str) -> None:
         """One answer about a run that was to be handed over; the same run may be admitted by several at once."""
-        self._handed -= Counter({run_id: 1})
+        # On the way of every start: subtracting a Counter would walk through all that are under way.
+        if self._handed[run_id] > 1:
+            self._handed[run_id] -= 1
+        else:
+            del self._handed[run_id]
 
     # -- Desk
 
