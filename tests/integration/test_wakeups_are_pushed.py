@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import apsw
@@ -14,6 +15,7 @@ from holdfast.engine.events import EffectBegan, RunOvertaken
 from holdfast.kernel import runs
 from holdfast.kernel.changes import Run
 from holdfast.kernel.journal import Spawned, Value
+from holdfast.ports.notices import Notice, Ready
 from holdfast.ports.store import Claim, Store
 from tests.integration.conftest import Holding, Home, SqliteHome, eventually, heard, owner_of, worker_of
 from tests.integration.wrappers import GatedStore, StoreWrapper
@@ -207,3 +209,33 @@ async def test_one_run_that_cannot_be_read_does_not_stop_the_others(sqlite_home:
             assert await (await hf.start(work(9))).run.result(timeout=30) == 9
             with pytest.raises(HoldfastError):
                 await odd.result(timeout=1)
+
+
+async def test_a_full_worker_keeps_no_wake_up_to_itself_though_the_clock_of_the_sender_is_ahead(home: Home) -> None:
+    """Only one of the workers is given a wake-up: one that planned for it, and then had no room, would swallow it."""
+    pack = Pack("p")
+    gate = asyncio.Event()
+
+    @pack.effect
+    async def hold() -> None:
+        await gate.wait()
+
+    @pack.workflow
+    async def work() -> None:
+        await hold()
+
+    class Watched(StoreWrapper):
+        def watch(self, on_notice: Callable[[Notice], bool]) -> None:
+            self.inner.watch(on_notice)
+            told.append(on_notice)
+
+    told: list[Callable[[Notice], bool]] = []
+    async with home.holdfast(pack, through=Watched, concurrency=1) as hf:
+        now_ms = hf._replica.store.now_ms()
+        of_another_clock = Notice(ready=(Ready("default", "p.work", now_ms + 60_000),))
+        assert told[0](of_another_clock)
+        run = (await hf.start(work())).run
+        await heard(hf).until(EffectBegan)
+        assert not told[0](of_another_clock)
+        gate.set()
+        await run.result(timeout=30)

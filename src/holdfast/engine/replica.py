@@ -328,18 +328,19 @@ class Replica:
         return self._has_use_for(notice.ready)
 
     def _has_use_for(self, ready: tuple[Ready, ...]) -> bool:
-        """Whether this process takes up what is ready, as far as it is his."""
+        """Take up what is ready and served here. False if none is, or if there is no room for it."""
         assert self._worker is not None
         now_ms = self.store.now_ms()
         mine = [each for each in ready if each.namespace == self.service.namespace and each.workflow in self._served]
         for each in mine:
+            # Also what was ready at once for the process that tells of it: its clock may be ahead of ours.
             if each.wake_ms > now_ms:
                 self._on_wake_at(each.wake_ms)
             elif self._worker.has_room:
                 self._worker.ring()
-            else:
-                return False
-        return bool(mine)
+        # Judged by the room alone, and not by the clock: a full worker that plans for a wake-up which only it was
+        # given would keep it from those that have room.
+        return bool(mine) and self._worker.has_room
 
     def _on_lease_lost(self) -> None:
         if self._worker is not None and self.keeper is not None:
