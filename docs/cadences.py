@@ -7,10 +7,15 @@ from typing import get_args
 
 from holdfast import config
 from holdfast.buses.nats import link
-from holdfast.engine import apikeys, board, hangs, lookouts, outcomes, pruner, relay, replica, rescuer, waker, worker
+from holdfast.engine import replica
+from holdfast.engine.api import apikeys, queries, waiters
+from holdfast.engine.duties import hangs, pruner, relay, rescuer
+from holdfast.engine.remote import task_watch
+from holdfast.engine.worker import waker, worker
 from holdfast.gateway import health, limits, server
 from holdfast.kernel import leaders, leases, units
-from holdfast.stores.redis import client, confirmations, connections, store as redis, topologies, urls
+from holdfast.stores.redis import store as redis
+from holdfast.stores.redis.net import client, confirmations, connections, topologies, urls
 from holdfast.stores.sqlite import files, store as sqlite
 from holdfast.telemetry import metrics
 
@@ -20,7 +25,7 @@ LEASE = config.Config().lease
 LEASES = ("3s", "10s", LEASE, "60s")
 LEASE_MS = units.milliseconds(LEASE)
 DUTY_MS = leaders.ttl_ms(LEASE_MS)
-RESCUE_MS = LEASE_MS / 3  # see engine/rescuer.py: a bite that was not full is followed by this pause
+RESCUE_MS = LEASE_MS / 3  # see engine/duties/rescuer.py: a bite that was not full is followed by this pause
 REDIS = urls.RedisUrl(kind="single", addresses=())
 
 INTRODUCTION = f"""\
@@ -133,9 +138,9 @@ def _polls() -> list[Row]:
     return [
         ("a worker looks whether a run is due", _seconds(waker.SAFETY_POLL_SECONDS), "at the latest"),
         ("a worker looks for signals to the runs that it has", _seconds(worker.SAFETY_POLL_SECONDS), "at the latest"),
-        ("who waits for a result looks at the run", _seconds(outcomes.SAFETY_POLL_SECONDS), "at the latest"),
-        ("who follows the events of a run looks at it", _seconds(lookouts.SAFETY_POLL_SECONDS), "at the latest"),
-        ("who waits for remote tasks looks at them", _seconds(board.SAFETY_POLL_SECONDS), "at the latest"),
+        ("who waits for a result looks at the run", _seconds(waiters.SAFETY_POLL_SECONDS), "at the latest"),
+        ("who follows the events of a run looks at it", _seconds(queries.SAFETY_POLL_SECONDS), "at the latest"),
+        ("who waits for remote tasks looks at them", _seconds(task_watch.SAFETY_POLL_SECONDS), "at the latest"),
         ("a worker tells how many of its threads hang", _seconds(hangs.CADENCE_SECONDS), "only if that has changed"),
         ("an API key is read again", _shown(apikeys.REMEMBERED_MS), "sooner, if somebody says that it has changed"),
         ("Redis: its clock, which decides, is read again", _seconds(redis.CLOCK_SECONDS), ""),

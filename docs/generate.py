@@ -22,9 +22,12 @@ import msgspec
 
 import holdfast
 from docs import cadences, commands, http
-from holdfast import config, errors
+from holdfast import config, errors, events
 from holdfast.adapters import payloads
-from holdfast.engine import events, execution, pruner, replica, threads, values, waker
+from holdfast.engine import replica, values
+from holdfast.engine.duties import pruner
+from holdfast.engine.runs import activation, threads
+from holdfast.engine.worker import waker
 from holdfast.kernel import attributes, cancels, journal, keys, leases, searches
 from holdfast.telemetry import logs, metrics
 
@@ -294,7 +297,7 @@ def event_page() -> str:
     lines = [
         "# Events and log lines",
         "",
-        "The engine says what happens as typed events; their types are in `holdfast.engine.events`.",
+        "The engine says what happens as typed events; their types are in `holdfast.events`.",
         "`hf.listen(listener)` hands each of them to a function of yours; the answer is a function that stops it.",
         "",
         "Log lines are worded from the same events: a constant phrase, and the fields of the event. Levels: debug,",
@@ -461,7 +464,7 @@ def settings() -> str:
         f"| the longest page of a search | {searches.PAGE_MAX} runs |",
         f"| the shortest lease | {leases.TTL_MS_MIN} ms |",
         f"| a value longer than this is kept beside the journal | {values.INLINE_MAX // 1024} KiB |",
-        f"| a run that only waits is let go from memory after | {execution.IDLE_MS} ms |",
+        f"| a run that only waits is let go from memory after | {activation.IDLE_MS} ms |",
         f"| effects in flight may end, when a process is stopped, for | {replica.GRACE_SECONDS:g} s |",
         f"| threads that may hang in a process before its sync effects wait for one | {threads.GIVEN_UP_MAX:,} |",
         f"| the safety poll, in case a notice was lost | {waker.SAFETY_POLL_SECONDS:g} s |",

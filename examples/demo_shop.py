@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast import Holdfast, Pack, effect_key
-from holdfast.engine.events import EffectBegan, EffectPerformed, Event, RunEnded, RunsRescued
+from holdfast.events import EffectBegan, EffectPerformed, Event, RunEnded, RunsRescued
 
 LEASE_SECONDS = 3.0
 WORK_SECONDS = 0.5  # what the warehouse takes for anything, so that one can watch it

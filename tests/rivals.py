@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from holdfast.kernel import leaders, replies, tasks
+from holdfast.kernel import idempotency, leaders, tasks
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.idempotency import Proceed, Reply
 from holdfast.kernel.leaders import Holder
-from holdfast.kernel.replies import Proceed, Reply
 from tests.builders import NOW_MS
 
 LEASE_MS = 1_000
@@ -33,14 +33,14 @@ class Rivalry(NamedTuple):
         return self.make()
 
 
-def _wanted(holder: str) -> replies.Wanted:
-    return replies.Wanted(
+def _wanted(holder: str) -> idempotency.Wanted:
+    return idempotency.Wanted(
         namespace="default", id="key", digest="d", holder=holder, lease_ms=LEASE_MS, retention_ms=10**9
     )
 
 
 def _proceeds(found: Document | None, holder: str, now_ms: int) -> Writing:
-    decision = replies.decide(found, _wanted(holder), now_ms=now_ms)
+    decision = idempotency.decide(found, _wanted(holder), now_ms=now_ms)
     assert isinstance(decision, Proceed)
     return decision.writing
 
@@ -52,8 +52,8 @@ _SECOND = _proceeds(_FIRST.document, "heir", NOW_MS + LEASE_MS)  # has taken the
 def _settled(reply: Reply) -> Rivalry:
     def make() -> tuple[Writing, Writing]:
         return (
-            replies.settled(_SECOND.document, _wanted("heir"), reply, now_ms=LATER_MS),
-            replies.settled(_FIRST.document, _wanted("zombie"), reply, now_ms=LATER_MS),
+            idempotency.settled(_SECOND.document, _wanted("heir"), reply, now_ms=LATER_MS),
+            idempotency.settled(_FIRST.document, _wanted("zombie"), reply, now_ms=LATER_MS),
         )
 
     return Rivalry(f"a reply settled with {reply.status}", (_FIRST, _SECOND), make)
@@ -61,8 +61,8 @@ def _settled(reply: Reply) -> Rivalry:
 
 def _renewed() -> tuple[Writing, Writing]:
     return (
-        replies.renewed(_SECOND.document, _wanted("heir"), now_ms=LATER_MS),
-        replies.renewed(_FIRST.document, _wanted("zombie"), now_ms=LATER_MS),
+        idempotency.renewed(_SECOND.document, _wanted("heir"), now_ms=LATER_MS),
+        idempotency.renewed(_FIRST.document, _wanted("zombie"), now_ms=LATER_MS),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.local import servers
+from holdfast.lab.cluster import servers
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ from bench.contenders.redis_servers import Fsync, redis_alone
 from bench.entry import contend
 from bench.workloads import Wait
 from holdfast.adapters.machine import SystemClock
-from holdfast.stores.redis import urls
-from holdfast.stores.redis.client import Call, Client, Script
+from holdfast.stores.redis.net import urls
+from holdfast.stores.redis.net.client import Call, Client, Script
 
 KEEP = "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])"
 # With key, field and framing, as many bytes as the scripts of a one-effect run, and of an effect on the way.

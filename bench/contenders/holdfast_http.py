@@ -24,8 +24,8 @@ from bench.entry import contend
 from bench.processes import running
 from bench.workloads import Wait
 from holdfast import Holdfast
-from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.server import Server
+from holdfast.gateway.wait_limit import Lobby
 from holdfast.server import serve
 
 ADDRESS = "address"

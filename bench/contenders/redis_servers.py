@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from holdfast.local.servers import NatsServer, RedisServer, start_nats, start_redis
+from holdfast.lab.cluster.servers import NatsServer, RedisServer, start_nats, start_redis
 
 Fsync = Literal["always", "everysec"]
 

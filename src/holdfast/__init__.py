@@ -3,8 +3,8 @@
 from holdfast.assembly import Holdfast
 from holdfast.client import Marker, Page, Run, Runs, Started
 from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
-from holdfast.engine.lookouts import Replayed, RunEvent
-from holdfast.engine.registry import Description
+from holdfast.engine.api.queries import Replayed, RunEvent
+from holdfast.engine.api.registry import Description
 from holdfast.errors import (
     BusUnavailable,
     EffectFailed,
@@ -49,9 +49,9 @@ from holdfast.errors import (
 )
 from holdfast.gateway_client import Client
 from holdfast.kernel.cancels import ChildLeft, Left, Receipt
+from holdfast.kernel.explanations import Story
 from holdfast.kernel.retries import Retry
 from holdfast.kernel.searches import Range
-from holdfast.kernel.stories import Story
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Effect, Pack, Workflow
 from holdfast.ports.store import Backlog, Member

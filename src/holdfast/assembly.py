@@ -18,15 +18,15 @@ from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
 from holdfast.blocking import Blocking
 from holdfast.client import Caller
 from holdfast.config import REDIS_SCHEMES, shown
-from holdfast.engine import hangs
-from holdfast.engine.apikeys import ApiKeys
-from holdfast.engine.documents import COMMON, Documents
-from holdfast.engine.events import Event, Events
-from holdfast.engine.leaders import DUTIES, leaders_of
-from holdfast.engine.registry import Registry
+from holdfast.engine.api.apikeys import ApiKeys
+from holdfast.engine.api.documents import COMMON, Documents
+from holdfast.engine.api.registry import Registry
+from holdfast.engine.duties import hangs
+from holdfast.engine.duties.leaders import DUTIES, leaders_of
+from holdfast.engine.remote.tasks import Tasks
 from holdfast.engine.replica import Ports, Replica
-from holdfast.engine.tasks import Tasks
 from holdfast.errors import InvalidConfig
+from holdfast.events import Event, Events
 from holdfast.kernel.keys import checked
 from holdfast.kernel.leases import checked_ttl
 from holdfast.kernel.units import Duration, milliseconds
@@ -76,8 +76,9 @@ def open_store(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None = None
 
 def _redis(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None) -> tuple[Store, Bus]:
     try:
-        from holdfast.stores.redis import RedisStore, urls  # noqa: PLC0415 - only what is used is loaded
-        from holdfast.stores.redis.pubsub import PubSub  # noqa: PLC0415
+        from holdfast.stores.redis import RedisStore  # noqa: PLC0415 - only what is used is loaded
+        from holdfast.stores.redis.net import urls  # noqa: PLC0415
+        from holdfast.stores.redis.net.pubsub import PubSub  # noqa: PLC0415
     except ImportError as error:
         raise InvalidConfig(
             f"the store on Redis needs {error.name}", hint="Install holdfast[redis]; with NATS as the bus, also [nats]."
@@ -206,7 +207,7 @@ class Holdfast(Caller):
     @property
     def owner(self) -> str | None:
         """The name under which this process holds runs; None if it executes none."""
-        return self._replica.keeper.owner if self._replica.keeper else None
+        return self._replica.lease.owner if self._replica.lease else None
 
     @property
     def documents(self) -> Documents:
@@ -221,7 +222,7 @@ class Holdfast(Caller):
     @property
     def lease_reliable(self) -> bool | None:
         """Whether this process may begin work under its lease; None if it executes none."""
-        return self._replica.keeper.reliable if self._replica.keeper else None
+        return self._replica.lease.reliable if self._replica.lease else None
 
     @property
     def duties_led(self) -> dict[str, bool]:
@@ -252,7 +253,7 @@ class Holdfast(Caller):
 
         Changes that come while nobody waits for the next one are one.
         """
-        with self._replica.followers.following_anything() as changed:
+        with self._replica.subscriptions.following_anything() as changed:
             while True:
                 changed.clear()
                 yield
@@ -279,7 +280,7 @@ class Holdfast(Caller):
         await self._replica.stop()
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Be told every event of this process (see `holdfast.engine.events`); the answer stops it."""
+        """Be told every event of this process (see `holdfast.events`); the answer stops it."""
         return self._events.listen(listener)
 
     def emit(self, event: Event) -> None:

@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from holdfast.client import Caller, Run, Runs, Snapshot
-from holdfast.engine.lookouts import RunEvent
-from holdfast.engine.registry import Description
+from holdfast.engine.api.queries import RunEvent
+from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Range
-from holdfast.kernel.stories import Story
 from holdfast.kernel.units import Duration
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Member

@@ -1,7 +1,7 @@
 """For callers: start work by key, talk to it, find it, wait for its result, cancel it.
 
 A `Run` is an immutable snapshot: `refresh()` answers a newer one. Everything that changes a run goes through
-`Serving`, which is the engine's service, or a gateway that has one; nothing here decides.
+`Backend`, which is the engine's service, or a gateway that has one; nothing here decides.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
-from holdfast.engine.lookouts import Replayed, RunEvent
-from holdfast.engine.operations import Cancellation
-from holdfast.engine.registry import Description
-from holdfast.engine.service import StartOptions
-from holdfast.engine.serving import Operating, Serving
+from holdfast.engine.api.backend import Backend, Operating
+from holdfast.engine.api.operations import Cancellation
+from holdfast.engine.api.queries import Replayed, RunEvent
+from holdfast.engine.api.registry import Description
+from holdfast.engine.api.service import StartOptions
 from holdfast.errors import InputMismatch, Overtaken, UsageError
 from holdfast.kernel import attributes as attributes_, changes, markers as markers_, searches, waits
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import PAGE_MAX, Range, Search
-from holdfast.kernel.stories import Story
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Workflow
@@ -46,7 +46,7 @@ class Snapshot:
 
     __slots__ = ("_row", "_served", "_service")
 
-    def __init__(self, row: changes.Run, service: Serving, served: frozenset[str] | None = None) -> None:
+    def __init__(self, row: changes.Run, service: Backend, served: frozenset[str] | None = None) -> None:
         self._row = row
         self._service = service
         self._served = served
@@ -110,7 +110,7 @@ class Snapshot:
     @property
     def waiting_on(self) -> tuple[Wait, ...]:
         """Why it is not finished: timers, hooks, children, retries, a worker, a person. Empty once it has ended."""
-        return self._service.lookouts.waits_of(self._row, self._served)
+        return self._service.queries.waits_of(self._row, self._served)
 
     @property
     def next_actions(self) -> tuple[str, ...]:
@@ -187,15 +187,15 @@ class Run(Snapshot, Generic[R]):
 
     async def recorded(self) -> tuple[RunEvent, ...]:
         """The journal, each entry with its cursor."""
-        return await self._service.lookouts.recorded(self._row.id)
+        return await self._service.queries.recorded(self._row.id)
 
     def events(self, after: int | None = None) -> AsyncIterator[RunEvent]:
         """What happens to it, entry by entry, until it has ended; `after` is the cursor of the last event seen."""
-        return self._service.lookouts.events(self._row.id, after)
+        return self._service.queries.events(self._row.id, after)
 
     async def explain(self) -> Story:
         """Its story: what happened, why it waits, what may be done now. `str()` of it is text."""
-        return await self._service.lookouts.explain(self._row.id)
+        return await self._service.queries.explain(self._row.id)
 
     async def signal(self, hook: str, payload: Any = None, *, dedupe: str | None = None) -> None:
         """Send a payload to one of its hooks, durably; once per `dedupe` and hook.
@@ -243,7 +243,7 @@ class Run(Snapshot, Generic[R]):
         return await self._snapshot(await self._service.operations.release_key(self._row.id, _words(reason)))
 
     async def _snapshot(self, row: changes.Run) -> Run[R]:
-        return Run(row, self._service, await self._service.lookouts.served([row]))
+        return Run(row, self._service, await self._service.queries.served([row]))
 
 
 class Cancelling:
@@ -275,7 +275,7 @@ class Page(NamedTuple):
 class Runs:
     """The runs that a search means: iterate over them, or ask for a page."""
 
-    def __init__(self, search: Search, service: Serving, limit: int | None) -> None:
+    def __init__(self, search: Search, service: Backend, limit: int | None) -> None:
         self._search = search
         self._service = service
         self._limit = limit
@@ -295,8 +295,8 @@ class Runs:
         if not 1 <= limit <= PAGE_MAX:
             raise UsageError(f"a page of {limit} runs is not possible", hint=f"Ask for 1 to {PAGE_MAX}.")
         place = None if after is None else searches.place_of(after)
-        rows = await self._service.lookouts.search(replace(self._search, after=place, limit=limit))
-        served = await self._service.lookouts.served(rows)
+        rows = await self._service.queries.search(replace(self._search, after=place, limit=limit))
+        served = await self._service.queries.served(rows)
         runs = tuple(Run[Any](row, self._service, served) for row in rows)
         return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
 
@@ -304,7 +304,7 @@ class Runs:
 class Caller:
     """The verbs. `Holdfast` is this, with a store behind it."""
 
-    def __init__(self, service: Serving) -> None:
+    def __init__(self, service: Backend) -> None:
         self._service = service
 
     async def start(
@@ -424,7 +424,7 @@ class Caller:
         if key is not None and not isinstance(run, Run):
             run = await self.find(run, key)
         run_id = run.id if isinstance(run, Run) else str(run)
-        return await self._service.lookouts.explain(run_id)
+        return await self._service.queries.explain(run_id)
 
     async def replay_check(
         self,
@@ -438,7 +438,7 @@ class Caller:
         """
         name = None if workflow is None else self._name_of(workflow)
         statuses = searches.statuses_of(status) or frozenset(changes.Status)
-        return await self._service.lookouts.replay_check(name, statuses, limit)
+        return await self._service.replay_check(name, statuses, limit)
 
     async def workflows(self) -> tuple[Description, ...]:
         """What the workflows declare about themselves."""
@@ -450,17 +450,17 @@ class Caller:
 
     async def workers(self) -> list[Member]:
         """The live workers, in the order in which they joined."""
-        return await self._service.lookouts.members()
+        return await self._service.queries.members()
 
     async def backlog(self) -> Backlog:
         """How many runs there are by status, and how many wait for a worker. Counts stop at 10,000."""
-        return await self._service.lookouts.backlog()
+        return await self._service.queries.backlog()
 
     def _name_of(self, workflow: Workflow[..., Any] | str) -> str:
         return workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)
 
     async def _snapshot(self, row: changes.Run) -> Run[Any]:
-        return Run(row, self._service, await self._service.lookouts.served([row]))
+        return Run(row, self._service, await self._service.queries.served([row]))
 
 
 def _words(reason: str | None) -> str:

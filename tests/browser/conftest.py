@@ -23,8 +23,8 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from holdfast import Holdfast, Run, server
 from holdfast.gateway.endpoints import Settings
-from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.server import Server
+from holdfast.gateway.wait_limit import Lobby
 from tests.browser.demo import Item, catalogue, checkout, refund, shop, slow, survey, world
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from holdfast.dashboard.app import PLACES
-from holdfast.dashboard.frontdoor import HEADERS
+from holdfast.dashboard.middleware import HEADERS
 from holdfast.dashboard.sessions import LIFETIME_MS_MAX, Session, Sessions
 from holdfast.kernel.apikeys import Scope
 from tests.browser.conftest import PATIENCE_SECONDS, Site, Visiting, served

@@ -5,7 +5,7 @@ from secrets import token_hex
 
 import pytest
 
-from holdfast.local.servers import NatsServer
+from holdfast.lab.cluster.servers import NatsServer
 from tests.bus.ends import Ends, MemoryEnds, NatsEnds
 
 

@@ -19,8 +19,8 @@ from holdfast.buses.nats import NatsBus, jetstream, topics
 from holdfast.buses.nats.bus import UNSENT_MAX
 from holdfast.buses.nats.names import Names
 from holdfast.errors import BusUnavailable, InvalidConfig, PayloadTooLarge
-from holdfast.local.nats import NatsServer
-from holdfast.local.servers import start_nats
+from holdfast.lab.cluster.nats import NatsServer
+from holdfast.lab.cluster.servers import start_nats
 from holdfast.ports.bus import Bus, Delivery
 from tests.bus.certificates import CERTIFICATE, KEY
 from tests.bus.ends import DEADLINE_S, Handled, NatsEnds, opened, publish_in_the_end, until

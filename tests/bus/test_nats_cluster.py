@@ -11,7 +11,7 @@ import pytest
 from holdfast.buses.nats import jetstream, topics
 from holdfast.buses.nats.names import Names
 from holdfast.errors import BusUnavailable
-from holdfast.local.servers import NatsCluster
+from holdfast.lab.cluster.servers import NatsCluster
 from tests.bus.ends import Handled, NatsEnds, opened, publish_in_the_end, until
 
 pytestmark = pytest.mark.faults

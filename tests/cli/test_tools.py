@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from holdfast.cli import completions, doctor, live
-from holdfast.cli.live import View
+from holdfast.cli import completions, doctor, watch
 from holdfast.cli.main import app
 from holdfast.cli.output import Output
 from holdfast.cli.samples import sample
+from holdfast.cli.watch import View
 from tests.cli.conftest import ROOT
 
 PACK = ("--pack", "tests.cli.bakery")
@@ -172,13 +172,13 @@ def test_colours_are_for_terminals_only(cli):
 
 
 async def test_a_view_is_told_anew_only_when_it_has_changed(monkeypatch, capsys):
-    monkeypatch.setattr(live, "EVERY_SECONDS", 0)
+    monkeypatch.setattr(watch, "EVERY_SECONDS", 0)
     seen = iter([View("a", ""), View("a", ""), View("b", ""), View("b", ""), View("a", "", over=True)])
 
     async def look():
         return next(seen)
 
-    await live.watch(Output(as_json=True), look)
+    await watch.keep_showing(Output(as_json=True), look)
     assert capsys.readouterr().out.splitlines() == ['"a"', '"b"', '"a"']
 
 

@@ -14,10 +14,11 @@ from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.kernel.changes import Answer, Change, Run
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.redis import RedisStore, urls
-from holdfast.stores.redis.pubsub import PubSub
+from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.net import urls
+from holdfast.stores.redis.net.pubsub import PubSub
+from holdfast.stores.redis.net.urls import RedisUrl
 from holdfast.stores.redis.shards import Shards
-from holdfast.stores.redis.urls import RedisUrl
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.store import NOTICE_SECONDS
 from tests.builders import FakeClock

@@ -7,9 +7,11 @@ import re
 
 import pytest
 
-from holdfast.engine import replica, worker
+from holdfast.engine import replica
+from holdfast.engine.worker.worker import worker
 from holdfast.gateway import health, server
-from holdfast.stores.redis import outbox, pubsub
+from holdfast.stores.redis import outbox
+from holdfast.stores.redis.net import pubsub
 from tests.deploy import settings
 from tests.deploy.manifests import DEPLOY, compose, documents
 from tests.deploy.shapes import Project, Service, project

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from holdfast import Holdfast, Pack
-from holdfast.local.servers import start_redis
+from holdfast.lab.cluster.servers import start_redis
 from tests.examples.pages import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "cadences.md").read_text(encoding="utf-8")

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.local import binaries
-from holdfast.local.ports import HOST, free_port
-from holdfast.local.processes import ServerProcess, wait_until
-from holdfast.local.redis import RedisServer, is_in_step, started
-from holdfast.stores.redis.connections import LAG_SECONDS_MAX
+from holdfast.lab.cluster import binaries
+from holdfast.lab.cluster.ports import HOST, free_port
+from holdfast.lab.cluster.processes import ServerProcess, wait_until
+from holdfast.lab.cluster.redis import RedisServer, is_in_step, started
+from holdfast.stores.redis.net.connections import LAG_SECONDS_MAX
 from tests.deploy.manifests import DEPLOY
 
 # Of a container, not of a test.

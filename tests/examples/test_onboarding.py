@@ -7,7 +7,7 @@ import pytest
 from examples import onboarding as example
 from examples.onboarding import World, onboarding, people
 from holdfast import Holdfast
-from holdfast.engine.events import RunLetGo
+from holdfast.events import RunLetGo
 from holdfast.kernel.journal import Elapsed, Joined
 
 

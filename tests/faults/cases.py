@@ -14,11 +14,11 @@ import apsw
 
 from holdfast import Holdfast, Run
 from holdfast.kernel.journal import Elapsed, Joined, Performed
-from holdfast.local.redis import RedisServer
-from holdfast.local.redis_cluster import RedisCluster
-from holdfast.local.sentinels import SentinelGroup
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.lab.cluster.sentinels import SentinelGroup
 from holdfast.stores.redis import RedisStore, rows
-from holdfast.stores.redis.client import Call, Reply, Script
+from holdfast.stores.redis.net.client import Call, Reply, Script
 from holdfast.stores.redis.shards import Shards
 from tests.faults.actor import Part, load
 from tests.faults.ledger import Ledger

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from holdfast.engine.threads import Job
+from holdfast.engine.runs.threads import Job
 from holdfast.pack import Pack
 from tests.faults import ledger
 from tests.faults.trials import flag, reconciled_trial

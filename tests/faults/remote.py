@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import Holdfast, NotAllowedNow, Pack
-from holdfast.engine.tasks import Handed, Tasks
+from holdfast.engine.remote.tasks import Handed, Tasks
 from tests.faults.actor import say
 from tests.faults.ledger import Ledger
 

@@ -13,8 +13,8 @@ from collections import Counter
 import pytest
 
 from holdfast import Holdfast, Run, UnknownHook, UnknownRun
-from holdfast.local.redis_cluster import RedisCluster
-from holdfast.stores.redis.topologies import slot_of
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.stores.redis.net.topologies import slot_of
 from tests.faults.actor import Start
 from tests.faults.cases import RedisCase
 from tests.faults.conftest import NewRedisCase

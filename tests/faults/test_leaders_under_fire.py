@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.engine.leaders import DUTIES
+from holdfast.engine.duties.leaders import DUTIES
 from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.crashing import Point

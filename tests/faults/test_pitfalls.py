@@ -77,7 +77,7 @@ PROVEN_BY: dict[int, dict[str, tuple[str, ...]]] = {
             "test_a_late_write_is_refused_although_the_new_owner_has_written_nothing_yet",
         ),
         "contract/test_a_stale_fence_writes_nothing.py": ("test_a_write_at_another_fence_leaves_no_trace",),
-        "unit/engine/test_leaders.py": (
+        "unit/engine/duties/test_leaders.py": (
             "test_a_released_lease_is_free_at_once_and_a_late_release_leaves_the_successor_alone",
         ),
     },
@@ -120,7 +120,7 @@ PROVEN_BY: dict[int, dict[str, tuple[str, ...]]] = {
     },
     # Leader locks never released and not renewed: the real cadence was twice the intended one.
     17: {
-        "unit/engine/test_leaders.py": ("test_a_duty_ticks_at_its_own_pace_whatever_its_lease_does",),
+        "unit/engine/duties/test_leaders.py": ("test_a_duty_ticks_at_its_own_pace_whatever_its_lease_does",),
         "integration/test_leaders.py": ("test_a_leader_that_stops_hands_over_at_once",),
         "faults/test_leaders_under_fire.py": (
             "test_a_killed_leader_is_replaced_when_its_leases_are_over_and_not_before",

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, RunCancelled, StoreUnavailable
-from holdfast.engine.relay import RELAY_MAX
-from holdfast.local.nats import NatsServer
-from holdfast.local.redis import RedisServer
+from holdfast.engine.duties.relay import RELAY_MAX
+from holdfast.lab.cluster.nats import NatsServer
+from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore
-from holdfast.stores.redis.client import Call, Script
+from holdfast.stores.redis.net.client import Call, Script
 from holdfast.stores.redis.rows import pack as packed
 from tests.faults.actor import Start
 from tests.faults.cases import Case, RedisCase
@@ -62,8 +62,8 @@ async def test_who_has_no_room_passes_the_word_on(
     single: RedisCase, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pitfall 9: a full pool was acknowledged and retried only by a sweep minutes later. Here there is no sweep."""
-    monkeypatch.setattr("holdfast.engine.waker.SAFETY_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr("holdfast.engine.outcomes.SAFETY_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.worker.waker.SAFETY_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.api.waiters.SAFETY_POLL_SECONDS", 3600.0)
     pool = Pack("pool")
     gate, begun = asyncio.Event(), asyncio.Event()
 

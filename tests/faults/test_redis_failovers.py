@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, NotPerformed, Pack, StoreUnavailable
-from holdfast.engine.events import StoreTroubled
 from holdfast.errors import InvalidConfig
-from holdfast.local.commands import Refused
-from holdfast.local.redis import RedisServer
-from holdfast.local.redis_cluster import RedisCluster, start_redis_cluster
-from holdfast.local.sentinels import SentinelGroup, start_sentinel
-from holdfast.stores.redis.topologies import slot_of
+from holdfast.events import StoreTroubled
+from holdfast.lab.cluster.commands import Refused
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.redis_cluster import RedisCluster, start_redis_cluster
+from holdfast.lab.cluster.sentinels import SentinelGroup, start_sentinel
+from holdfast.stores.redis.net.topologies import slot_of
 from tests.faults.cases import RedisCase
 from tests.faults.conftest import NewRedisCase
 from tests.faults.processes import patiently, until

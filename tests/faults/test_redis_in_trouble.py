@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Run, StoreUnavailable, sleep
-from holdfast.local.processes import wait_until
-from holdfast.local.redis import RedisServer, start_redis
-from holdfast.local.redis_cluster import RedisCluster
-from holdfast.local.servers import start_nats
+from holdfast.lab.cluster.processes import wait_until
+from holdfast.lab.cluster.redis import RedisServer, start_redis
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.lab.cluster.servers import start_nats
 from holdfast.stores.redis import RedisStore
-from holdfast.stores.redis.topologies import slot_of
+from holdfast.stores.redis.net.topologies import slot_of
 from tests.faults.cases import RedisCase
 from tests.faults.conftest import NewRedisCase
 from tests.faults.falls import RUN, fall, pile
@@ -157,8 +157,8 @@ async def test_clocks_that_differ_hold_up_nothing(
     case_on: NewRedisCase, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, client_ms: int, worker_ms: int
 ) -> None:
     """Processes reckon with Redis' time, each a bit beside it; and each node has a clock of its own. No safety poll."""
-    monkeypatch.setattr("holdfast.engine.waker.SAFETY_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr("holdfast.engine.outcomes.SAFETY_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.worker.waker.SAFETY_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.api.waiters.SAFETY_POLL_SECONDS", 3600.0)
     pack = Pack("clocks")
 
     @pack.workflow

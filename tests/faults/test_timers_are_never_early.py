@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast import Holdfast, Pack, RetryAfter, current, sleep
-from holdfast.local.redis import RedisServer
+from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import store as redis_store
 from tests.faults.conftest import NewCase, NewRedisCase
 from tests.faults.processes import patiently

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.ports.store import Store
 from holdfast.stores.redis import RedisStore, scripts
-from holdfast.stores.redis.client import Call, Reply, ScriptFailed
+from holdfast.stores.redis.net.client import Call, Reply, ScriptFailed
 from tests.faults.ledger import Ledger
 
 _OF_LEASES = {scripts.SHARDS, scripts.JOIN, scripts.RENEW, scripts.END_LEASES, scripts.WRITE_DOCUMENT}

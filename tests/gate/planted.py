@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.engine import agenda, apikeys, delivery, heartbeats, leaders as engine_leaders, machine, relay, rescuer
+from holdfast.engine.api import apikeys
+from holdfast.engine.code import machine, pending
+from holdfast.engine.duties.periodic import leaders as engine_leaders, relay, rescuer
+from holdfast.engine.runs import heartbeats, loaded_run
 from holdfast.gateway import streams
 from holdfast.kernel import hooks, leaders, runs
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
-from holdfast.stores.redis import confirmations, leases, outbox, rows, scripts, searches, store
-from holdfast.stores.redis.calls import Script
+from holdfast.stores.redis import leases, outbox, rows, scripts, searches, store
+from holdfast.stores.redis.net import confirmations
+from holdfast.stores.redis.net.calls import Script
 from holdfast.stores.redis.outbox import Delivered
 
 Plant = Callable[[], AbstractContextManager[None]]
@@ -128,8 +132,8 @@ def _bid(duty: str, found: Any, holder: Any, *, now_ms: int, ttl_ms: int) -> Any
     return leaders._writing(duty, found, holder, now_ms=now_ms, until_ms=now_ms + ttl_ms)
 
 
-_take_due = agenda.Agenda.take_due
-_replaying, _replayed = delivery.Delivery.replaying, delivery.replaying
+_take_due = pending.Pending.take_due
+_replaying, _replayed = loaded_run.LoadedRun.replaying, loaded_run.replaying
 _change = runs._change
 _cursor = streams._cursor
 _default_key = machine.Machine._default_key
@@ -138,11 +142,11 @@ _scope = heartbeats.AttemptScope.__init__
 _messages_of = rows.messages_of
 
 
-def _due_at_once(self: delivery.Delivery) -> Iterator[None]:
+def _due_at_once(self: loaded_run.LoadedRun) -> Iterator[None]:
     yield from _replaying(self)
     if self.run.epoch > 1:
-        for step in self.machine.agenda.timers:
-            heappush(self.machine.agenda._due, (0, 0, step))
+        for step in self.machine.pending.timers:
+            heappush(self.machine.pending._due, (0, 0, step))
 
 
 def _forgetful(replayed: Any, run: Any, journal: Any) -> Iterator[None]:
@@ -288,14 +292,14 @@ PLANTED = {
         "timers elapse two seconds early",
         "timers",
         "timer_early",
-        code(agenda.Agenda, take_due=lambda self, now_ms: _take_due(self, now_ms + TWO_SECONDS_MS)),
+        code(pending.Pending, take_due=lambda self, now_ms: _take_due(self, now_ms + TWO_SECONDS_MS)),
         core=True,
     ),
     "timers-takeover": Planted(
         "a timer that is pending is due at once when its run is taken over",
         "timers",
         "timer_early",
-        code(delivery.Delivery, replaying=_due_at_once),
+        code(loaded_run.LoadedRun, replaying=_due_at_once),
     ),
     "wait": Planted(
         "the confirmation of replicas (WAIT) is ignored",
@@ -365,6 +369,6 @@ PLANTED = {
         "a run that is taken over performs again what is recorded",
         "timers",
         "called_after_record",
-        code(delivery, replaying=_forgetful),
+        code(loaded_run, replaying=_forgetful),
     ),
 }

@@ -11,7 +11,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from holdfast.gate.replica import pack
+from holdfast.lab.gate.replica import pack
 from tests.gate.planted import PLANTED
 
 __all__ = ["pack"]

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
-from holdfast.gate import course, installation
-from holdfast.gate.report import Outcome
-from holdfast.gate.sites import REPLICAS, Site, of_role
-from holdfast.gate.stage import Options
-from holdfast.local.topology import Plan
+from holdfast.lab.cluster.topology import Plan
+from holdfast.lab.gate import installation, suite
+from holdfast.lab.gate.cluster import REPLICAS, Site, of_role
+from holdfast.lab.gate.report import Outcome
+from holdfast.lab.gate.scenario import Options
 from tests.gate import planting
 from tests.gate.planted import PLANTED
 
@@ -45,7 +45,7 @@ class Ground(NamedTuple):
         await self._planted(bug)
         try:
             options = IMPATIENT if bug else OPTIONS
-            report = await course.run(self.site, [scenario], ledger_file=self.ledger, options=options, tell=_silent)
+            report = await suite.run(self.site, [scenario], ledger_file=self.ledger, options=options, tell=_silent)
         finally:
             await self._planted(NOTHING)
         [outcome] = report.scenarios

@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-from holdfast.gate import ledger
-from holdfast.gate.installation import LedgerProcess
-from holdfast.local.ports import free_port
+from holdfast.lab.cluster.ports import free_port
+from holdfast.lab.gate import ledger
+from holdfast.lab.gate.installation import LedgerProcess
 
 
 async def test_every_call_is_in_the_file_when_its_caller_is_answered(tmp_path, monkeypatch) -> None:

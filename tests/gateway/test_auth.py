@@ -11,8 +11,8 @@ from holdfast.errors import InvalidConfig
 from holdfast.gateway.app import ENDPOINTS
 from holdfast.gateway.auth import KeyedDoor
 from holdfast.gateway.endpoints import Endpoint
-from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.server import Server
+from holdfast.gateway.wait_limit import Lobby
 from holdfast.kernel.apikeys import SCOPES, allows
 from tests.gateway.conftest import Gateway, Serve
 from tests.integration.conftest import Home, eventually, heard
@@ -249,7 +249,7 @@ async def test_a_key_that_is_revoked_at_one_gateway_is_refused_by_every_other_at
     serve: Serve, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S7: by a notice. What a gateway remembers would be good for an hour here."""
-    monkeypatch.setattr("holdfast.engine.apikeys.REMEMBERED_MS", 3_600_000)
+    monkeypatch.setattr("holdfast.engine.api.apikeys.REMEMBERED_MS", 3_600_000)
     one, other = await serve(on=home, keys=True, worker=False), await serve(on=home, keys=True, worker=False)
     token, key = await one.hf.api_keys.create("ci", namespace="default", scope="read")
     caller = await other.client(token=token)

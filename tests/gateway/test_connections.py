@@ -13,8 +13,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from holdfast.gateway.limits import Limits
-from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.server import Server
+from holdfast.gateway.wait_limit import Lobby
 from tests.gateway.conftest import PATIENCE_SECONDS, Gateway, Serve
 from tests.gateway.packs import pack
 

@@ -66,9 +66,9 @@ async def test_a_store_in_trouble_makes_it_unready_but_not_dead(
 
 async def test_a_worker_whose_lease_cannot_be_relied_on_makes_it_unready(serve: Serve) -> None:
     gateway = await serve(Pack("p"))
-    keeper = gateway.hf._replica.keeper
-    assert keeper is not None
-    keeper._reliable_until_ms = 0.0
+    lease = gateway.hf._replica.lease
+    assert lease is not None
+    lease._reliable_until_ms = 0.0
     answer = await gateway.http.get("/readyz")
     assert (answer.status_code, answer.json()["parts"]["worker"]) == (503, "lost")
 

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import Pack
 from holdfast.gateway.limits import Limits
-from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.server import Server
+from holdfast.gateway.wait_limit import Lobby
 from tests.gateway.conftest import PATIENCE_SECONDS, Launch, Serve
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"

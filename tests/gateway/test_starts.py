@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.events import RunAdmitted
+from holdfast.events import RunAdmitted
 from holdfast.gateway.endpoints import Settings
 from tests.gateway.conftest import Gateway, Serve
 from tests.gateway.works import LARGE, Works, entries, problem, settled, started

@@ -132,7 +132,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind(gateway: Gateway) -
         assert (await anext(events)).event == "started"
         assert gateway.house.lobby.taken == 1
     await eventually(lambda: gateway.house.lobby.taken == 0)
-    await eventually(lambda: not gateway.hf._replica.followers._following)
+    await eventually(lambda: not gateway.hf._replica.subscriptions._following)
 
 
 async def test_a_reader_that_does_not_read_holds_up_nobody_else(gateway: Gateway) -> None:

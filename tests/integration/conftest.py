@@ -21,14 +21,15 @@ import pytest
 
 from holdfast import Holdfast, Pack
 from holdfast.adapters.machine import SystemClock, SystemIds
-from holdfast.engine.events import Event
-from holdfast.engine.worker import Worker
-from holdfast.local.redis import RedisServer
+from holdfast.engine.worker.worker import Worker
+from holdfast.events import Event
+from holdfast.lab.cluster.redis import RedisServer
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.redis import RedisStore, urls
-from holdfast.stores.redis.pubsub import PubSub
+from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.net import urls
+from holdfast.stores.redis.net.pubsub import PubSub
 from holdfast.stores.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 30.0
@@ -51,9 +52,9 @@ def worker_of(hf: Holdfast) -> Worker:
 
 def owner_of(hf: Holdfast) -> str:
     """The name under which this Holdfast holds runs."""
-    keeper = hf._replica.keeper
-    assert keeper is not None
-    return keeper.owner
+    lease = hf._replica.lease
+    assert lease is not None
+    return lease.owner
 
 
 class Home:
@@ -149,8 +150,8 @@ ON_CLUSTER = {"test_cancelled_children", "test_children"}
 @pytest.fixture(autouse=True)
 def pushed_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns the safety polls off. A wake-up that is not pushed is then no delay of seconds, but a test that hangs."""
-    monkeypatch.setattr("holdfast.engine.waker.SAFETY_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr("holdfast.engine.outcomes.SAFETY_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.worker.waker.SAFETY_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.api.waiters.SAFETY_POLL_SECONDS", 3600.0)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

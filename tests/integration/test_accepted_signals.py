@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, Pack, Run, RunFailed, hook
-from holdfast.engine.events import EffectBegan
+from holdfast.events import EffectBegan
 from holdfast.kernel.journal import KeyReleased, Received
 from holdfast.ports.store import Store
 from tests.integration.conftest import Home, eventually, heard
@@ -87,7 +87,7 @@ def desks() -> Desks:
 @pytest.fixture(autouse=True)
 def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.execution.IDLE_MS", 10)
+    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
 
 
 @contextlib.asynccontextmanager

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from holdfast import InFlight, InputMismatch, NotAllowedNow, Pack, StoreUnavailable, UnknownRun, heartbeat, sleep, spawn
-from holdfast.engine.events import EffectBegan, RunEnded
-from holdfast.engine.service import StartOptions
+from holdfast.engine.api.service import StartOptions
 from holdfast.errors import EngineFault
+from holdfast.events import EffectBegan, RunEnded
 from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, eventually, heard
 from tests.integration.wrappers import LossyStore
 

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import Pack, Retry, effect_key, now, random as durable_random, sleep, timeout, uuid4
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.engine.events import EffectPerformed, RunEnded, RunLetGo
-from holdfast.engine.machine import Machine
-from holdfast.engine.replaying import replay
-from holdfast.engine.steps import CodeReturned
+from holdfast.engine.code.commands import CodeReturned
+from holdfast.engine.code.machine import Machine
+from holdfast.engine.code.replay import replay
+from holdfast.events import EffectPerformed, RunEnded, RunLetGo
 from holdfast.kernel.changes import Run
 from holdfast.kernel.journal import Elapsed, Entry, Performed
 from holdfast.kernel.replay import noted

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Range, Run, RunFailed, UsageError, hook, set_attributes, spawn
-from holdfast.engine.events import EffectBegan, RunEnded, RunLetGo
+from holdfast.events import EffectBegan, RunEnded, RunLetGo
 from holdfast.kernel.journal import Tagged
 from tests.builders import FakeClock
 from tests.integration.conftest import Home, heard, worker_of

@@ -28,7 +28,7 @@ from holdfast import (
     hook,
     sleep,
 )
-from holdfast.engine.events import CancelRequested, EffectWillRetry, OutcomeUndeclared, RunEnded, RunOvertaken
+from holdfast.events import CancelRequested, EffectWillRetry, OutcomeUndeclared, RunEnded, RunOvertaken
 from holdfast.kernel.journal import CancelAsked, Cancelled, Dropped, Late
 from tests.integration.conftest import PATIENCE_SECONDS, Home, SqliteHome, eventually, heard
 from tests.integration.ledgers import ONCE, Ledger, Moments, Shop, ThreadLedger, lefts, time_is_up, until_recorded

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Receipt, Run, RunCancelled, Workflow, hook, shield, spawn
-from holdfast.engine.events import RunEnded
+from holdfast.events import RunEnded
 from holdfast.kernel.journal import CancelAsked
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.ledgers import Moments, Shop, lefts, until_recorded

@@ -22,7 +22,7 @@ from holdfast import (
     set_attributes,
     sleep,
 )
-from holdfast.engine.events import EffectWillRetry, RunBlocked
+from holdfast.events import EffectWillRetry, RunBlocked
 from holdfast.kernel.journal import Patched
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.ledgers import ONCE, Ledger, lefts, until_recorded

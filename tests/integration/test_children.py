@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import ChildRun, InputMismatch, Pack, Retry, RunCancelled, RunFailed, UnknownRun, current, sleep, spawn
-from holdfast.engine.events import EffectBegan, RunEnded, RunLetGo
+from holdfast.events import EffectBegan, RunEnded, RunLetGo
 from holdfast.kernel.journal import Joined, Spawned
 from tests.integration.conftest import Home, eventually, heard
 

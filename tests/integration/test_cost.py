@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from holdfast import Pack, hook, sleep
-from holdfast.engine.events import RunLetGo
+from holdfast.events import RunLetGo
 from holdfast.kernel import runs, starts
 from holdfast.kernel.changes import Change, Committed, Status
 from holdfast.kernel.journal import Value

@@ -25,7 +25,8 @@ from holdfast import (
     effect_key,
 )
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.engine.events import (
+from holdfast.engine.runs.heartbeats import AttemptScope
+from holdfast.events import (
     EffectBegan,
     EffectWillRetry,
     RunBlocked,
@@ -33,7 +34,6 @@ from holdfast.engine.events import (
     ThreadGivenUp,
     ThreadsUsedUp,
 )
-from holdfast.engine.heartbeats import AttemptScope
 from holdfast.kernel.journal import Attempted, Failed, GaveUp, Performed, Started
 from tests.integration.conftest import Home, eventually, heard, worker_of
 from tests.integration.wrappers import GatedStore
@@ -575,7 +575,7 @@ async def test_threads_that_hang_are_replaced(home: Home) -> None:
 async def test_threads_that_hang_are_counted_and_doctor_sees_them_from_another_process(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.hangs.CADENCE_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.engine.duties.hangs.CADENCE_SECONDS", 0.01)
     hanging = Hanging()
 
     async def is_said(level: str, words: str = "") -> bool:
@@ -609,7 +609,7 @@ async def test_an_effect_that_is_not_waited_for_any_more_keeps_its_room_from_no_
 async def test_an_effect_that_waits_for_a_thread_uses_up_neither_attempt_nor_time(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.threads.GIVEN_UP_MAX", 2)
+    monkeypatch.setattr("holdfast.engine.runs.threads.GIVEN_UP_MAX", 2)
     hanging = Hanging(retry=Retry(attempts=1))
     pack = hanging.pack.with_policy("pass_by", timeout="1ms")
     async with home.holdfast(pack, concurrency=1) as hf:
@@ -629,7 +629,7 @@ async def test_an_effect_that_waits_for_a_thread_uses_up_neither_attempt_nor_tim
 async def test_an_effect_that_gets_no_thread_before_its_deadline_is_given_up_without_a_call(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.threads.GIVEN_UP_MAX", 0)
+    monkeypatch.setattr("holdfast.engine.runs.threads.GIVEN_UP_MAX", 0)
     hanging = Hanging(retry=Retry(attempts=3, deadline="100ms"))
     async with home.holdfast(hanging.pack, concurrency=1) as hf:
         assert await (await hf.start(hanging.stuck(1))).run.result(timeout=30) == "given up"
@@ -647,7 +647,7 @@ async def test_an_effect_that_gets_no_thread_before_its_deadline_is_given_up_wit
 async def test_where_the_system_gives_no_thread_an_effect_waits_until_it_does(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.threads.START_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.engine.runs.threads.START_AGAIN_SECONDS", 0.01)
     start, refused = threading.Thread.start, list[str]()
 
     def reluctant(thread: threading.Thread) -> None:
@@ -691,10 +691,10 @@ async def test_the_last_look_at_the_lease_is_made_where_the_effect_is_entered(
 
     def looked(scope: AttemptScope) -> Any:
         looks.append(threading.current_thread().name)
-        keeper = hf._replica.keeper
-        assert keeper is not None
+        lease = hf._replica.lease
+        assert lease is not None
         if len(looks) == 1:
-            keeper._reliable_until_ms = 0.0
+            lease._reliable_until_ms = 0.0
         return may_enter(scope)
 
     monkeypatch.setattr(AttemptScope, "may_enter", looked)

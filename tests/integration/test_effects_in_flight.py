@@ -26,7 +26,7 @@ from holdfast import (
     hook,
     shield,
 )
-from holdfast.engine.events import EffectBegan
+from holdfast.events import EffectBegan
 from holdfast.kernel import hooks
 from holdfast.kernel.changes import ENDED
 from holdfast.kernel.journal import Dropped, Failed, GaveUp, Late, Received

@@ -23,7 +23,7 @@ from holdfast import (
     sleep,
     uuid4,
 )
-from holdfast.engine.events import EffectBegan, RunContinued, RunLetGo
+from holdfast.events import EffectBegan, RunContinued, RunLetGo
 from holdfast.kernel.journal import Completed, Continued, Performed, Received
 from tests.integration.conftest import Home, eventually, heard
 from tests.integration.wrappers import LossyStore
@@ -215,7 +215,7 @@ async def test_a_later_generation_survives_the_process(
     home: Home, bank: Accounts, monkeypatch: pytest.MonkeyPatch, *, let_go: bool
 ) -> None:
     if let_go:
-        monkeypatch.setattr("holdfast.engine.execution.IDLE_MS", 10)
+        monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
     async with home.holdfast(bank.pack) as hf:
         run = (await hf.start(bank.account("a"))).run
         for n in range(1, EACH + 2):

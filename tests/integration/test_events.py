@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Pack, Retry, Run, RunEvent, UnknownRun, continue_as_new, hook, sleep
-from holdfast.engine.events import EffectBegan, RunBlocked, RunContinued, RunLetGo, RunsPruned
+from holdfast.events import EffectBegan, RunBlocked, RunContinued, RunLetGo, RunsPruned
 from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, SqliteHome, eventually, heard, worker_of
 
 
@@ -124,7 +124,7 @@ async def test_many_follow_one_run_and_whoever_stops_harms_nobody(home: Home, st
             assert [event.entry for event in events] == (journal if n % 2 else journal[:2])
         with contextlib.suppress(asyncio.CancelledError):
             await gone
-        assert hf._replica.followers._following == {}
+        assert hf._replica.subscriptions._following == {}
 
 
 async def test_a_blocked_run_has_not_ended_and_its_followers_wait(home: Home) -> None:
@@ -255,7 +255,7 @@ async def test_a_cancellation_is_told_like_everything_else(home: Home) -> None:
 
 async def test_following_costs_a_waiting_run_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is let go all the same."""
-    monkeypatch.setattr("holdfast.engine.execution.IDLE_MS", 10)
+    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
     pack = Pack("p")
 
     @pack.workflow

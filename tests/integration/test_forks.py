@@ -24,7 +24,7 @@ from holdfast import (
     spawn,
     uuid4,
 )
-from holdfast.engine.events import RunForked
+from holdfast.events import RunForked
 from holdfast.kernel.journal import Forked, Joined, Performed, Started
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.ledgers import ONCE, Shop, lefts, until_recorded

@@ -21,7 +21,7 @@ from holdfast import (
     UsageError,
     hook,
 )
-from holdfast.engine.events import EffectBegan, RunBlocked, RunEnded, RunLetGo
+from holdfast.events import EffectBegan, RunBlocked, RunEnded, RunLetGo
 from holdfast.kernel.journal import Ignored, Opened, Performed, Received
 from tests.integration.conftest import Holding, Home, eventually, heard
 from tests.integration.wrappers import GatedStore, LossyStore
@@ -106,7 +106,7 @@ def desk() -> Desk:
 @pytest.fixture
 def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.execution.IDLE_MS", 10)
+    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
 
 
 async def _entries(run: Run[Any], kind: type) -> list[Any]:

@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 from holdfast import Holdfast
 from holdfast.asgi import Idempotent
-from holdfast.engine.events import ReplyNotKept, RequestOvertaken, RequestReplayed, RequestTakenOver
-from holdfast.engine.leaders import DUTIES
+from holdfast.engine.duties.leaders import DUTIES
 from holdfast.errors import InvalidConfig, StoreUnavailable, UsageError
-from holdfast.kernel import replies
+from holdfast.events import ReplyNotKept, RequestOvertaken, RequestReplayed, RequestTakenOver
+from holdfast.kernel import idempotency
 from holdfast.kernel.documents import Writing
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.wrappers import CountingStore, LossyStore, SeverableStore
@@ -224,7 +224,7 @@ async def test_an_answer_is_forgotten_when_its_retention_is_over(shop, home):
 
 
 async def test_answers_whose_retention_is_over_are_cleared_away(shop, sqlite_home, monkeypatch):
-    monkeypatch.setattr("holdfast.engine.pruner.CADENCE_SECONDS", 0.02)
+    monkeypatch.setattr("holdfast.engine.duties.pruner.CADENCE_SECONDS", 0.02)
     async with sqlite_home.holdfast() as hf, shop.client(hf, retention="50ms") as client:
         for key in "abc":
             await client.post("/orders", headers={"Idempotency-Key": key})
@@ -455,7 +455,7 @@ async def test_joined_repetitions_get_the_answer_of_the_first(shop, home):
 
 def followers(hf: Holdfast) -> int:
     """How many requests of this Holdfast wait for news of a document."""
-    return max((len(events) for events in hf._replica.followers._following.values()), default=0)
+    return max((len(events) for events in hf._replica.subscriptions._following.values()), default=0)
 
 
 async def test_whoever_waits_asks_the_store_only_when_something_has_changed(shop, home):
@@ -952,7 +952,7 @@ def _first_write_of(kind: type) -> Callable[[str, tuple[Any, ...]], bool]:
         if name != "write" or lost:
             return False
         writing: Writing = args[0][0]
-        if not isinstance(replies.state_of(writing.document), kind) or writing.replaces is None:
+        if not isinstance(idempotency.state_of(writing.document), kind) or writing.replaces is None:
             return False
         lost.append(name)
         return True
@@ -962,7 +962,7 @@ def _first_write_of(kind: type) -> Callable[[str, tuple[Any, ...]], bool]:
 
 async def test_a_lost_reply_about_the_answer_is_asked_for_again(shop, home):
     async with opened(
-        shop, home, through=lambda inner: LossyStore(inner, _first_write_of(replies.Answered)), lease="3s"
+        shop, home, through=lambda inner: LossyStore(inner, _first_write_of(idempotency.Answered)), lease="3s"
     ) as (client, hf):
         answer = await client.post("/orders", headers=KEY)
         assert (answer.status_code, replayed(answer)) == (201, False)
@@ -972,7 +972,7 @@ async def test_a_lost_reply_about_the_answer_is_asked_for_again(shop, home):
 
 async def test_a_lost_reply_about_a_renewal_does_not_lose_the_request(shop, home):
     async with opened(
-        shop, home, through=lambda inner: LossyStore(inner, _first_write_of(replies.Working)), lease="300ms"
+        shop, home, through=lambda inner: LossyStore(inner, _first_write_of(idempotency.Working)), lease="300ms"
     ) as (client, hf):
         store = hf._replica._ports.store
         first = asyncio.create_task(client.post("/slow", headers=KEY))

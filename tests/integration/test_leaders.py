@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from holdfast import StoreUnavailable
-from holdfast.engine.events import AskedInVain, Deposed, EffectBegan, Elected, RunsRescued
-from holdfast.engine.leaders import DUTIES
+from holdfast.engine.duties.leaders import DUTIES
+from holdfast.events import AskedInVain, Deposed, EffectBegan, Elected, RunsRescued
 from tests.integration.conftest import Holding, Home, eventually, heard, owner_of
 from tests.integration.wrappers import CountingStore, SeverableStore, StoreWrapper
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Pack, Retry, effect_key, sleep
-from holdfast.engine.events import RunEnded, RunOvertaken, StoreTroubled
+from holdfast.events import RunEnded, RunOvertaken, StoreTroubled
 from holdfast.kernel.changes import Change, Run
 from holdfast.kernel.journal import Performed
 from holdfast.ports.store import Claim, Store
@@ -50,7 +50,7 @@ class Trade:
 
 async def _nobody_holds_anything(hf: Any) -> bool:
     replica = hf._replica
-    return await replica._ports.store.held(replica.keeper.owner) == []
+    return await replica._ports.store.held(replica.lease.owner) == []
 
 
 def _every_first_time(names: set[str]) -> Any:

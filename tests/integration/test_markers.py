@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Marker, NotAllowedNow, Pack, RunFailed, UsageError, hook, mark
-from holdfast.engine.events import EffectBegan
+from holdfast.events import EffectBegan
 from holdfast.kernel.journal import Marked
 from tests.builders import FakeClock
 from tests.integration.conftest import Home, eventually, heard

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Retry, RunFailed, hook
-from holdfast.engine import pruner
-from holdfast.engine.events import (
+from holdfast.engine.duties.periodic import pruner
+from holdfast.events import (
     AskedInVain,
     EffectBegan,
     LeaseWasLost,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Retry, RunFailed
-from holdfast.engine.events import RunBlocked, RunLetGo
+from holdfast.events import RunBlocked, RunLetGo
 from tests.integration.conftest import Home, heard
 from tests.odd_exceptions import ODD, NoWords, Unrepresentable, itself
 

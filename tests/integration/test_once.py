@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import NotPerformed, Pack, Retry, RunFailed, UnknownOutcome, attempt, current, effect_key
-from holdfast.engine.events import EffectBegan, PartFailed, RunBlocked, RunsClaimed, ThreadGivenUp
+from holdfast.events import EffectBegan, PartFailed, RunBlocked, RunsClaimed, ThreadGivenUp
 from holdfast.kernel.journal import Blocked, Intended, Performed, Retried, Started
 from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import SeverableStore
@@ -392,7 +392,7 @@ async def test_a_process_that_stops_over_a_once_effect_does_not_give_its_run_to_
 ) -> None:
     """The next one would ask what became of it while it still goes on. Its lease expires when the process is gone."""
     monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
-    monkeypatch.setattr("holdfast.engine.worker.CLEAN_UP_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.engine.worker.worker.CLEAN_UP_SECONDS", 0.05)
     bank = Bank(sync=sync)
     bank.is_stubborn = True
     async with home.holdfast(bank.pack, lease="1s") as first:

@@ -20,7 +20,7 @@ from holdfast import (
     sleep,
     timeout,
 )
-from holdfast.engine.events import EffectBegan, RunEnded
+from holdfast.events import EffectBegan, RunEnded
 from holdfast.kernel.journal import Cancelled, Completed, Failed
 from tests.integration.conftest import Holding, Home, eventually, heard
 
@@ -172,7 +172,7 @@ async def test_the_end_is_told_to_whoever_asks_in_that_very_moment(home: Home) -
         await seen.until(RunEnded, count=50)
         await eventually(lambda: all(task.done() for task in asked) or _breathe())
         assert [task.result() for task in asked] == list(range(50))
-        assert hf._replica._outcomes._waiting == {}
+        assert hf._replica._waiters._waiting == {}
 
 
 async def _breathe() -> bool:

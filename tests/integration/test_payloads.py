@@ -14,8 +14,8 @@ import pydantic
 import pytest
 
 from holdfast import NotSerializable, Pack, PayloadTooLarge, Retry, RunFailed, UsageError, sleep
-from holdfast.engine.events import EffectBegan, PartFailed
 from holdfast.errors import EngineFault
+from holdfast.events import EffectBegan, PartFailed
 from tests.integration.conftest import Home, heard
 
 MIB = 1024 * 1024

@@ -25,9 +25,9 @@ from holdfast import (
     hook,
     sleep,
 )
-from holdfast.engine.events import EffectBegan, EffectPerformed, EffectWillRetry, PartFailed, ReplicaStopped
-from holdfast.engine.tasks import Handed, Tasks
+from holdfast.engine.remote.tasks import Handed, Tasks
 from holdfast.errors import UnknownTask
+from holdfast.events import EffectBegan, EffectPerformed, EffectWillRetry, PartFailed, ReplicaStopped
 from holdfast.kernel.changes import Change
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Attempted, Completed, GaveUp, Intended, Late, Performed, Started
@@ -43,7 +43,7 @@ RESIZE = "studio.resize"
 @pytest.fixture(autouse=True)
 def without_safety_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that is not pushed is a test that hangs."""
-    monkeypatch.setattr("holdfast.engine.board.SAFETY_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.remote.task_watch.SAFETY_POLL_SECONDS", 3600.0)
 
 
 class Studio:

@@ -26,7 +26,7 @@ from holdfast import (
     spawn,
     uuid4,
 )
-from holdfast.engine.events import EffectWillRetry, RunResumed
+from holdfast.events import EffectWillRetry, RunResumed
 from holdfast.kernel.journal import Dropped, Late, Resumed
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.ledgers import ONCE, Ledger, Shop, ThreadLedger, lefts, until_recorded

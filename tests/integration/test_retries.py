@@ -23,7 +23,7 @@ from holdfast import (
     sleep,
 )
 from holdfast.adapters.machine import SystemClock
-from holdfast.engine.events import EffectBegan, EffectGaveUp, EffectWillRetry, LeaseWasLost, RunLetGo, RunsRescued
+from holdfast.events import EffectBegan, EffectGaveUp, EffectWillRetry, LeaseWasLost, RunLetGo, RunsRescued
 from holdfast.kernel.journal import Attempted, Elapsed, GaveUp
 from tests.integration.conftest import Home, eventually, heard, worker_of
 from tests.integration.wrappers import SeverableStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import NotAllowedNow, Pack, ReplayDiverged, Retry, RunFailed, WaitsForNothing, attempt, hook, sleep
-from holdfast.engine.events import RunEnded, RunRetried
+from holdfast.events import RunEnded, RunRetried
 from holdfast.kernel.journal import Retried, Spawned
 from tests.integration.conftest import Home, eventually, heard
 

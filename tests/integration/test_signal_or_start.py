@@ -19,7 +19,7 @@ from holdfast import (
     UsageError,
     hook,
 )
-from holdfast.engine.events import EffectBegan
+from holdfast.events import EffectBegan
 from holdfast.kernel.journal import Received
 from tests.integration.conftest import Home, eventually, heard
 from tests.integration.wrappers import LossyStore

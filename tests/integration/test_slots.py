@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Pack, Retry, RunFailed, TimedOut, sleep
-from holdfast.engine.events import EffectBegan, RunEnded, RunsClaimed
+from holdfast.events import EffectBegan, RunEnded, RunsClaimed
 from tests.integration.conftest import Holding, Home, eventually, heard, worker_of
 from tests.integration.wrappers import GatedStore
 

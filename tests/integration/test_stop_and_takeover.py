@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import EngineFault, Pack, Retry, StoreUnavailable, UsageError, effect_key, hook, sleep
-from holdfast.engine.events import (
+from holdfast.events import (
     AskedInVain,
     EffectBegan,
     LeaseWasLost,
@@ -518,14 +518,14 @@ async def test_a_run_whose_lease_is_lost_while_it_is_read_is_not_executed_and_co
     async with home.holdfast(pack, worker=False) as client:
         run = (await client.start(work("x" * 400_000))).run
     async with home.holdfast(pack, through=through) as hf:
-        worker, keeper = worker_of(hf), hf._replica.keeper
-        assert keeper is not None
+        worker, lease = worker_of(hf), hf._replica.lease
+        assert lease is not None
         await stores[0].asked.wait()
         if not troubled:
-            await hf.store.leave(keeper.owner)
-            keeper._on_lost()
-            keeper.owner = ""
-            await keeper.join()
+            await hf.store.leave(lease.owner)
+            lease._on_lost()
+            lease.owner = ""
+            await lease.join()
         stores[0].gate.set()
         worker.ring()
         assert await (await hf.get(run.id)).result(timeout=30) == 400_000

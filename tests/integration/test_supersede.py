@@ -22,7 +22,7 @@ from holdfast import (
     hook,
     sleep,
 )
-from holdfast.engine.events import EffectBegan, RunEnded, RunLetGo, RunsPruned
+from holdfast.events import EffectBegan, RunEnded, RunLetGo, RunsPruned
 from holdfast.kernel.journal import CancelAsked, KeyReleased
 from tests.integration.conftest import Home, eventually, heard
 from tests.integration.wrappers import LossyStore
@@ -101,7 +101,7 @@ def plans() -> Plans:
 @pytest.fixture(autouse=True)
 def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.execution.IDLE_MS", 10)
+    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
 
 
 @pytest.mark.parametrize("status", LIVE)

@@ -21,7 +21,7 @@ from holdfast import (
     shield,
     sleep,
 )
-from holdfast.engine.events import EffectBegan, EffectWillRetry
+from holdfast.events import EffectBegan, EffectWillRetry
 from holdfast.kernel.journal import Dropped, Performed, Stopped
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.ledgers import ONCE, Ledger, Moments, Shop, ThreadLedger, lefts, time_is_up, until_recorded

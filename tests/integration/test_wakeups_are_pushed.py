@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from holdfast import HoldfastError, Pack, Retry
-from holdfast.engine.events import EffectBegan, RunOvertaken
+from holdfast.events import EffectBegan, RunOvertaken
 from holdfast.kernel import runs
 from holdfast.kernel.changes import Run
 from holdfast.kernel.journal import Spawned, Value

@@ -24,8 +24,8 @@ from holdfast import (
     set_attributes,
     sleep,
 )
-from holdfast.engine.events import EffectBegan, RunBlocked, RunLetGo
-from holdfast.engine.registry import Description
+from holdfast.engine.api.registry import Description
+from holdfast.events import EffectBegan, RunBlocked, RunLetGo
 from tests.builders import FakeClock
 from tests.integration.conftest import Home, eventually, heard, owner_of
 
@@ -33,7 +33,7 @@ from tests.integration.conftest import Home, eventually, heard, owner_of
 @pytest.fixture(autouse=True)
 def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.execution.IDLE_MS", 10)
+    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
 
 
 class Works:

@@ -8,8 +8,8 @@ from msgspec import Raw
 
 from holdfast import Holdfast, Pack, Run, hook
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.engine.events import LeaseWasLost, RunsRescued
-from holdfast.engine.machine import Machine
+from holdfast.engine.code.machine import Machine
+from holdfast.events import LeaseWasLost, RunsRescued
 from holdfast.kernel import runs
 from holdfast.kernel.changes import Committed
 from holdfast.kernel.journal import Entry, Joined, Spawned, Value, input_of
@@ -59,7 +59,7 @@ async def let_go_with_all_its_children(store: Store, wide: Wide, run: Run[int]) 
     [history] = await store.histories([row.id])
     machine = Machine(wide.parent, Current(run.id, None, run.workflow), codec=JsonCodec(), blobs={})
     machine.start(input_of(history.journal), at_ms=row.started_ms or 0)
-    asked = machine.agenda.take_fresh()
+    asked = machine.pending.take_fresh()
     machine.evict()
     now_ms = store.now_ms()
     entries: list[Entry] = [Spawned(now_ms, each.step, each.intent, f"{n:032x}") for n, each in enumerate(asked)]

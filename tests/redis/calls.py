@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.local.redis_cluster import RedisCluster
-from holdfast.stores.redis import confirmations
-from holdfast.stores.redis.client import Call, Script
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.stores.redis.net import confirmations
+from holdfast.stores.redis.net.client import Call, Script
 
 ADD = Script("return redis.call('INCR', KEYS[1])")
 READ = Script("return redis.call('GET', KEYS[1])")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.machine import SystemClock
-from holdfast.local.redis import RedisServer
-from holdfast.local.servers import start_redis
-from holdfast.stores.redis import urls
-from holdfast.stores.redis.client import Client
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.servers import start_redis
+from holdfast.stores.redis.net import urls
+from holdfast.stores.redis.net.client import Client
 from tests.redis.calls import until
 
 Opens = Callable[[str], Awaitable[Client]]

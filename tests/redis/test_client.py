@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from holdfast.errors import InvalidConfig, StoreUnavailable
-from holdfast.local.commands import Refused
-from holdfast.local.redis import RedisServer
-from holdfast.stores.redis import client as clients
-from holdfast.stores.redis.client import Call, Script, ScriptFailed
+from holdfast.lab.cluster.commands import Refused
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.stores.redis.net import client as clients
+from holdfast.stores.redis.net.client import Call, Script, ScriptFailed
 from tests.redis.calls import add, echo, read, until
 from tests.redis.conftest import Opens, Starts
 from tests.redis.proxy import proxy_to

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Holdfast
-from holdfast.local.redis import RedisServer
+from holdfast.lab.cluster.redis import RedisServer
 from holdfast.ports.store import Store
 from holdfast.stores.redis import store as redis_store
 from tests.redis.calls import until

@@ -8,10 +8,10 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.errors import InvalidConfig, StoreUnavailable
-from holdfast.local.redis import RedisServer
-from holdfast.local.redis_cluster import RedisCluster
-from holdfast.stores.redis.client import Call, Client, Script
-from holdfast.stores.redis.topologies import slot_of
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.stores.redis.net.client import Call, Client, Script
+from holdfast.stores.redis.net.topologies import slot_of
 from tests.redis.calls import add, echo, read, until
 from tests.redis.conftest import Opens
 

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.errors import StoreUnavailable
-from holdfast.local.redis import RedisServer
-from holdfast.local.redis_cluster import RedisCluster
-from holdfast.stores.redis import confirmations, urls
-from holdfast.stores.redis.client import Client
-from holdfast.stores.redis.topologies import slot_of
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.stores.redis.net import confirmations, urls
+from holdfast.stores.redis.net.client import Client
+from holdfast.stores.redis.net.topologies import slot_of
 from tests.redis.calls import add, echo, move, read, unconfirmed, until
 from tests.redis.conftest import Opens, Starts
 

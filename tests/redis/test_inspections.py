@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.local.redis import RedisServer
-from holdfast.local.redis_cluster import RedisCluster
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.stores.redis.inspections import inspect
 from tests.redis.conftest import Opens, Starts
 

@@ -19,8 +19,8 @@ from nats.js.api import StreamConfig
 from nats.js.errors import NoStreamResponseError
 
 from holdfast.errors import InvalidConfig, TransientError
-from holdfast.local import binaries, ports, redis, servers
-from holdfast.local.servers import NatsCluster, RedisCluster, RedisServer
+from holdfast.lab.cluster import binaries, ports, redis, servers
+from holdfast.lab.cluster.servers import NatsCluster, RedisCluster, RedisServer
 
 DEADLINE = 30.0
 
@@ -94,7 +94,7 @@ def test_a_port_that_somebody_takes_meanwhile_is_exchanged_for_another(
 
 
 GIVES_OUT_PORTS = """
-from holdfast.local import ports
+from holdfast.lab.cluster import ports
 ports.HIGHEST = ports.LOWEST + 40
 print([ports.free_port() for _ in range(15)])
 """
@@ -180,7 +180,7 @@ async def test_a_nats_cluster_keeps_messages_while_a_node_is_gone(nats_cluster: 
 
 STARTS_AND_WAITS = """
 import sys, pathlib
-from holdfast.local import servers
+from holdfast.lab.cluster import servers
 redis = servers.start_redis(pathlib.Path(sys.argv[1]) / "redis")
 nats = servers.start_nats(pathlib.Path(sys.argv[1]) / "nats")
 print(redis.pid, nats.pid, flush=True)

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 import pytest
 
 from holdfast.adapters.machine import SystemClock, SystemIds
-from holdfast.local.redis import RedisServer
-from holdfast.local.redis_cluster import RedisCluster
-from holdfast.stores.redis import urls
-from holdfast.stores.redis.connections import BACKOFF_SECONDS_MIN
-from holdfast.stores.redis.pubsub import PubSub
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.stores.redis.net import urls
+from holdfast.stores.redis.net.connections import BACKOFF_SECONDS_MIN
+from holdfast.stores.redis.net.pubsub import PubSub
 from tests.redis.calls import until
 from tests.redis.conftest import Starts
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import InvalidConfig, StoreUnavailable
-from holdfast.local.sentinels import SentinelGroup
+from holdfast.lab.cluster.sentinels import SentinelGroup
 from tests.redis.calls import add, read
 from tests.redis.conftest import Opens
 

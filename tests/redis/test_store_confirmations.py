@@ -8,9 +8,10 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.kernel.changes import Watcher
-from holdfast.local.redis import RedisServer
+from holdfast.lab.cluster.redis import RedisServer
 from holdfast.ports.store import Claim
-from holdfast.stores.redis import RedisStore, confirmations, outbox
+from holdfast.stores.redis import RedisStore, outbox
+from holdfast.stores.redis.net import confirmations
 from tests.contract.helpers import WORKFLOW, admitted, completion, held, unread
 from tests.redis.calls import unconfirmed
 from tests.redis.test_store_outbox import die_after

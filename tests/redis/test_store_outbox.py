@@ -17,10 +17,11 @@ from holdfast.errors import EngineFault
 from holdfast.kernel import hooks, runs
 from holdfast.kernel.changes import Change, HookOpen, Watcher
 from holdfast.kernel.journal import Value
-from holdfast.local.redis import RedisServer
-from holdfast.stores.redis import RedisStore, outbox, urls
-from holdfast.stores.redis.client import Call, Script
-from holdfast.stores.redis.pubsub import PubSub
+from holdfast.lab.cluster.redis import RedisServer
+from holdfast.stores.redis import RedisStore, outbox
+from holdfast.stores.redis.net import urls
+from holdfast.stores.redis.net.client import Call, Script
+from holdfast.stores.redis.net.pubsub import PubSub
 from tests.builders import performed
 from tests.contract.helpers import (
     A_BLOB,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.engine.registry import Registry
+from holdfast.engine.api.registry import Registry
 from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.pack import Call, Effect, Pack, Workflow

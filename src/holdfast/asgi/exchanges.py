@@ -21,12 +21,12 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
 
-from holdfast.asgi.holds import Hold
+from holdfast.asgi.errors import problem
 from holdfast.asgi.messages import DISCONNECTED, App, Message, Receive, Response, Scope, Send
-from holdfast.asgi.refusals import problem
-from holdfast.engine.events import Emit, ReplyNotKept, RequestOvertaken
+from holdfast.asgi.request_lease import Hold
 from holdfast.errors import HoldfastError, TransientError
-from holdfast.kernel.replies import Reply, is_final, kept_headers
+from holdfast.events import Emit, ReplyNotKept, RequestOvertaken
+from holdfast.kernel.idempotency import Reply, is_final, kept_headers
 
 FAILED = Reply(500)
 

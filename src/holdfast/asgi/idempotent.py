@@ -1,7 +1,7 @@
 """`Idempotency-Key` for people's own routes: a request that comes again is answered as the first time.
 
-The rules are in `holdfast.kernel.replies`; what is known about a key is a document in the store of a Holdfast. So any
-process that has the same store may get the repetition.
+The rules are in `holdfast.kernel.idempotency`; what is known about a key is a document in the store of a Holdfast. So
+any process that has the same store may get the repetition.
 
     request                                   response
     ────────────────────────────────────────  ────────────────────────────────────────────────────────────────
@@ -23,10 +23,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from holdfast.asgi.exchanges import Exchange
-from holdfast.asgi.holds import Hold
-from holdfast.asgi.messages import DISCONNECTED, App, Message, Receive, Response, Scope, Send, header_values, response
-from holdfast.asgi.refusals import (
+from holdfast.asgi.errors import (
     AnotherRequest,
     AtWork,
     BodyTooLarge,
@@ -36,13 +33,16 @@ from holdfast.asgi.refusals import (
     Refusal,
     problem,
 )
+from holdfast.asgi.exchanges import Exchange
+from holdfast.asgi.messages import DISCONNECTED, App, Message, Receive, Response, Scope, Send, header_values, response
+from holdfast.asgi.request_lease import Hold
 from holdfast.assembly import Holdfast
-from holdfast.engine.events import RequestReplayed, RequestTakenOver
 from holdfast.errors import InvalidConfig, TransientError, UsageError
-from holdfast.kernel import replies
+from holdfast.events import RequestReplayed, RequestTakenOver
+from holdfast.kernel import idempotency
 from holdfast.kernel.documents import Document
+from holdfast.kernel.idempotency import KIND, Busy, Mismatch, Proceed, Replay, Reply, Unkept, Wanted
 from holdfast.kernel.leases import checked_ttl
-from holdfast.kernel.replies import KIND, Busy, Mismatch, Proceed, Replay, Reply, Unkept, Wanted
 from holdfast.kernel.units import Duration, milliseconds
 
 MIB = 1024 * 1024
@@ -137,7 +137,7 @@ class Idempotent:
                 return None
             case [value]:
                 try:
-                    return replies.key_of(value)
+                    return idempotency.key_of(value)
                 except UsageError as error:
                     raise KeyMalformed(error.message, hint=error.hint) from error
             case values:
@@ -149,8 +149,8 @@ class Idempotent:
         path = scope.get("raw_path") or scope["path"].encode()
         wanted = Wanted(
             namespace=self._documents.namespace,
-            id=replies.id_of(self._caller(scope), key),
-            digest=replies.digest_of(scope["method"], path, scope["query_string"], body),
+            id=idempotency.id_of(self._caller(scope), key),
+            digest=idempotency.digest_of(scope["method"], path, scope["query_string"], body),
             holder=self._documents.ids.nonce(),
             lease_ms=self._lease_ms,
             retention_ms=self._retention_ms,
@@ -158,7 +158,7 @@ class Idempotent:
         found: Document | None = None  # most keys are new: so the first look is a try
         with self._documents.following(KIND, wanted.id) as changed:
             while True:
-                match replies.decide(found, wanted, now_ms=self._documents.now_ms()):
+                match idempotency.decide(found, wanted, now_ms=self._documents.now_ms()):
                     case Proceed(writing, overdue):
                         if await self._documents.write(writing):
                             if overdue:
@@ -199,7 +199,7 @@ class Idempotent:
     async def _taken_over(self, wanted: Wanted, scope: Scope) -> Response:
         """What the client gets whose request somebody else has taken over while it was executed here."""
         found = await self._documents.read(KIND, wanted.id)
-        match replies.decide(found, wanted, now_ms=self._documents.now_ms()):
+        match idempotency.decide(found, wanted, now_ms=self._documents.now_ms()):
             case Replay(reply):
                 return self._replayed(reply, scope)
             case Unkept(status):

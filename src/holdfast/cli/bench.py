@@ -21,7 +21,7 @@ from msgspec import Struct
 from rich.progress import Progress
 
 from holdfast.assembly import Holdfast
-from holdfast.cli import floors, render
+from holdfast.cli import baseline, render
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidConfig
 from holdfast.pack import Pack
@@ -94,8 +94,8 @@ async def _measured(there: Path, runs: int, progress: Progress) -> list[Measure]
     def step(bar: int, count: int = 1) -> None:
         progress.advance(bars[bar], count)
 
-    commit_ms = await asyncio.to_thread(floors.alone, there / "floor.db", alone, lambda: step(0))
-    floor_per_s = await asyncio.to_thread(floors.grouped, there / "floor.db", runs, AT_ONCE, lambda: step(0, AT_ONCE))
+    commit_ms = await asyncio.to_thread(baseline.alone, there / "floor.db", alone, lambda: step(0))
+    floor_per_s = await asyncio.to_thread(baseline.grouped, there / "floor.db", runs, AT_ONCE, lambda: step(0, AT_ONCE))
     url = f"sqlite:///{there}/bench.db"
     async with Holdfast(url, packs=[pack], worker=False) as hf:
         starts_per_s = await _rate(range(runs), lambda number: hf.start(one(number)), lambda: step(1))

@@ -23,12 +23,12 @@ from holdfast.cli import packs as pack_names, render
 from holdfast.cli.output import Output, plain
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidConfig, TransientError
-from holdfast.local.parts import Seen
-from holdfast.local.processes import State, wait_until
-from holdfast.local.records import Action, Place, Record, Request
+from holdfast.lab.cluster.members import Seen
+from holdfast.lab.cluster.processes import State, wait_until
+from holdfast.lab.cluster.state_file import Action, Place, Record, Request
 
 if TYPE_CHECKING:
-    from holdfast.local.topology import Topology
+    from holdfast.lab.cluster.topology import Topology
 
 DIRECTORY = Path(".holdfast-cluster")
 LOOK_SECONDS = 0.2
@@ -60,7 +60,7 @@ async def up(
     directory: Directory = DIRECTORY,
 ) -> None:
     """Start Redis, NATS and replicas of every role on this machine; show them until Ctrl-C, which ends them all."""
-    from holdfast.local.topology import Plan, Topology  # noqa: PLC0415 - other commands start no servers
+    from holdfast.lab.cluster.topology import Plan, Topology  # noqa: PLC0415 - other commands start no servers
 
     named = (*session.config.packs, *(packs or ()))
     if not named:

@@ -23,11 +23,11 @@ from holdfast.errors import InvalidConfig
 from holdfast.kernel.units import milliseconds
 
 if TYPE_CHECKING:  # other commands need none of it
-    from holdfast.gate.judging import Counts
-    from holdfast.gate.report import Report
-    from holdfast.gate.stage import Progress, Tell
+    from holdfast.lab.gate.report import Report
+    from holdfast.lab.gate.scenario import Progress, Tell
+    from holdfast.lab.gate.verdict import Counts
 
-PACK = "holdfast.gate.replica"
+PACK = "holdfast.lab.gate.replica"
 FAILED = 1
 VIOLATIONS_SHOWN = 10  # of each scenario; the report has more
 STYLES = {"passed": "green", "failed": "bold red", "not proved": "yellow"}
@@ -53,16 +53,16 @@ async def gate(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data and the logs of all processes.")] = False,
 ) -> None:
     """Kill, stop and restart every part of an installation on this machine, and prove that nothing goes wrong."""
-    from holdfast.gate import course, installation  # noqa: PLC0415 - other commands need none of it
-    from holdfast.gate.page import page  # noqa: PLC0415
-    from holdfast.gate.stage import Options, Progress  # noqa: PLC0415
-    from holdfast.local.topology import Plan  # noqa: PLC0415
+    from holdfast.lab.cluster.topology import Plan  # noqa: PLC0415
+    from holdfast.lab.gate import installation, suite  # noqa: PLC0415
+    from holdfast.lab.gate.page import page  # noqa: PLC0415
+    from holdfast.lab.gate.scenario import Options, Progress  # noqa: PLC0415
 
     for file in (report, html):
         if file is not None and not file.absolute().parent.is_dir():
             raise InvalidConfig(f"{file} cannot be written: there is no such directory")
     soak_ms = 0 if soak is None else milliseconds(soak)
-    scenarios = course.chosen(only or (), soak_ms=soak_ms, redis=redis)
+    scenarios = suite.chosen(only or (), soak_ms=soak_ms, redis=redis)
     options = Options(runs=runs, soak_ms=soak_ms)
     plan = Plan(
         redis=redis,
@@ -75,7 +75,7 @@ async def gate(
     with _directory(session.out, keep=keep) as directory, _told(session.out, scenarios) as tell:
         tell(Progress(scenario="", words="starting servers and replicas"))
         async with installation.up(directory, plan, lease_ms=options.lease_ms) as (site, ledger):
-            found = await course.run(site, scenarios, ledger_file=ledger, options=options, tell=tell)
+            found = await suite.run(site, scenarios, ledger_file=ledger, options=options, tell=tell)
     if report is not None:
         report.write_bytes(msgspec.json.format(encoded(found), indent=2) + b"\n")
     if html is not None:

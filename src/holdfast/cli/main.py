@@ -6,7 +6,7 @@ from importlib import metadata
 
 import typer
 
-from holdfast.cli import bench, cluster, doctor, gate, keys, operations, runs, serving, starts, surroundings
+from holdfast.cli import bench, cluster, doctor, gate, inspect, keys, operations, runs, serving, starts
 from holdfast.cli.session import Action, command
 
 PANELS: dict[str, dict[str, Action[...]]] = {
@@ -17,8 +17,8 @@ PANELS: dict[str, dict[str, Action[...]]] = {
         "show": runs.show,
         "explain": runs.explain,
         "journal": runs.journal,
-        "workflows": surroundings.workflows,
-        "workers": surroundings.workers,
+        "workflows": inspect.workflows,
+        "workers": inspect.workers,
     },
     "Act": {
         "signal": operations.signal,
@@ -34,7 +34,7 @@ PANELS: dict[str, dict[str, Action[...]]] = {
         "doctor": doctor.doctor,
         "bench": bench.bench,
         "gate": gate.gate,
-        "replay-check": surroundings.replay_check,
+        "replay-check": inspect.replay_check,
     },
 }
 CLUSTER: dict[str, Action[...]] = {

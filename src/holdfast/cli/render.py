@@ -14,9 +14,9 @@ from holdfast.adapters.machine import SystemClock
 from holdfast.cli.output import plain
 from holdfast.cli.samples import parameters
 from holdfast.client import Run
-from holdfast.engine.registry import Description
+from holdfast.engine.api.registry import Description
 from holdfast.kernel.cancels import Receipt
-from holdfast.kernel.stories import Story
+from holdfast.kernel.explanations import Story
 from holdfast.kernel.units import utc_of
 from holdfast.ports.store import COUNT_MAX, Backlog, Finding, Member
 

@@ -7,17 +7,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from holdfast.cli import live, render
+from holdfast.cli import render
 from holdfast.cli.arguments import RunReference, Watch, conditions_of, instant_of
 from holdfast.cli.completions import workflow_names
-from holdfast.cli.live import View
 from holdfast.cli.output import plain
 from holdfast.cli.session import Session, referred
 from holdfast.cli.steps import tree_of
+from holdfast.cli.watch import View, keep_showing
 from holdfast.client import PAGE, Caller, Run
 from holdfast.gateway import views
 from holdfast.kernel.changes import ENDED, Status
-from holdfast.kernel.stories import worded
+from holdfast.kernel.explanations import worded
 
 Instant = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 
@@ -59,7 +59,7 @@ async def runs(
             return View(views.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
 
         if watch:
-            await live.watch(session.out, look)
+            await keep_showing(session.out, look)
         else:
             view = await look()
             session.out.show(view.document, view.shown)
@@ -84,7 +84,7 @@ async def show(
             async def look() -> View:
                 return await _view(caller, await found.refresh())
 
-            await live.watch(session.out, look)
+            await keep_showing(session.out, look)
         else:
             view = await _view(caller, found)
             session.out.show(view.document, view.shown)

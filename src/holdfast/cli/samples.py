@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.engine.registry import Description
+from holdfast.engine.api.registry import Description
 
 DEPTH_MAX = 8
 _PLAIN = {"integer": 1, "number": 1.5, "boolean": True, "null": None}

@@ -32,7 +32,7 @@ from holdfast.cli import packs
 from holdfast.cli.output import Output
 from holdfast.client import Caller, Run
 from holdfast.config import Config
-from holdfast.engine.registry import Description
+from holdfast.engine.api.registry import Description
 from holdfast.errors import (
     HoldfastError,
     InvalidConfig,

@@ -13,8 +13,8 @@ from holdfast.cli import render
 from holdfast.cli.output import plain
 from holdfast.client import Caller, Run
 from holdfast.errors import UnknownRun
+from holdfast.kernel.explanations import worded
 from holdfast.kernel.journal import Attempted, Entry, GaveUp, Intended, Joined, Performed, Spawned
-from holdfast.kernel.stories import worded
 
 DEPTH_MAX = 5
 STEP = Intended | Attempted | Performed | GaveUp | Spawned | Joined

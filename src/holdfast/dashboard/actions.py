@@ -19,8 +19,8 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse
 
 from holdfast.client import Run
-from holdfast.dashboard import pages, portrait
-from holdfast.dashboard.visits import Handler, Page, Visit, problem_of, see
+from holdfast.dashboard import pages, run_page
+from holdfast.dashboard.context import Handler, Page, Visit, problem_of, see
 from holdfast.errors import HoldfastError, UsageError
 
 DEADLINE = "30s"
@@ -89,7 +89,7 @@ def on_run(name: str, action: Action) -> Handler:
         try:
             shown = await action(run, visit)
         except HoldfastError as error:
-            return await portrait.run(visit, problem=problem_of(error), refused=name)
+            return await run_page.run(visit, problem=problem_of(error), refused=name)
         return see(f"/runs/{quote(shown, safe='')}?done={name}")
 
     return answer

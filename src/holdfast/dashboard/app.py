@@ -20,10 +20,10 @@ from typing import NamedTuple
 from starlette.routing import BaseRoute, Route
 
 from holdfast.assembly import Holdfast
-from holdfast.dashboard import actions, pages, portrait
-from holdfast.dashboard.frontdoor import FrontDoor
+from holdfast.dashboard import actions, pages, run_page
+from holdfast.dashboard.context import Handler
 from holdfast.dashboard.live import Lobby
-from holdfast.dashboard.visits import Handler
+from holdfast.dashboard.middleware import FrontDoor
 from holdfast.kernel.apikeys import Scope
 
 
@@ -39,15 +39,15 @@ class Place(NamedTuple):
 PLACES: tuple[Place, ...] = (
     Place("GET", "/", pages.overview, "read"),
     Place("GET", "/runs", pages.runs, "read"),
-    Place("GET", "/runs/{run_id}", portrait.run, "read"),
-    Place("GET", "/runs/{run_id}/input", portrait.raw_input, "read"),
-    Place("GET", "/runs/{run_id}/output", portrait.raw_output, "read"),
+    Place("GET", "/runs/{run_id}", run_page.run, "read"),
+    Place("GET", "/runs/{run_id}/input", run_page.raw_input, "read"),
+    Place("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
     Place("GET", "/workflows", pages.workflows, "read"),
     Place("GET", "/workflows/{name}", pages.workflow, "read"),
     Place("GET", "/workers", pages.workers, "read"),
     Place("POST", "/workflows/{name}/start", actions.start, "write"),
     *(
-        Place("POST", f"/runs/{{run_id}}/{name}", actions.on_run(name, action), portrait.scope_of(name))
+        Place("POST", f"/runs/{{run_id}}/{name}", actions.on_run(name, action), run_page.scope_of(name))
         for name, action in actions.ON_RUNS.items()
     ),
 )

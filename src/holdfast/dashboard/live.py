@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from holdfast.assembly import Holdfast
-from holdfast.engine.events import RunsClaimed
+from holdfast.events import RunsClaimed
 
 T = TypeVar("T")
 IDLE_SECONDS = 10.0  # figures age, and leases are renewed, without anything to tell

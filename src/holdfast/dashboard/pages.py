@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.client import Page as RunPage
 from holdfast.dashboard import filters, forms
+from holdfast.dashboard.context import Page, Problem, Visit, problem_of
 from holdfast.dashboard.series import bars
-from holdfast.dashboard.visits import Page, Problem, Visit, problem_of
 from holdfast.errors import UsageError
 from holdfast.kernel.changes import Status
 from holdfast.kernel.units import utc_of

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from holdfast.dashboard import formats
+from holdfast.dashboard.context import Page, Visit
 from holdfast.dashboard.files import Files
-from holdfast.dashboard.visits import Page, Visit
 from holdfast.kernel.units import utc_of
 
 NAVIGATION = (("/", "Overview"), ("/runs", "Runs"), ("/workflows", "Workflows"), ("/workers", "Workers"))

@@ -17,7 +17,7 @@ import secrets
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine.documents import COMMON, Documents
+from holdfast.engine.api.documents import COMMON, Documents
 from holdfast.kernel.documents import Document, Writing, next_version
 
 COOKIE = "holdfast_session"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from holdfast.engine.events import BatchCommitted, Emit
 from holdfast.errors import TransientError
+from holdfast.events import BatchCommitted, Emit
 from holdfast.kernel.changes import Answer, Change, Committed
 from holdfast.ports.store import Store
 

@@ -14,33 +14,35 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.engine import apikeys, events
-from holdfast.engine.access import Access
-from holdfast.engine.admission import Admission
-from holdfast.engine.apikeys import ApiKeys
-from holdfast.engine.board import Board
+from holdfast import events
+from holdfast.engine.api import apikeys
+from holdfast.engine.api.admission import Admission
+from holdfast.engine.api.apikeys import ApiKeys
+from holdfast.engine.api.documents import Documents
+from holdfast.engine.api.operations import Operations
+from holdfast.engine.api.queries import Queries
+from holdfast.engine.api.registry import Registry
+from holdfast.engine.api.scope import Scope
+from holdfast.engine.api.service import Service
+from holdfast.engine.api.subscriptions import Subscriptions
+from holdfast.engine.api.waiters import Waiters
+from holdfast.engine.code.sandbox import forbid_blocking_calls, keep_order, keep_the_collector_out
 from holdfast.engine.committer import Committer
-from holdfast.engine.documents import Documents
-from holdfast.engine.duties import Attendant, Duty, name_of
-from holdfast.engine.events import Events
-from holdfast.engine.followers import Followers
-from holdfast.engine.guards import forbid_blocking_calls, keep_order, keep_the_collector_out
-from holdfast.engine.hangs import Hangs
-from holdfast.engine.keeper import Keeper
-from holdfast.engine.leaders import DUTIES, Leaders
-from holdfast.engine.lookouts import Lookouts
-from holdfast.engine.operations import Operations
-from holdfast.engine.outcomes import Outcomes
-from holdfast.engine.pruner import Pruner
-from holdfast.engine.registry import Registry
-from holdfast.engine.relay import Relay
-from holdfast.engine.rescuer import Rescuer
-from holdfast.engine.service import Service
-from holdfast.engine.tasks import Tasks
+from holdfast.engine.duties.hangs import Hangs
+from holdfast.engine.duties.leaders import DUTIES, Leaders
+from holdfast.engine.duties.periodic import Duty, Periodic, name_of
+from holdfast.engine.duties.pruner import Pruner
+from holdfast.engine.duties.relay import Relay
+from holdfast.engine.duties.rescuer import Rescuer
+from holdfast.engine.remote.task_watch import TaskWatch
+from holdfast.engine.remote.tasks import Tasks
+from holdfast.engine.replay_check import ReplayCheck
 from holdfast.engine.tracing import Tracing
-from holdfast.engine.waker import Waker
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.lease import WorkerLease
+from holdfast.engine.worker.waker import Waker
+from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.events import Events
 from holdfast.kernel import leaders
 from holdfast.kernel.changes import Run
 from holdfast.kernel.leaders import Holder
@@ -93,21 +95,21 @@ class Replica:
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
         self._winding_since_ms: float | None = None
-        self.followers = Followers()
+        self.subscriptions = Subscriptions()
         committer = self._committer = Committer(
-            ports.store, emit=emit, on_told=self._on_told, on_changed=self.followers.changed
+            ports.store, emit=emit, on_told=self._on_told, on_changed=self.subscriptions.changed
         )
         self._worker: Worker | None = None
-        self.keeper: Keeper | None = None
+        self.lease: WorkerLease | None = None
         self.leaders: Leaders | None = None
-        self._attendants: list[Attendant] = []
+        self._attendants: list[Periodic] = []
         self._waker: Waker | None = None
-        self._waking: Attendant | None = None
-        self._outcomes = Outcomes(ports.store, clock=ports.clock, emit=emit, held_here=self._held_here)
-        self._board = Board(ports.store, clock=ports.clock, emit=emit)
+        self._waking: Periodic | None = None
+        self._waiters = Waiters(ports.store, clock=ports.clock, emit=emit, held_here=self._held_here)
+        self._task_watch = TaskWatch(ports.store, clock=ports.clock, emit=emit)
         self.api_keys = ApiKeys(ports.store)
         if worker:
-            self.keeper = Keeper(
+            self.lease = WorkerLease(
                 ports.store,
                 clock=ports.clock,
                 ids=ports.ids,
@@ -121,19 +123,19 @@ class Replica:
             self._worker = Worker(
                 ports.store,
                 committer,
-                keeper=self.keeper,
+                lease=self.lease,
                 registry=registry,
                 codec=ports.codec,
                 ids=ports.ids,
                 clock=ports.clock,
                 emit=emit,
-                board=self._board,
+                task_watch=self._task_watch,
                 namespace=namespace,
                 concurrency=concurrency,
-                on_settled=self._outcomes.settled,
+                on_settled=self._waiters.settled,
                 on_wake_at=self._on_wake_at,
                 on_claimed=self._on_claimed,
-                on_gone=self._outcomes.look,
+                on_gone=self._waiters.look,
                 tracing=ports.tracing,
             )
             self._waker = Waker(
@@ -167,35 +169,36 @@ class Replica:
         return 0 if self._worker is None else self._worker.performer.threads_given_up
 
     def _owner(self) -> str:
-        return "" if self.keeper is None else self.keeper.owner
+        return "" if self.lease is None else self.lease.owner
 
     def documents_in(self, namespace: str) -> Documents:
         """The documents of a namespace, or of `COMMON`."""
-        return Documents(self._access(namespace), self.followers)
+        return Documents(self._scope(namespace), self.subscriptions)
 
     def tasks_in(self, namespace: str) -> Tasks:
         """The verbs of remote workers, on the tasks of a namespace."""
-        return Tasks(self._access(namespace), self._board)
+        return Tasks(self._scope(namespace), self._task_watch)
 
     def service_in(self, namespace: str) -> Service:
         """The verbs on the runs of a namespace. A run of another one than the worker's is not executed here."""
         if (service := self._services.get(namespace)) is not None:
             return service
         ports, worker = self._ports, self._worker if not self._services else None
-        access = self._access(namespace)
+        scope = self._scope(namespace)
         taker = worker.admission if worker else Admission(ports.store, self._committer, emit=self._emit, taker=None)
         service = self._services[namespace] = Service(
-            access,
+            scope,
             admission=taker,
-            outcomes=self._outcomes,
-            operations=Operations(access, outcomes=self._outcomes, strict=self._strict, on_pending=self._on_pending),
-            lookouts=Lookouts(access, self.followers, served_here=frozenset(self._registry.served if worker else ())),
+            waiters=self._waiters,
+            operations=Operations(scope, waiters=self._waiters, strict=self._strict, on_pending=self._on_pending),
+            queries=Queries(scope, self.subscriptions, served_here=frozenset(self._registry.served if worker else ())),
+            replayer=ReplayCheck(scope),
             on_pending=self._on_pending,
         )
         return service
 
-    def _access(self, namespace: str) -> Access:
-        return Access(
+    def _scope(self, namespace: str) -> Scope:
+        return Scope(
             self._ports.store,
             self._committer,
             registry=self._registry,
@@ -222,18 +225,18 @@ class Replica:
             raise
 
     async def _begin(self) -> None:
-        if self._worker is not None and self.keeper is not None:
+        if self._worker is not None and self.lease is not None:
             forbid_blocking_calls()
             keep_order()
             keep_the_collector_out()
             self._worker.loop = asyncio.get_running_loop()
-            await self.keeper.join()
-            self._run(self.keeper.keep, self._worker.claim, self._worker.deliver)
-            self._emit(events.ReplicaStarted(self.keeper.owner, self._registry.served))
+            await self.lease.join()
+            self._run(self.lease.keep, self._worker.claim, self._worker.deliver)
+            self._emit(events.ReplicaStarted(self.lease.owner, self._registry.served))
         if self.leaders is not None:
             self._run(self.leaders.keep)
         self._run(*(attendant.attend for attendant in self._attendants))
-        self._run(self._outcomes.watch, self._board.watch)
+        self._run(self._waiters.watch, self._task_watch.watch)
         self._ports.store.watch(self._on_notice)
         self.is_open = True
 
@@ -267,11 +270,11 @@ class Replica:
         goodbyes: list[Coroutine[Any, Any, None]] = []
         if self.leaders is not None:
             goodbyes.append(self._said(self.leaders.release()))
-        if self.keeper is not None and not self._is_in_a_once_effect():
-            goodbyes.append(self._said(self._ports.store.leave(self.keeper.owner)))
+        if self.lease is not None and not self._is_in_a_once_effect():
+            goodbyes.append(self._said(self._ports.store.leave(self.lease.owner)))
         await asyncio.gather(*goodbyes)
-        if self.keeper is not None:
-            self._emit(events.ReplicaStopped(self.keeper.owner, left))
+        if self.lease is not None:
+            self._emit(events.ReplicaStopped(self.lease.owner, left))
 
     def _is_in_a_once_effect(self) -> bool:
         """Whether its thread, or code that takes no cancellation, is still at a `once` effect.
@@ -306,18 +309,18 @@ class Replica:
         if notice.everything or any(kind == apikeys.KIND for _, kind in notice.documents):
             self.api_keys.forget()
         if notice.everything:
-            self._outcomes.look()
-            self.followers.all_changed()
-            self._board.look()
+            self._waiters.look()
+            self.subscriptions.all_changed()
+            self._task_watch.look()
         else:
-            self._outcomes.look_at(notice.settled)
+            self._waiters.look_at(notice.settled)
             for run_id in notice.runs:
-                self.followers.changed(run_id)
+                self.subscriptions.changed(run_id)
             for namespace, kind in notice.documents:
                 if kind != leaders.KIND:  # who leads what concerns nobody here
-                    self.followers.documents_changed(namespace, kind)
-                    self.followers.anything_changed()
-                    self._board.look()
+                    self.subscriptions.documents_changed(namespace, kind)
+                    self.subscriptions.anything_changed()
+                    self._task_watch.look()
         if self._worker is None or self._waking is None:
             return False
         if notice.everything:
@@ -343,9 +346,9 @@ class Replica:
         return bool(mine) and self._worker.has_room
 
     def _on_lease_lost(self) -> None:
-        if self._worker is not None and self.keeper is not None:
-            age_ms = round(self.keeper.age_ms)
-            self._emit(events.LeaseWasLost(self.keeper.owner, self._worker.drop_all(), age_ms))
+        if self._worker is not None and self.lease is not None:
+            age_ms = round(self.lease.age_ms)
+            self._emit(events.LeaseWasLost(self.lease.owner, self._worker.drop_all(), age_ms))
 
     def _on_lease_renewed(self) -> None:
         if self._worker is not None:
@@ -390,10 +393,10 @@ class Replica:
         )
         for duty in duties:
             allowed = partial(self.leaders.until_leads, name_of(duty))
-            self._attendants.append(Attendant(duty, emit=self._emit, allowed=allowed))
+            self._attendants.append(Periodic(duty, emit=self._emit, allowed=allowed))
 
-    def _attendant(self, duty: Duty) -> Attendant:
-        attendant = Attendant(duty, emit=self._emit)
+    def _attendant(self, duty: Duty) -> Periodic:
+        attendant = Periodic(duty, emit=self._emit)
         self._attendants.append(attendant)
         return attendant
 

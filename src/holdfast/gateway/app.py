@@ -29,9 +29,9 @@ from holdfast.gateway import (
 )
 from holdfast.gateway.auth import OnlyFromHere
 from holdfast.gateway.endpoints import Endpoint, Gatekeeper, House, Settings
-from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.problems import NoSuchMethod, NoSuchPlace
 from holdfast.gateway.requests import Sent
+from holdfast.gateway.wait_limit import Lobby
 
 _MAIN: tuple[Endpoint, ...] = (
     *starts.ENDPOINTS,

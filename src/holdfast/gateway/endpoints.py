@@ -21,12 +21,12 @@ from starlette.responses import Response
 
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller as Verbs
-from holdfast.engine.events import PartFailed
 from holdfast.errors import HoldfastError, NotPermitted
+from holdfast.events import PartFailed
 from holdfast.gateway import problems, requests
-from holdfast.gateway.lobby import Lobby
 from holdfast.gateway.problems import Malformed
 from holdfast.gateway.requests import JSON, Sent
+from holdfast.gateway.wait_limit import Lobby
 from holdfast.kernel.apikeys import Scope, allows
 
 _encode = msgspec.json.Encoder().encode

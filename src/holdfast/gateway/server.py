@@ -19,7 +19,7 @@ from holdfast.errors import InvalidConfig, TooBusy
 from holdfast.gateway import health, problems
 from holdfast.gateway.auth import is_loopback
 from holdfast.gateway.limits import Connection, Limits, State
-from holdfast.gateway.lobby import Lobby
+from holdfast.gateway.wait_limit import Lobby
 
 BACKLOG = 2048
 LAST_SECONDS = 1.0  # how long what was cut may take to notice

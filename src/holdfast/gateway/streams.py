@@ -26,9 +26,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.client import Run
-from holdfast.engine.events import PartFailed
-from holdfast.engine.lookouts import RunEvent
+from holdfast.engine.api.queries import RunEvent
 from holdfast.errors import HoldfastError
+from holdfast.events import PartFailed
 from holdfast.gateway import views
 from holdfast.gateway.endpoints import Asked, Endpoint, Header
 from holdfast.gateway.problems import Malformed

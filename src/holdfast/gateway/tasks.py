@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from holdfast.engine import tasks
-from holdfast.engine.tasks import CLAIM_MAX, EFFECTS_MAX, Handed
+from holdfast.engine.remote import tasks
+from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX, Handed
 from holdfast.gateway import waiting
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
 from holdfast.gateway.problems import Malformed

@@ -10,11 +10,11 @@ from msgspec import Raw
 
 from holdfast import wire
 from holdfast.client import Page, Run
-from holdfast.engine.lookouts import RunEvent
-from holdfast.engine.registry import Description
+from holdfast.engine.api.queries import RunEvent
+from holdfast.engine.api.registry import Description
 from holdfast.kernel.apikeys import ApiKey
+from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.stories import Story
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, Member

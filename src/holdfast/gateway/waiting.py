@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 from holdfast.client import Run
 from holdfast.errors import TimedOut
 from holdfast.gateway.endpoints import Asked, Settings
-from holdfast.gateway.lobby import AT_ONCE_SECONDS
 from holdfast.gateway.problems import Malformed
+from holdfast.gateway.wait_limit import AT_ONCE_SECONDS
 from holdfast.kernel.units import milliseconds
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import Any, cast
 import msgspec
 
 from holdfast import wire
-from holdfast.engine.registry import Description
+from holdfast.engine.api.registry import Description
 from holdfast.kernel import attributes, markers, searches, waits
 from holdfast.kernel.changes import Run, Status
+from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.searches import Condition, Search, Span
-from holdfast.kernel.stories import Line, Story
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, Depth, Member, Serves

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from holdfast import wire
-from holdfast.engine.lookouts import Replayed, RunEvent
-from holdfast.engine.operations import Cancellation
-from holdfast.engine.registry import Description
-from holdfast.engine.service import StartOptions
+from holdfast.engine.api.operations import Cancellation
+from holdfast.engine.api.queries import Replayed, RunEvent
+from holdfast.engine.api.registry import Description
+from holdfast.engine.api.service import StartOptions
 from holdfast.errors import (
     GatewayUnavailable,
     InputMismatch,
@@ -31,9 +31,9 @@ from holdfast.gateway_client.transport import Transport
 from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.changes import Run, Status
+from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Search
-from holdfast.kernel.stories import Story
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Workflow
@@ -55,7 +55,7 @@ class Named(Struct, frozen=True):
 
 
 class Distant:
-    """All verbs of `Serving`, over one connection."""
+    """All verbs of `Backend`, over one connection."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Distant:
         return self
 
     @property
-    def lookouts(self) -> Distant:
+    def queries(self) -> Distant:
         return self
 
     # -- starts

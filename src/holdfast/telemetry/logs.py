@@ -19,9 +19,9 @@ from typing import Any, TextIO
 
 import msgspec
 
-from holdfast.engine import events
-from holdfast.engine.events import Event
+from holdfast import events
 from holdfast.errors import InvalidConfig
+from holdfast.events import Event
 
 log = logging.getLogger("holdfast")
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 from msgspec import Struct
 
-from holdfast.engine import events
-from holdfast.engine.events import Event
+from holdfast import events
 from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.events import Event
 from holdfast.ports.bus import Bus
 from holdfast.ports.store import COUNT_MAX, Backlog, Member
 

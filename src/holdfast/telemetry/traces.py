@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.engine.events import Event, RunEnded
 from holdfast.engine.failures import worded
-from holdfast.engine.performer import AttemptOutcome, AttemptRaised, AttemptRefused
+from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptRefused
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InvalidConfig
+from holdfast.events import Event, RunEnded
 from holdfast.kernel import traces
 from holdfast.kernel.changes import Status
 from holdfast.kernel.journal import Failure

@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 
 from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
 from holdfast.errors import NotSerializable, PayloadTooLarge, UsageError
-from holdfast.kernel import shapes
+from holdfast.kernel import json_schema
 from holdfast.pack import Pack
 
 CODEC = JsonCodec()
@@ -363,9 +363,9 @@ def test_a_type_that_can_be_read_back_passes(as_type):
 def test_the_shape_of_a_type_tells_what_fits_from_what_does_not(as_type, fits, does_not):
     schema = CODEC.schema(as_type)
     assert schema is not None
-    assert shapes.misfit(fits, schema) is None
-    assert shapes.misfit(does_not, schema) is not None
-    assert shapes.misfit(does_not, msgspec.json.decode(msgspec.json.encode(schema))) is not None
+    assert json_schema.misfit(fits, schema) is None
+    assert json_schema.misfit(does_not, schema) is not None
+    assert json_schema.misfit(does_not, msgspec.json.decode(msgspec.json.encode(schema))) is not None
 
 
 @pytest.mark.parametrize("as_type", [Any, object, Address | Customer, type("Strange", (), {})], ids=str)
@@ -378,7 +378,7 @@ def test_the_shape_of_a_model_of_models_refuses_nothing_that_fits(as_type):
     """Its references lead nowhere where it is nested; what is known less is checked less."""
     customer = {"name": "c", "homes": [{"street": "Main"}], "balance": "1.5"}
     value = {Customer: customer, list[Customer]: [customer], dict[str, Customer]: {"a": customer}}[as_type]
-    assert shapes.misfit(value, CODEC.schema(as_type) or {}) is None
+    assert json_schema.misfit(value, CODEC.schema(as_type) or {}) is None
 
 
 def test_decoding_as_any_gives_plain_json():

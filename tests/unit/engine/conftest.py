@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engine.guards import keep_order, keep_the_collector_out
+from holdfast.engine.code.sandbox import keep_order, keep_the_collector_out
 from tests.unit.engine.driving import PLAYS
 
 keep_order()  # as a worker does

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from holdfast.adapters.payloads import JsonCodec
+from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
+from holdfast.engine.code.machine import Machine
+from holdfast.engine.code.replay import replay
 from holdfast.engine.failures import described
-from holdfast.engine.machine import Machine
-from holdfast.engine.replaying import replay
-from holdfast.engine.steps import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
 from holdfast.errors import RunCancelled
 from holdfast.kernel import attributes as shown, runs
 from holdfast.kernel.attributes import Scalar
@@ -64,11 +64,11 @@ class _Watched(Machine):
     def starting(self, first: Started | Continued, *, at_ms: int) -> Iterator[None]:
         self.begun = []
         yield from super().starting(first, at_ms=at_ms)
-        self.begun += self.agenda.take_fresh()
+        self.begun += self.pending.take_fresh()
 
     def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterator[None]:
         yield from super().applying(entry, position, strict=strict)
-        self.begun += self.agenda.take_fresh()
+        self.begun += self.pending.take_fresh()
 
 
 class Play:
@@ -161,7 +161,7 @@ class Play:
 
     def dropped(self) -> list[str]:
         """The steps that the code stopped waiting for since the last time: all were under way, and this is noted."""
-        commands = self.machine.agenda.take_dropped()
+        commands = self.machine.pending.take_dropped()
         for command in commands:
             if command.touches_the_world:
                 self._deliver(Dropped(self._now(), command.step, command.intent))

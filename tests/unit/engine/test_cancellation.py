@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import hook, shield, spawn
-from holdfast.engine.machine import REFUSALS_MAX
-from holdfast.engine.steps import CodeCancelled, CodeRaised
+from holdfast.engine.code.commands import CodeCancelled, CodeRaised
+from holdfast.engine.code.machine import REFUSALS_MAX
 from holdfast.errors import UsageError
 from tests.builders import NOW_MS
 from tests.unit.engine.driving import Play, assert_same_from_every_prefix, workflow_of

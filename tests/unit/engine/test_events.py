@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.events import Event, Events, RunsClaimed
+from holdfast.events import Event, Events, RunsClaimed
 
 
 def test_every_listener_hears_every_event_until_it_leaves():

@@ -381,7 +381,7 @@ def test_the_loop_is_back_in_its_place_after_collections_at_the_end_of_the_stack
 
 OFTEN = """
 import asyncio, contextvars, gc
-from holdfast.engine.guards import keep_order, keep_the_collector_out
+from holdfast.engine.code.sandbox import keep_order, keep_the_collector_out
 from tests.unit.engine.driving import Play, workflow_of
 
 variables = [contextvars.ContextVar(f"v{n}") for n in range(40)]

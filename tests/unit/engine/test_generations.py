@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Pack, continue_as_new, hook, mark, set_attributes, spawn
-from holdfast.engine.steps import CodeContinued
+from holdfast.engine.code.commands import CodeContinued
 from holdfast.errors import NotSerializable, UsageError
 from holdfast.kernel import attributes
 from holdfast.kernel.journal import Continued, Marked, Patched

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import hook
 from holdfast.errors import HookTaken, ReplayDiverged, UsageError
-from holdfast.kernel import shapes
+from holdfast.kernel import json_schema
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import Closed, Ignored
 from tests.unit.engine.driving import Play, assert_same_from_every_prefix, workflow_of
@@ -256,8 +256,8 @@ def test_a_typed_payload_arrives_as_its_type_and_its_shape_is_made_known():
     assert (opened.name, opened.token, closed) == ("orders", None, ())
     assert opened.schema is not None
     schema = msgspec.json.decode(opened.schema)
-    assert shapes.misfit({"name": "lamp", "cents": 5}, schema) is None
-    assert "cents" in (shapes.misfit({"name": "lamp", "cents": "many"}, schema) or "")
+    assert json_schema.misfit({"name": "lamp", "cents": 5}, schema) is None
+    assert "cents" in (json_schema.misfit({"name": "lamp", "cents": "many"}, schema) or "")
     assert play.signal("orders", {"name": "lamp", "cents": 5}).result == Order("lamp", 5)
 
 

@@ -298,7 +298,7 @@ def test_a_timeout_is_a_durable_timer_that_drops_what_it_waited_for(form):
     [effect, timer] = play.waits_for
     assert effect.endswith("ship#1")
     assert timer == "timeout#1"
-    assert play.machine.agenda.next_due_ms() == NOW_MS + 30_000
+    assert play.machine.pending.next_due_ms() == NOW_MS + 30_000
     assert play.again().perform(effect, "in time").result == "in time"
     play.elapse(timer)
     assert play.dropped() == [effect]
@@ -314,7 +314,7 @@ def test_a_timeout_that_was_not_needed_leaves_no_timer():
 
     play = Play(code).perform("ship#1", "")
     assert play.waits_for == ["ship#2"]
-    assert play.machine.agenda.next_due_ms() is None
+    assert play.machine.pending.next_due_ms() is None
 
 
 @pytest.mark.parametrize("form", ["asyncio", "holdfast"])
@@ -326,7 +326,7 @@ def test_sleep_is_a_durable_timer(form):
 
     play = Play(code)
     assert play.waits_for == ["sleep#1"]
-    assert play.machine.agenda.next_due_ms() == NOW_MS + 90_000
+    assert play.machine.pending.next_due_ms() == NOW_MS + 90_000
     play.elapse("sleep#1")
     assert datetime.fromisoformat(play.result) >= datetime.fromtimestamp(NOW_MS / 1000 + 90, UTC)
     assert play.again().result == play.result
@@ -351,7 +351,7 @@ def test_a_wait_for_ever_is_one_that_a_store_can_hold(seconds):
 
     play = Play(code)
     assert play.waits_for == ["sleep#1"]
-    due_ms = play.machine.agenda.next_due_ms()
+    due_ms = play.machine.pending.next_due_ms()
     assert due_ms is not None
     assert NOW_MS + 100 * 365 * DAY_MS < due_ms < 2**62
 
@@ -364,10 +364,10 @@ def test_of_several_timers_the_earliest_is_due_first_and_of_equals_the_first_one
     play = Play(code)
     order = []
     while play.waits_for:
-        due_ms = play.machine.agenda.next_due_ms()
+        due_ms = play.machine.pending.next_due_ms()
         assert due_ms is not None
-        assert play.machine.agenda.take_due(due_ms - 1) is None
-        first = play.machine.agenda.take_due(due_ms)
+        assert play.machine.pending.take_due(due_ms - 1) is None
+        first = play.machine.pending.take_due(due_ms)
         assert first is not None
         order.append(first.step)
         play.elapse(first.step)
@@ -688,13 +688,13 @@ def test_a_failed_attempt_keeps_the_step_open_and_is_due_again():
     for life in (play, play.again()):
         [command] = life.machine.open.values()
         assert command.failures == 1
-        assert life.machine.agenda.next_due_ms() == command.retry_at_ms
+        assert life.machine.pending.next_due_ms() == command.retry_at_ms
         assert command.is_under_way(FakeClock(wall=command.retry_at_ms - 1).wall_ms)
         assert not command.is_under_way(FakeClock(wall=command.retry_at_ms).wall_ms)
-        assert life.machine.agenda.take_due(command.retry_at_ms - 1) is None
+        assert life.machine.pending.take_due(command.retry_at_ms - 1) is None
         due = command.retry_at_ms
-        assert life.machine.agenda.take_due(due) is command
-        assert life.machine.agenda.take_due(due) is None
+        assert life.machine.pending.take_due(due) is command
+        assert life.machine.pending.take_due(due) is None
     play.attempt("charge#1", OSError("net"), delay_ms=1_000)
     assert play.machine.open["charge#1"].failures == 2
     assert play.perform("charge#1", 5).result == 5

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 import holdfast
-from holdfast.engine.machine import Machine
+from holdfast.engine.code.machine import Machine
 from holdfast.errors import NotSerializable, ReplayDiverged
 from holdfast.kernel.journal import (
     Blocked,
@@ -89,7 +89,7 @@ def test_a_replay_from_every_prefix_asks_for_the_same_and_ends_the_same():
         assert [(c.step, c.intent, c.arguments, c.asked_ms) for c in life.begun] == [
             (c.step, c.intent, c.arguments, c.asked_ms) for c in play.begun
         ]
-        assert life.machine.agenda.next_due_ms() == play.machine.agenda.next_due_ms()
+        assert life.machine.pending.next_due_ms() == play.machine.pending.next_due_ms()
         for entry in whole.journal[len(play.journal) :]:
             life._deliver(entry)
         assert life.result == whole.result

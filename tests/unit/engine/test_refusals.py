@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import holdfast
-from holdfast.engine.guards import forbid_blocking_calls
+from holdfast.engine.code.sandbox import forbid_blocking_calls
 from holdfast.errors import UsageError
 from tests.unit.engine.driving import Play, workflow_of
 from tests.unit.engine.shop import charge, notify, pay, shop

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 from msgspec import UNSET
 
 import holdfast
+from holdfast.engine.code.commands import CodeRaised, CodeReturned
 from holdfast.engine.failures import described
-from holdfast.engine.steps import CodeRaised, CodeReturned
 from holdfast.kernel import attributes
 from holdfast.kernel.journal import (
     CancelAsked,
@@ -262,7 +262,7 @@ def _signal(play: Play, name: str, data: st.DataObject, now_ms: int) -> Received
 
 def _note_what_was_dropped(play: Play, data: st.DataObject, under_way: dict[str, Dropped], now_ms: int) -> None:
     """Of what the code no longer waits for, something may have been under way."""
-    for command in play.machine.agenda.take_dropped():
+    for command in play.machine.pending.take_dropped():
         if command.touches_the_world and data.draw(st.booleans(), label=f"{command.step} was under way"):
             under_way[command.step] = Dropped(now_ms, command.step, command.intent)
             play._deliver(under_way[command.step])
@@ -290,7 +290,7 @@ def _played(play: Play, data: st.DataObject, *, cancelled: bool = False, shown: 
     _show(play, shown)
     cancel_in = data.draw(st.integers(0, 8), label="cancelled after") if cancelled else -1
     under_way: dict[str, Dropped] = {}
-    play.machine.agenda.take_dropped()
+    play.machine.pending.take_dropped()
     while play.machine.outcome is None:
         now_ms += data.draw(st.integers(0, 40_000), label="ms")
         if cancel_in == 0:
@@ -312,7 +312,7 @@ def _played(play: Play, data: st.DataObject, *, cancelled: bool = False, shown: 
             before = (play.waits_for, play.machine.waits(), outcome(play), play.journal)
             play = play.again()
             assert (play.waits_for, play.machine.waits(), outcome(play), play.journal) == before
-            play.machine.agenda.take_dropped()
+            play.machine.pending.take_dropped()
             _show(play, shown)
     assert shown == attributes_of(play)
     return play

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Pack, hook, shield, spawn
-from holdfast.engine.steps import CodeCancelled
+from holdfast.engine.code.commands import CodeCancelled
 from holdfast.kernel import cancels
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.changes import Status

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.machine import Machine
-from holdfast.engine.replaying import ENTRIES_AT_ONCE, replay, replaying
+from holdfast.engine.code.machine import Machine
+from holdfast.engine.code.replay import ENTRIES_AT_ONCE, replay, replaying
 from holdfast.kernel.journal import Entry, GaveUp, Joined, Late, Performed, Retried, Spawned, Started
 from holdfast.kernel.replay import noted
 from holdfast.pack import Workflow
@@ -40,7 +40,7 @@ def asked_for(workflow: Workflow[..., Any], count: int) -> tuple[Started, list[A
     first = Started(NOW_MS, value_of(workflow.signature.bind((count,), {})))
     machine = machine_of(workflow)
     machine.start(first, at_ms=NOW_MS)
-    commands = machine.agenda.take_fresh()
+    commands = machine.pending.take_fresh()
     machine.evict()
     return first, commands
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.stores.redis.clocks import Look, ServerClock
+from holdfast.stores.redis.net.clocks import Look, ServerClock
 
 AHEAD_MS = 1_000.0
 

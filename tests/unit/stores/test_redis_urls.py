@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import InvalidConfig
-from holdfast.stores.redis.topologies import slot_of
-from holdfast.stores.redis.urls import Address, RedisUrl, parse
+from holdfast.stores.redis.net.topologies import slot_of
+from holdfast.stores.redis.net.urls import Address, RedisUrl, parse
 
 HERE = (Address("h", 6379),)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import events
-from holdfast.engine.events import Event
+from holdfast import events
 from holdfast.errors import InvalidConfig
+from holdfast.events import Event
 from holdfast.telemetry import logs
 from holdfast.telemetry.logs import PHRASES, JsonLines, TextLines, configure
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast import events
 from holdfast.buses.memory import Exchange, MemoryBus
-from holdfast.engine import events
 from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.kernel.changes import Status
 from holdfast.ports.store import Backlog, Depth, Member, Serves

@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, TraceIdRatioBased
 
-from holdfast.engine.events import RunEnded, RunSignalled
-from holdfast.engine.performer import AttemptOutcome, AttemptRaised, AttemptReturned
+from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptReturned
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InvalidConfig
+from holdfast.events import RunEnded, RunSignalled
 from holdfast.kernel import attributes, traces
 from holdfast.kernel.attributes import PARENT, ROOT
 from holdfast.kernel.changes import Run

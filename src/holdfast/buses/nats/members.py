@@ -22,10 +22,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from holdfast.buses.nats import jetstream
-from holdfast.buses.nats.desks import Desk
 from holdfast.buses.nats.jetstream import STREAM_UNKNOWN, Refused
 from holdfast.buses.nats.link import Link, end
 from holdfast.buses.nats.names import token
+from holdfast.buses.nats.pull import Desk
 from holdfast.ports.bus import Delivery, Handle
 from holdfast.ports.clock import Clock
 

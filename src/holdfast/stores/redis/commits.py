@@ -26,12 +26,12 @@ from holdfast.kernel.changes import (
 )
 from holdfast.ports.notices import Ready
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.asks import Asks
-from holdfast.stores.redis.client import Call, Reply
+from holdfast.stores.redis.encode_change import Left, Writes, former_name, left_in, scope_name, token_name
+from holdfast.stores.redis.net.client import Call, Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
+from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
-from holdfast.stores.redis.writes import Left, Writes, former_name, left_in, scope_name, token_name
 
 
 class Outcome(Struct):

@@ -12,9 +12,9 @@ import msgspec
 
 from holdfast.kernel.documents import Document, Writing
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.asks import Asks
-from holdfast.stores.redis.client import Call, Reply
+from holdfast.stores.redis.net.client import Call, Reply
 from holdfast.stores.redis.rows import TOP, instant, listed, number, safe, under, unsafe
+from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.ports.store import Finding
-from holdfast.stores.redis.connections import LAG_SECONDS_MAX, Answer, fields, replicas_in, settings
+from holdfast.stores.redis.net.connections import LAG_SECONDS_MAX, Answer, fields, replicas_in, settings
 
 VERSION_MIN = 7
 GIB = 1024**3

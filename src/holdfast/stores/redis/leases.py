@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from holdfast.ports.store import Member, Serves
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.asks import Asks
-from holdfast.stores.redis.client import Call
+from holdfast.stores.redis.net.client import Call
+from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
 

@@ -25,10 +25,10 @@ from holdfast.errors import EngineFault, TransientError
 from holdfast.kernel.changes import Blob, HookOpen, Run, Status, Watcher, blob_of, outcome
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.asks import CALLS_MAX, Asks
-from holdfast.stores.redis.client import Call, Reply
+from holdfast.stores.redis.encode_change import Left, Writes, hook_field, left_in, text_of, token_name, wish
+from holdfast.stores.redis.net.client import Call, Reply
+from holdfast.stores.redis.script_calls import CALLS_MAX, Asks
 from holdfast.stores.redis.shards import Shards
-from holdfast.stores.redis.writes import Left, Writes, hook_field, left_in, text_of, token_name, wish
 
 TIDY_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.0

@@ -29,7 +29,7 @@ from holdfast.kernel import attributes
 from holdfast.kernel.changes import Message, Run, Status
 from holdfast.kernel.journal import Entry, Value
 from holdfast.ports.store import Member, Serves
-from holdfast.stores.redis.client import Reply
+from holdfast.stores.redis.net.client import Reply
 
 Fields = tuple[bytes, ...]
 TOP = b"\xff"  # sorts behind all text

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from holdfast.stores.redis.client import Script
+from holdfast.stores.redis.net.client import Script
 
 
 @cache

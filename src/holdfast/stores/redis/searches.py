@@ -18,9 +18,9 @@ from msgspec import Struct
 from holdfast.kernel.changes import Run
 from holdfast.kernel.searches import Condition, Search, matches
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.asks import Asks
-from holdfast.stores.redis.client import Call
+from holdfast.stores.redis.net.client import Call
 from holdfast.stores.redis.rows import TOP, instant, safe, sortable
+from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
 UNORDERED_MAX = 5_000

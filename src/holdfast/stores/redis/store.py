@@ -35,19 +35,19 @@ from holdfast.ports.store import (
     Serves,
 )
 from holdfast.stores.redis import inspections, rows, scripts
-from holdfast.stores.redis.asks import Asks
-from holdfast.stores.redis.client import Call, Client, Reply
-from holdfast.stores.redis.clocks import ServerClock
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import Documents
+from holdfast.stores.redis.encode_change import Writes, token_name
 from holdfast.stores.redis.leases import Leases
+from holdfast.stores.redis.net.client import Call, Client, Reply
+from holdfast.stores.redis.net.clocks import ServerClock
+from holdfast.stores.redis.net.urls import RedisUrl
 from holdfast.stores.redis.notifier import Notifier
 from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
 from holdfast.stores.redis.rows import instant, listed, safe, under
+from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.searches import Searches
 from holdfast.stores.redis.shards import Shards
-from holdfast.stores.redis.urls import RedisUrl
-from holdfast.stores.redis.writes import Writes, token_name
 
 # Small ones, and several: Redis works on one while we prepare the next. Measured: a third more than one large one.
 BATCHES = Batches(size=16, at_once=4)

@@ -1,0 +1,64 @@
+"""What is there beside the runs: `workflows`, `workers`; and whether new code fits old journals: `replay-check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast import wire
+from holdfast.cli import render
+from holdfast.cli.arguments import Watch
+from holdfast.cli.completions import workflow_names
+from holdfast.cli.output import plain
+from holdfast.cli.session import Session
+from holdfast.cli.watch import View, keep_showing
+from holdfast.client import LIVE
+from holdfast.errors import InvalidConfig
+from holdfast.gateway import views
+from holdfast.kernel.changes import Status
+
+
+async def workflows(session: Session) -> None:
+    """List the workflows, and what each takes."""
+    described = await session.workflows()
+    session.out.show(wire.Workflows([views.workflow(each) for each in described]), render.workflows(described))
+
+
+async def workers(session: Session, *, watch: Watch = False) -> None:
+    """List the live workers, and how much there is to do."""
+    async with session.caller() as caller:
+
+        async def look() -> View:
+            members, backlog = await caller.workers(), await caller.backlog()
+            document = {"workers": [views.worker(each) for each in members], "backlog": views.backlog(backlog)}
+            return View(document, render.workers(members, backlog))
+
+        if watch:
+            await keep_showing(session.out, look)
+        else:
+            view = await look()
+            session.out.show(view.document, view.shown)
+
+
+async def replay_check(
+    session: Session,
+    workflow: Annotated[str | None, typer.Option(help="Only of this workflow.", autocompletion=workflow_names)] = None,
+    status: Annotated[list[Status] | None, typer.Option(help="Those in this status; else all that live.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = None,
+) -> None:
+    """Replay stored journals against the code of today. Exit code 1 if one does not fit. Changes nothing."""
+    if not session.config.is_gateway and not session.config.packs:
+        raise InvalidConfig(
+            "there is no code to replay against", hint="Name it: holdfast replay-check --pack shop.orders"
+        )
+    async with session.caller() as caller:
+        with session.out.waiting("replaying"):
+            statuses = [each.value for each in status] if status else LIVE
+            replayed = await caller.replay_check(workflow, statuses, limit)
+        rows = [(each.run_id, plain(each.workflow), plain(each.divergence)) for each in replayed if each.divergence]
+        fits = f"{len(replayed)} runs replayed, all of them fit."
+        document = {"replayed": [each._asdict() for each in replayed], "diverged": len(rows)}
+        session.out.show(document, render.table("run", "workflow", "does not fit", rows=rows, nothing=fits))
+        if rows:
+            raise typer.Exit(1)

@@ -1,0 +1,72 @@
+"""The pulse: how many runs end and how long they take, from events where those tell all, else from the store.
+
+If the one live worker of a namespace is this process, its events tell every end; only what ended before the first of
+them has to be read, once. Otherwise runs end in other processes, too: then the store is asked for those that ended
+last, a page of them, at most every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.assembly import Holdfast
+from holdfast.client import Caller
+from holdfast.dashboard.series import SPAN_MS, End, Figures, Series
+from holdfast.events import Event, RunEnded
+from holdfast.kernel.units import utc_of
+from holdfast.ports.store import Member
+
+FRESH_MS = 5_000
+PAGE = 1_000
+
+
+class Pulse:
+    """Listens, and remembers the last minutes."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._heard = Series()
+        self._first_heard_ms: int | None = None
+        self._knows_the_past = False
+        self._read: dict[str, tuple[int, Series]] = {}  # by namespace, and when
+        hf.listen(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, RunEnded) and event.namespace == self._hf.namespace:
+            at_ms = event.created_ms + event.elapsed_ms
+            if self._first_heard_ms is None:
+                self._first_heard_ms = at_ms
+            self._heard.add(End(at_ms, event.elapsed_ms, event.status == "failed"))
+
+    async def figures(self, caller: Caller, workers: Sequence[Member], *, now_ms: int) -> Figures:
+        """The last minutes of the caller's namespace, which these workers serve."""
+        alone = [worker.owner for worker in workers] == [self._hf.owner]
+        if not alone or caller.namespace != self._hf.namespace:
+            return (await self._from_store(caller, now_ms)).figures(now_ms)
+        if not self._knows_the_past:
+            self._knows_the_past = True
+            before_ms = now_ms if self._first_heard_ms is None else self._first_heard_ms
+            for end in await self._ends(caller, now_ms - SPAN_MS, before_ms):
+                self._heard.add(end)
+        return self._heard.figures(now_ms)
+
+    async def _from_store(self, caller: Caller, now_ms: int) -> Series:
+        read_ms, series = self._read.get(caller.namespace, (0, Series()))
+        if read_ms + FRESH_MS < now_ms:
+            series = Series(await self._ends(caller, now_ms - SPAN_MS, now_ms))
+            self._read[caller.namespace] = now_ms, series
+        return series
+
+    async def _ends(self, caller: Caller, after_ms: int, before_ms: int) -> list[End]:
+        if after_ms >= before_ms:
+            return []
+        recent = caller.runs(finished_after=utc_of(after_ms), finished_before=utc_of(before_ms))
+        return [
+            End(
+                int(run.finished_at.timestamp() * 1_000),
+                int((run.finished_at - run.created_at).total_seconds() * 1_000),
+                run.status == "failed",
+            )
+            for run in (await recent.page(limit=PAGE)).runs
+            if run.finished_at is not None
+        ]

@@ -1,0 +1,1 @@
+"""The verbs behind `Holdfast`, the gateway and the command line."""

@@ -1,0 +1,98 @@
+"""Admits runs: offers the change, and lets the kernel say what a taken key means."""
+
+from __future__ import annotations
+
+from typing import Protocol, assert_never
+
+from holdfast.engine.committer import Committer, Learn
+from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
+from holdfast.events import Emit, RunAdmitted, RunJoined
+from holdfast.kernel import starts
+from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Run
+from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
+from holdfast.ports.store import Store
+
+
+class Taker(Protocol):
+    """A worker that may take a fresh run in the admitting commit."""
+
+    def hand(self, workflow: str, run_id: str) -> Hand | None:
+        """A free slot, reserved for this run; None if there is none. Each comes back by `taken` or `not_taken`."""
+        ...
+
+    def taken(self, change: Change, run: Run) -> None: ...
+    def not_taken(self, run_id: str, *, unsure: bool) -> None: ...
+
+
+class Admission:
+    """The one way in."""
+
+    def __init__(self, store: Store, committer: Committer, *, emit: Emit, taker: Taker | None) -> None:
+        self._store = store
+        self._committer = committer
+        self._emit = emit
+        self._taker = taker
+
+    async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
+        """The run that holds the key now, and whether it is the wanted one.
+
+        Raises `InputMismatch`, `InFlight`, `Overtaken`.
+        """
+        guard = starts.first_guard(wanted)
+        while True:
+            answer = await self._offer(wanted, guard)
+            if isinstance(answer, Committed):
+                assert answer.run is not None
+                return self._admitted(wanted, answer.run)
+            match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms()):
+                case Mine(run):
+                    return run, True
+                case Theirs(run):
+                    self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
+                    return run, False
+                case Mismatch(run):
+                    raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
+                case Busy(run):
+                    raise InFlight(wanted.workflow, wanted.key or "", run.id)
+                case Overtook(run):
+                    raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
+                case Tell(change):
+                    told = await self._committer.commit(change)
+                    if isinstance(told, Committed):
+                        assert told.run is not None
+                        self._emit(RunJoined(told.run.id, wanted.workflow, wanted.key))
+                        return told.run, False
+                    guard = KeyFree()  # it has ended meanwhile: look again
+                case Again(again):
+                    guard = again
+                case other:  # pragma: no cover
+                    assert_never(other)
+
+    def _admitted(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
+        if run.id != wanted.run_id:  # its signal has been received before, by this run
+            return run, run.request_id == wanted.request_id
+        if (run.namespace, run.workflow) != (wanted.namespace, wanted.workflow):
+            # Earlier versions joined the texts that the id of a request follows from in a way that let them meet.
+            raise EngineFault(f"the request {wanted.request_id!r} has the id of a run that is not of {wanted.workflow}")
+        if run.digest != wanted.digest:  # a known request id without a key, and another input
+            raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
+        self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
+        return run, True
+
+    async def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Answer:
+        hand = self._taker.hand(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
+        change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
+        # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
+        return await self._committer.commit(change, first=None if hand is None else self._settle_hand(change))
+
+    def _settle_hand(self, change: Change) -> Learn:
+        def settle(answer: Answer | None) -> None:
+            assert self._taker is not None
+            assert change.run is not None
+            run = answer.run if isinstance(answer, Committed) else None
+            if run is not None and run.fence == change.run.fence:
+                self._taker.taken(change, run)
+            else:
+                self._taker.not_taken(change.run.id, unsure=answer is None)
+
+        return settle

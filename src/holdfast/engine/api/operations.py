@@ -1,0 +1,233 @@
+"""What people do to a run: cancel it, resume it, retry it, fork it, release its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast import events
+from holdfast.engine.api.scope import Scope
+from holdfast.engine.api.waiters import Waiters
+from holdfast.engine.values import inline, unread
+from holdfast.errors import NotAllowedNow, TimedOut, UndeclaredOutcome, UnknownRun, UnknownWorkflow
+from holdfast.kernel import cancels, forks, keys, runs
+from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
+from holdfast.kernel.changes import ENDED, Blob, Change, Committed, HookOpen, Run
+from holdfast.kernel.journal import Value
+from holdfast.kernel.units import Duration, milliseconds
+
+GRACE_MS = 500  # for a worker to say itself that the deadline has passed
+
+
+class Cancellation(NamedTuple):
+    """A cancellation that was asked for, durably."""
+
+    run_id: str
+    nonce: str
+    reason: str
+    deadline_ms: int
+
+
+class Operations:
+    """The verbs that move runs which are not one's own."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        *,
+        waiters: Waiters,
+        strict: bool,
+        on_pending: Callable[[Run], None],
+    ) -> None:
+        self._scope = scope
+        self._waiters = waiters
+        self._strict = strict
+        self._on_pending = on_pending
+
+    # -- cancel
+
+    async def cancel(self, run_id: str, reason: str, deadline: Duration) -> Receipt:
+        """Cancel a run and say what it has left behind."""
+        return await self.cancelled(await self.ask_cancel(run_id, reason, deadline))
+
+    async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
+        """Ask for it. Once this answers it will be done, whether or not anybody waits for it."""
+        deadline_ms = self._scope.store.now_ms() + milliseconds(deadline)
+        run = await self._scope.run(run_id)
+        asked = Cancellation(run_id, self._scope.ids.nonce(), reason, deadline_ms)
+        if run.status not in ENDED:
+            self._scope.emit(events.CancelRequested(run_id, reason))
+            await self._asked_or_ended(asked, run)
+        return asked
+
+    async def cancelled(self, asked: Cancellation) -> Receipt:
+        """Wait until it has ended, stop it when the deadline has passed, and say what it has left behind."""
+        await self._wait(asked)
+        while (run := await self._scope.run(asked.run_id)).status not in ENDED:  # it was blocked, say
+            if not await self._asked_or_ended(asked, run):
+                await self._wait(asked)
+        receipt = await self.receipt(asked.run_id)
+        self._check_declared(run, receipt)
+        return receipt
+
+    async def _asked_or_ended(self, asked: Cancellation, run: Run) -> bool:
+        """Whether it has ended. If not, its owner has been asked; asking again changes nothing."""
+        while True:
+            match cancels.way(run):
+                case Way.ENDED:
+                    return True
+                case Way.AT_ONCE:
+                    await self._stop(run.id, asked.reason, late=False)
+                case Way.BY_ITS_OWNER:
+                    change = cancels.request(
+                        run.id, nonce=asked.nonce, reason=asked.reason, deadline_ms=asked.deadline_ms
+                    )
+                    if isinstance(await self._scope.commit(change), Committed):
+                        return False
+            run = await self._scope.run(run.id)
+
+    async def _wait(self, asked: Cancellation) -> None:
+        """Wait for its owner to end it. When the time is over it is stopped from here, whoever holds it."""
+        left_ms = max(0, asked.deadline_ms - self._scope.store.now_ms()) + GRACE_MS
+        try:
+            await self._waiters.settled_within(asked.run_id, left_ms)
+        except TimedOut:
+            await self._stop(asked.run_id, asked.reason, late=True)
+
+    async def _stop(self, run_id: str, reason: str, *, late: bool) -> None:
+        """End it by a commit of our own, unless it has ended meanwhile."""
+        history = await self._scope.history(run_id)
+        if history.run.status in ENDED or (not late and cancels.way(history.run) is not Way.AT_ONCE):
+            return
+        now_ms = self._scope.store.now_ms()
+        recorded = unread(history, now_ms=now_ms)
+        change = runs.stop(history.run, history.journal, reason=reason, late=late, recorded=recorded, now_ms=now_ms)
+        answer = await self._scope.commit(change)
+        if isinstance(answer, Committed) and answer.run is not None:
+            self._scope.emit(events.ended(answer.run, f"cancelled: {reason}" if reason else ""))
+            self._waiters.settled(answer.run)
+
+    async def stop_if_nobody_reads(self, run_id: str, reason: str) -> None:
+        """A request to cancel is in the inbox of this run. If it is blocked, or not begun, that needs no owner."""
+        while (run := await self._scope.store.run(self._scope.namespace, run_id)) is not None:
+            if cancels.way(run) is not Way.AT_ONCE:
+                return
+            await self._stop(run_id, reason, late=False)  # refused if a message came meanwhile: once more
+
+    async def receipt(self, run_id: str) -> Receipt:
+        """What the cancellation of an ended run has left behind."""
+        history = await self._scope.history(run_id)
+        if history.run.status not in ENDED:
+            raise NotAllowedNow(
+                f"run {run_id} is {history.run.status}", hint="There is a receipt when it has ended: cancel it."
+            )
+        paused = cancels.is_paused(history.journal)
+        children = [
+            await self._receipt_of_child(child)
+            for child in cancels.children_of(history.journal)
+            if child.has_ended or not paused
+        ]
+        return cancels.receipt(history.run, history.journal, tuple(children))
+
+    async def _receipt_of_child(self, child: Child) -> ChildLeft:
+        if child.has_ended:
+            try:
+                receipt = await self.receipt(child.run_id)
+            except (UnknownRun, NotAllowedNow):
+                pass  # removed or retried since: nobody knows any more how it was then
+            else:
+                is_empty = not receipt.effects and all(each.is_empty for each in receipt.children)
+                return ChildLeft(child.run_id, child.workflow, receipt.outcome, is_empty)
+        return ChildLeft(child.run_id, child.workflow, "unknown")
+
+    def _check_declared(self, run: Run, receipt: Receipt) -> None:
+        try:
+            declared = self._scope.registry.workflow(run.workflow).outcomes
+        except UnknownWorkflow:
+            return
+        if declared is None or receipt.outcome in declared:
+            return
+        self._scope.emit(events.OutcomeUndeclared(run.id, run.workflow, receipt.outcome))
+        if self._strict:
+            raise UndeclaredOutcome(run.workflow, receipt, receipt.outcome)
+
+    # -- go on
+
+    async def retry(self, run_id: str) -> Run:
+        """Try a failed or blocked run again from its last record."""
+        run = await self._move(run_id, runs.retry)
+        self._scope.emit(events.RunRetried(run_id))
+        return run
+
+    async def resume(self, run_id: str) -> Run:
+        """Let a cancelled run go on as if it had not been cancelled."""
+        run = await self._move(run_id, runs.resume)
+        self._scope.emit(events.RunResumed(run_id))
+        return run
+
+    async def _move(self, run_id: str, decide: Callable[..., Change]) -> Run:
+        history = await self._scope.history(run_id)
+        change = decide(history.run, history.journal, now_ms=self._scope.store.now_ms())
+        answer = await self._scope.commit(change)
+        if isinstance(answer, Committed):
+            assert answer.run is not None
+            self._on_pending(answer.run)
+            return answer.run
+        return await self._scope.run(run_id)  # somebody else has moved it meanwhile
+
+    async def fork(self, run_id: str, step: str, key: str | None) -> Run:
+        """A new run with the journal before the first record of `step`."""
+        history = await self._scope.history(run_id)
+        source = history.run
+        if key is not None:
+            key = keys.of_run(key, owned=source.key)
+        prefix = forks.prefix(source, history.journal, step)
+        void = forks.taken_back_later(history.journal, len(prefix))
+        origin = forks.origin_of(source, history.journal)
+        opens = tuple([await self._hook_for_a_fork(source, hook) for hook in forks.open_hooks(prefix)])
+        blobs = [await self._blob(run_id, value) for value in forks.values(prefix) if inline(value) is None]
+        while True:
+            now_ms = self._scope.store.now_ms()
+            fork_id = self._scope.store.id_for(
+                self._scope.ids.run_id(now_ms),
+                namespace=source.namespace,
+                workflow=source.workflow,
+                key=forks.key_of_fork(source, key),
+            )
+            change = forks.fork(
+                source, prefix, fork_id=fork_id, step=step, key=key, origin=origin, void=void, now_ms=now_ms
+            )
+            answer = await self._scope.commit(replace(change, blobs=tuple(blobs), opens=opens))
+            if isinstance(answer, Committed):
+                assert answer.run is not None
+                self._scope.emit(events.RunForked(fork_id, run_id, source.workflow))
+                self._on_pending(answer.run)
+                return answer.run
+            source = await self._scope.run(run_id)
+            forks.check_key(source, key, answer.current)
+
+    async def _hook_for_a_fork(self, source: Run, hook: HookOpen) -> HookOpen:
+        known = await self._scope.store.hook_of_token(source.namespace, hook.token or "")
+        if known is None:
+            return hook
+        if known.run.status not in ENDED:
+            raise NotAllowedNow(
+                f"the fork needs the token {hook.token!r}, which run {known.run.id} holds",
+                hint="Cancel that run first, or fork from a step before the hook was opened.",
+            )
+        return replace(known.hook, name=hook.name)
+
+    async def _blob(self, run_id: str, value: Value) -> Blob:
+        return Blob(value.blob, await self._scope.bytes_of(run_id, value))
+
+    async def release_key(self, run_id: str, reason: str) -> Run:
+        """Take the key from a run, so that it can be used again."""
+        nonce = self._scope.ids.nonce()
+        while True:
+            run = await self._scope.run(run_id)
+            change = runs.release_key(run, reason=reason, nonce=nonce, now_ms=self._scope.store.now_ms())
+            if isinstance(await self._scope.commit(change), Committed):
+                self._scope.emit(events.KeyWasReleased(run_id, run.key or ""))
+                return await self._scope.run(run_id)

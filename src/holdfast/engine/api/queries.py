@@ -1,0 +1,115 @@
+"""Looking at runs: finding them, following them, explaining them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from holdfast.engine.api.scope import Scope
+from holdfast.engine.api.subscriptions import Subscriptions
+from holdfast.kernel import explanations, waits
+from holdfast.kernel.changes import ENDED, Run
+from holdfast.kernel.explanations import Story
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.searches import Search
+from holdfast.kernel.waits import Wait
+from holdfast.ports.store import Backlog, History, Member
+
+SAFETY_POLL_SECONDS = 15.0
+SERVED_MS = 1_000
+
+
+class Replayed(NamedTuple):
+    """How the code of today fares with the journal of a run; `divergence` is empty if it fits."""
+
+    run_id: str
+    workflow: str
+    divergence: str
+
+
+class RunEvent(NamedTuple):
+    """Something that has happened to a run. With `after=cursor` one goes on behind it."""
+
+    cursor: int
+    entry: Entry
+
+
+class Queries:
+    """The verbs that change nothing."""
+
+    def __init__(self, scope: Scope, subscriptions: Subscriptions, *, served_here: frozenset[str]) -> None:
+        self._scope = scope
+        self._served_here = served_here
+        self._subscriptions = subscriptions
+        self._served: frozenset[str] = frozenset()
+        self._asked_ms = 0
+
+    async def search(self, search: Search) -> list[Run]:
+        self._scope.require_open()
+        return await self._scope.store.search(search)
+
+    async def served(self, runs: Sequence[Run]) -> frozenset[str] | None:
+        """The workflows that some live worker executes; None if there is no need to ask.
+
+        It is asked only if one of the runs waits for a worker, and this process has none for it. That there is one is
+        believed for a moment: who starts many runs does not ask for each.
+        """
+        now_ms = self._scope.store.now_ms()
+        waiting = (run for run in runs if run.wake_ms is not None and run.wake_ms <= now_ms)
+        wanted = {run.workflow for run in waiting} - self._served_here
+        if not wanted:
+            return None
+        if not wanted <= self._served or now_ms - self._asked_ms > SERVED_MS:
+            self._asked_ms, self._served = now_ms, await self._scope.store.served(self._scope.namespace)
+        return self._served
+
+    async def members(self) -> list[Member]:
+        """The live workers."""
+        self._scope.require_open()
+        return await self._scope.store.members(self._scope.namespace)
+
+    async def backlog(self) -> Backlog:
+        """How much there is to do."""
+        self._scope.require_open()
+        return await self._scope.store.backlog(self._scope.namespace)
+
+    def waits_of(self, run: Run, served: frozenset[str] | None) -> tuple[Wait, ...]:
+        known = frozenset({run.workflow}) if served is None else served
+        return waits.waits_of(run, served=known, now_ms=self._scope.store.now_ms())
+
+    async def explain(self, run_id: str) -> Story:
+        """The story of a run."""
+        history = await self._scope.history(run_id)
+        run = history.run
+        waiting_on = (*self.waits_of(run, await self.served([run])), *explanations.under_way(run, history.journal))
+        return explanations.story(
+            run, history.journal, waiting_on=waiting_on, next_actions=explanations.next_actions(run, history.journal)
+        )
+
+    async def recorded(self, run_id: str) -> tuple[RunEvent, ...]:
+        """What has happened to a run, since it last began anew."""
+        return _events_of(await self._scope.history(run_id))
+
+    async def events(self, run_id: str, after: int | None) -> AsyncIterator[RunEvent]:
+        """What happens to a run, entry by entry, until it has ended."""
+        cursor = -1 if after is None else after
+        with self._subscriptions.following(run_id) as changed:
+            while True:
+                changed.clear()
+                history = await self._scope.history(run_id)
+                for event in _events_of(history):
+                    if event.cursor > cursor:
+                        cursor = event.cursor
+                        yield event
+                if history.run.status in ENDED:
+                    return
+                with contextlib.suppress(TimeoutError):  # a notice may be lost
+                    async with asyncio.timeout(SAFETY_POLL_SECONDS):
+                        await changed.wait()
+
+
+def _events_of(history: History) -> tuple[RunEvent, ...]:
+    first = history.run.length - len(history.journal)
+    return tuple(RunEvent(position, entry) for position, entry in enumerate(history.journal, first))

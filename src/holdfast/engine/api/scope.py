@@ -1,0 +1,73 @@
+"""What every verb of the service needs: the store behind it, and who it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.engine.api.registry import Registry
+from holdfast.engine.committer import Committer
+from holdfast.engine.tracing import Tracing
+from holdfast.engine.values import inline
+from holdfast.errors import UnknownRun, UsageError
+from holdfast.events import Emit
+from holdfast.kernel.changes import Answer, Change, Run
+from holdfast.kernel.journal import Value
+from holdfast.ports.codec import Codec
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import History, Store
+
+
+class Scope:
+    """The runs of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        *,
+        registry: Registry,
+        codec: Codec,
+        ids: Ids,
+        emit: Emit,
+        namespace: str,
+        is_open: Callable[[], bool],
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._is_open = is_open
+        self.store = store
+        self.committer = committer
+        self.registry = registry
+        self.codec = codec
+        self.ids = ids
+        self.emit = emit
+        self.namespace = namespace
+        self.tracing = tracing
+
+    def require_open(self) -> None:
+        if not self._is_open():
+            raise UsageError("this Holdfast is not open", hint="Use it inside `async with Holdfast(...) as hf:`.")
+
+    async def commit(self, change: Change) -> Answer:
+        return await self.committer.commit(change)
+
+    async def run(self, run_id: str) -> Run:
+        self.require_open()
+        run = await self.store.run(self.namespace, run_id)
+        if run is None:
+            raise UnknownRun(f"no run of namespace {self.namespace!r} has the id {run_id!r}")
+        return run
+
+    async def history(self, run_id: str) -> History:
+        self.require_open()
+        histories = await self.store.histories([run_id])
+        if not histories or histories[0].run.namespace != self.namespace:
+            raise UnknownRun(f"no run of namespace {self.namespace!r} has the id {run_id!r}")
+        return histories[0]
+
+    async def bytes_of(self, run_id: str, value: Value) -> bytes:
+        data = inline(value)
+        if data is None:
+            data = await self.store.blob(run_id, value.blob)
+        if data is None:
+            raise UnknownRun(f"run {run_id} has been removed")
+        return data

@@ -1,0 +1,321 @@
+"""What callers can ask for: start, look up, wait for the result. The other verbs have files of their own.
+
+signals      deliver payloads to hooks
+operations   cancel, resume, retry, fork, release the key
+lookouts     find, follow, explain
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.engine.api.admission import Admission
+from holdfast.engine.api.operations import Operations
+from holdfast.engine.api.queries import Queries, Replayed
+from holdfast.engine.api.registry import Description
+from holdfast.engine.api.scope import Scope
+from holdfast.engine.api.signals import Signals, check
+from holdfast.engine.api.waiters import Waiters
+from holdfast.engine.failures import rebuilt
+from holdfast.engine.values import digest_of, inline, kept
+from holdfast.errors import (
+    EffectFailed,
+    EngineFault,
+    InputRefused,
+    NotAllowedNow,
+    NotSerializable,
+    ReplayDiverged,
+    RunCancelled,
+    RunFailed,
+    UnknownOutcome,
+    UnknownRun,
+    UnknownWorkflow,
+    UsageError,
+    WaitsForNothing,
+)
+from holdfast.kernel import attributes as attributes_, ids, keys, traces
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.changes import ENDED, SETTLED, Run, Signal, Status
+from holdfast.kernel.journal import Failure, Value
+from holdfast.kernel.starts import Wanted
+from holdfast.kernel.traces import TRACEPARENT
+from holdfast.kernel.units import Duration, milliseconds
+from holdfast.pack import Call, Workflow
+
+BLOCKED_AS = {error.code: error for error in (ReplayDiverged, UnknownOutcome, WaitsForNothing, EngineFault)}
+PRIORITY_MAX = 1_000_000
+
+
+class Replayer(Protocol):
+    """Replays journals against the code of today."""
+
+    async def check(self, workflow: str | None, statuses: frozenset[Status], limit: int | None) -> list[Replayed]: ...
+
+
+class StartOptions(Struct, frozen=True, kw_only=True):
+    """How a run is to be started, beyond its input."""
+
+    key: str | None = None
+    retention: Duration | None = None
+    request_id: str | None = None
+    delay: Duration | None = None
+    priority: int = 0
+    attributes: Mapping[str, Scalar] | None = None
+    replace: Run | None = None
+    signal: tuple[str, Any] | tuple[str, Any, str] | None = None
+    traceparent: str | None = None
+    join: bool = True
+
+
+class Service:
+    """The verbs on runs of one namespace."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        *,
+        admission: Admission,
+        waiters: Waiters,
+        operations: Operations,
+        queries: Queries,
+        replayer: Replayer,
+        on_pending: Callable[[Run], None],
+    ) -> None:
+        self.scope = scope
+        self.codec = scope.codec
+        self.registry = scope.registry
+        self.signals = Signals(scope)
+        self.operations = operations
+        self.queries = queries
+        self._replayer = replayer
+        self.namespace = scope.namespace
+        self._store = scope.store
+        self._admission = admission
+        self._waiters = waiters
+        self._on_pending = on_pending
+
+    def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
+        """A call of the workflow of this name with arguments by name, or with the JSON object that holds them."""
+        target = self.registry.workflow(workflow)
+        data = arguments if isinstance(arguments, bytes) else self.codec.encode(arguments, what=target.input_name)
+        signature = target.signature
+        try:
+            unknown = sorted(self.codec.decode(data, dict[str, Raw]).keys() - signature.names)
+            decoded = self.codec.decode(data, signature.arguments_type)
+        except NotSerializable as error:
+            raise InputRefused(target.name, str(error.__cause__ or error)) from error
+        if unknown:
+            raise InputRefused(target.name, f"it has no parameter {', '.join(map(repr, unknown))} - at `$`")
+        return Call(target, signature.named(decoded), fits=True)
+
+    async def replay_check(
+        self, workflow: str | None, statuses: frozenset[Status], limit: int | None
+    ) -> list[Replayed]:
+        """Replay stored journals against the code of today. Nothing is performed, nothing is written."""
+        return await self._replayer.check(workflow, statuses, limit)
+
+    async def descriptions(self) -> tuple[Description, ...]:
+        """What the workflows that are defined here declare about themselves."""
+        return self.registry.descriptions()
+
+    async def description(self, name: str) -> Description:
+        """What one of them declares about itself."""
+        return self.registry.description(name)
+
+    async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]:
+        """Admit `call`; the run that holds its key, and whether this start created it."""
+        self.scope.require_open()
+        wanted = self._wanted(call, options)
+        if wanted.signal is not None:
+            await self._check_payload(wanted, wanted.signal)
+        run, created = await self._admission.admit(wanted)
+        if created and run.status is Status.PENDING:
+            self._on_pending(run)
+        if created and wanted.replaces is not None:
+            await self.operations.stop_if_nobody_reads(wanted.replaces, f"superseded by run {run.id}")
+        return run, created
+
+    async def _check_payload(self, wanted: Wanted, signal: Signal) -> None:
+        holder = await self._store.run_of_key(wanted.namespace, wanted.workflow, wanted.key or "")
+        if holder is not None:
+            check(await self._store.hook(holder.id, signal.hook), signal)
+
+    async def get(self, run_id: str) -> Run:
+        return await self.scope.run(run_id)
+
+    async def find(self, workflow: str, key: str) -> Run:
+        self.scope.require_open()
+        run = await self._store.run_of_key(self.namespace, workflow, key)
+        if run is None:
+            raise UnknownRun(f"no run of workflow {workflow!r} holds the key {key!r}")
+        return run
+
+    def full_name(self, workflow: str) -> str:
+        """The workflow's full name. Names of workflows that are not defined here are taken as they are."""
+        try:
+            return self.registry.workflow(workflow).name
+        except UnknownWorkflow:
+            if "." in workflow:
+                return workflow
+            raise
+
+    def returns_of(self, workflow: str) -> Any:
+        """The type of the workflow's result; plain JSON types if it is not defined here."""
+        try:
+            return self.registry.workflow(workflow).signature.returns
+        except UnknownWorkflow:
+            return Any
+
+    def input_of(self, run: Run) -> dict[str, Any]:
+        if run.input is None:
+            raise EngineFault(f"the input of run {run.id} cannot be read")
+        data = inline(run.input)
+        if data is None:
+            raise UsageError(
+                f"the input of run {run.id} has {run.input.size:,} bytes and is not part of the snapshot",
+                hint="Use `await run.load_input()`.",
+            )
+        return self._arguments(run, data)
+
+    async def load_input(self, run: Run) -> dict[str, Any]:
+        return self._arguments(run, await self.input_json(run))
+
+    async def input_json(self, run: Run) -> bytes:
+        """The arguments of the run as they are kept."""
+        if run.input is None:
+            raise EngineFault(f"the input of run {run.id} cannot be read")
+        return await self.scope.bytes_of(run.id, run.input)
+
+    def _arguments(self, run: Run, data: bytes) -> dict[str, Any]:
+        try:
+            signature = self.registry.workflow(run.workflow).signature
+        except UnknownWorkflow:
+            return self.codec.decode(data, dict[str, Any])
+        return signature.named(self.codec.decode(data, signature.arguments_type))
+
+    async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
+        """The value that the run returned; raises what its end means."""
+        return self.codec.decode(await self.result_json(await self.settled(run, timeout)), as_type)
+
+    async def settled(self, run: Run, timeout: Duration | None) -> Run:
+        """The run once it has ended or is blocked."""
+        if run.status in ENDED:  # blocked is not final: it may have been retried since this snapshot
+            return run
+        self.scope.require_open()
+        return await self._waiters.settled_within(run.id, None if timeout is None else milliseconds(timeout))
+
+    async def result_json(self, run: Run) -> bytes:
+        """What a settled run returned, as it is kept; raises what its end means."""
+        if run.status not in SETTLED:
+            raise NotAllowedNow(f"run {run.id} is {run.status}", hint="There is a result when it has ended.")
+        if run.status is Status.COMPLETED:
+            assert run.output is not None
+            value = msgspec.json.decode(run.output, type=Value)
+            return await self.scope.bytes_of(run.id, value)
+        if run.status is Status.CANCELLED:
+            raise RunCancelled(run.id)
+        assert run.error is not None
+        failure = msgspec.json.decode(run.error, type=Failure)
+        if run.status is Status.BLOCKED:
+            raise BLOCKED_AS[failure.type](failure.message)
+        cause = rebuilt(failure, self.codec)
+        raise RunFailed(run.id, failure.type, failure.message) from None if isinstance(cause, EffectFailed) else cause
+
+    def _wanted(self, call: Call[Any], options: StartOptions) -> Wanted:
+        if not isinstance(call, Call):
+            raise UsageError(
+                f"start() was given {type(call).__name__} {call!r:.60}",
+                hint="Call the workflow: hf.start(checkout('o-1')).",
+            )
+        workflow = call.target
+        if not isinstance(workflow, Workflow):
+            raise UsageError(f"start() was given the effect {workflow.name!r}", hint="Start a workflow that awaits it.")
+        if not self.registry.known(workflow):
+            raise UnknownWorkflow(workflow.name, self.registry.workflow_names)
+        if type(options.priority) is not int or abs(options.priority) > PRIORITY_MAX:
+            raise UsageError(
+                f"priority {options.priority!r} is not possible", hint=f"Use a whole number, ±{PRIORITY_MAX:,} at most."
+            )
+        if options.request_id is not None:
+            keys.checked(options.request_id, what="request id")
+        arguments = self.codec.encode(call.arguments, what=workflow.input_name)
+        try:
+            if not call.fits:
+                self.codec.decode(arguments, workflow.signature.arguments_type)
+        except NotSerializable as error:  # it would fail in the worker; say so here instead
+            why = str(error.__cause__ or error).replace("$.", "")
+            raise UsageError(
+                f"{workflow.input_name} does not fit its annotations: {why}",
+                hint="Correct the argument or the annotation.",
+            ) from error
+        key = options.key
+        if key is None and workflow.key is not None:
+            key = workflow.key.fill(call.arguments)
+        if key is not None:
+            key = keys.of_run(key, owned=None if options.replace is None else options.replace.key)
+        run_id = self.scope.ids.run_id(self._store.now_ms())
+        if options.request_id is not None and key is None:
+            # Without a key nothing else tells a repeated request from a new one.
+            name = ids.joined(self.namespace, workflow.name, options.request_id)
+            run_id = blake2b(name.encode(), digest_size=16).hexdigest()
+        run_id = self._store.id_for(run_id, namespace=self.namespace, workflow=workflow.name, key=key)
+        value, blobs = kept(arguments)
+        return Wanted(
+            run_id=run_id,
+            namespace=self.namespace,
+            workflow=workflow.name,
+            key=key,
+            queue=workflow.queue,
+            priority=options.priority,
+            delay_ms=0 if options.delay is None else milliseconds(options.delay),
+            retention_ms=workflow.retention_ms if options.retention is None else milliseconds(options.retention),
+            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
+            request_id=options.request_id or run_id,
+            input=value,
+            blobs=blobs,
+            version=workflow.version or "",
+            attributes=_encoded_attributes(options.attributes, self._traceparent(options)),
+            replaces=self._replaced(workflow, key, options.replace),
+            signal=self._first_signal(workflow, key, options),
+            join=options.join,
+        )
+
+    def _traceparent(self, options: StartOptions) -> str | None:
+        """The span that causes the start: the one that the caller names, or else the one that is current here."""
+        tracing = self.scope.tracing
+        if options.traceparent is None and tracing is not None:
+            return tracing.traceparent()
+        return traces.normal(options.traceparent)
+
+    def _replaced(self, workflow: Workflow[..., Any], key: str | None, run: Run | None) -> str | None:
+        if run is None:
+            return None
+        if run.workflow != workflow.name or run.key is None or run.key != key:
+            raise UsageError(
+                f"run {run.id} of {run.workflow} under key {run.key!r} cannot be replaced by one of {workflow.name} "
+                f"under key {key!r}",
+                hint="A successor has the workflow and the key of the run that it replaces.",
+            )
+        return run.id
+
+    def _first_signal(self, workflow: Workflow[..., Any], key: str | None, options: StartOptions) -> Signal | None:
+        signal: Any = options.signal
+        if signal is None:
+            return None
+        if key is None:
+            raise UsageError(f"a start of {workflow.name!r} with signal= has no key", hint="Pass key=...")
+        if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
+            raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
+        hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
+        # A request that is repeated must not deliver twice.
+        return self.signals.signal(hook, payload, rest[0] if rest else options.request_id, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _encoded_attributes(wanted: Mapping[str, Scalar] | None, traceparent: str | None) -> bytes:
+    own = {} if traceparent is None else {TRACEPARENT: traceparent}
+    return attributes_.encode((attributes_.merged({}, attributes_.checked(wanted)) if wanted else {}) | own)

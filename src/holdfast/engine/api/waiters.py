@@ -1,0 +1,123 @@
+"""Tells those who wait for a run that it has ended, or that it is blocked.
+
+Runs that end in this process say so themselves. The others are looked up, all in one query: those that a notice names,
+or all of them when another process has committed and nobody knows what; and now and then, in case a notice was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterable
+
+from holdfast.errors import TimedOut, TransientError, UnknownRun
+from holdfast.events import Emit, StoreTroubled
+from holdfast.kernel.changes import SETTLED, Run
+from holdfast.ports.clock import Clock
+from holdfast.ports.store import Store
+
+SAFETY_POLL_SECONDS = 5.0
+TROUBLE_PAUSE_SECONDS = 0.2
+LOOK_UP_MAX = 500
+REST_FACTOR = 4  # after a look, rest this many times as long as it took: many waiters must not starve the work
+
+
+class Waiters:
+    """Who waits for which run."""
+
+    def __init__(self, store: Store, *, clock: Clock, emit: Emit, held_here: Callable[[str], bool]) -> None:
+        self._store = store
+        self._clock = clock
+        self._emit = emit
+        self._held_here = held_here
+        self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
+        self._changed = asyncio.Event()
+        self._named: set[str] = set()  # those that notices have named since the last look
+        self._look_at_all = False
+
+    def settled(self, run: Run) -> None:
+        """`run` has ended or is blocked, in this process."""
+        for waiting in self._waiting.pop(run.id, ()):
+            if not waiting.done():
+                waiting.set_result(run)
+
+    def look(self) -> None:
+        """Another process has committed something."""
+        self._look_at_all = True
+        self._changed.set()
+
+    def look_at(self, run_ids: Collection[str]) -> None:
+        """Another process has settled these runs."""
+        if waited_for := self._waiting.keys() & run_ids:
+            self._named |= waited_for
+            self._changed.set()
+
+    async def wait(self, run_id: str) -> Run:
+        """The run, once it has ended or is blocked."""
+        future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run_id, []).append(future)
+        if not self._held_here(run_id):
+            self._named.add(run_id)  # it may have ended already
+            self._changed.set()
+        try:
+            return await future
+        finally:
+            waiting = self._waiting.get(run_id, [])
+            if future in waiting:
+                waiting.remove(future)
+                if not waiting:
+                    del self._waiting[run_id]
+
+    async def settled_within(self, run_id: str, limit_ms: int | None) -> Run:
+        """The run, once it has ended or is blocked, or `TimedOut`."""
+        if limit_ms is None:
+            return await self.wait(run_id)
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                return await self.wait(run_id)
+        except TimeoutError:
+            raise TimedOut(
+                f"run {run_id} has not ended within {limit_ms / 1000:g} s",
+                hint="It goes on; ask for its result again later.",
+            ) from None
+
+    async def watch(self) -> None:
+        """Look up what others have settled, for ever."""
+        looked_ms = self._clock.steady_ms()  # at all of them
+        while True:
+            left = SAFETY_POLL_SECONDS - (self._clock.steady_ms() - looked_ms) / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, left)):
+                    await self._changed.wait()
+            self._changed.clear()
+            began_ms, named = self._clock.steady_ms(), self._named
+            look_at_all = self._look_at_all or began_ms - looked_ms >= SAFETY_POLL_SECONDS * 1000
+            self._look_at_all, self._named = False, set()
+            try:
+                await self._look_up(self._waiting if look_at_all else named & self._waiting.keys())
+            except TransientError as error:
+                self._emit(StoreTroubled(str(error)))
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                self.look()
+                continue
+            if look_at_all:
+                looked_ms = self._clock.steady_ms()
+                rest = REST_FACTOR * (looked_ms - began_ms) / 1000
+                await self._clock.pause(min(rest, SAFETY_POLL_SECONDS))
+
+    async def _look_up(self, waited_for: Iterable[str]) -> None:
+        run_ids = [run_id for run_id in waited_for if not self._held_here(run_id)]
+        for start in range(0, len(run_ids), LOOK_UP_MAX):
+            asked = run_ids[start : start + LOOK_UP_MAX]
+            found = {run.id: run for run in await self._store.runs(asked)}
+            for run_id in asked:
+                run = found.get(run_id)
+                if run is None:
+                    self._gone(run_id)
+                elif run.status in SETTLED:
+                    self.settled(run)
+
+    def _gone(self, run_id: str) -> None:
+        for waiting in self._waiting.pop(run_id, ()):
+            if not waiting.done():
+                waiting.set_exception(UnknownRun(f"run {run_id} has been removed"))

@@ -1,0 +1,1 @@
+"""The user's coroutine, executed without I/O: its commands out, their completions in."""

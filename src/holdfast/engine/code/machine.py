@@ -1,0 +1,570 @@
+"""One run as a sans-IO machine: journal entries go in, commands come out.
+
+A live completion and a recorded one take the same way: `apply(entry)` delivers it and runs the code until it is
+quiet. So what happens on a replay is what happened the first time, by construction.
+
+    agenda    what the code waits for: open steps and timers, and how far they have come
+    notes     what the code did besides, to be recorded
+    inbox     what has arrived for its hooks
+    ended     how the code ended, once it has
+    outcome   how the run ended: as the code did, and after a cancellation once everything has been unwound
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from hashlib import blake2b
+from pathlib import PurePath
+from types import FrameType
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.engine.code import shields
+from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
+from holdfast.engine.code.inbox import Inbox
+from holdfast.engine.code.loop import LINEAGE, WorkflowLoop, WorkflowTask
+from holdfast.engine.code.notes import Notes
+from holdfast.engine.code.pending import Pending
+from holdfast.engine.code.shields import SHIELD, Shield, Shields
+from holdfast.engine.code.unwinding import LeftBehind
+from holdfast.engine.failures import described, members_of, rebuilt
+from holdfast.engine.values import digest_of
+from holdfast.errors import NotSerializable, ReplayDiverged, UsageError
+from holdfast.kernel import keys
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.changes import HookOpen
+from holdfast.kernel.journal import (
+    Attempted,
+    CancelAsked,
+    Continued,
+    Elapsed,
+    Entry,
+    GaveUp,
+    Intended,
+    Intent,
+    Joined,
+    Note,
+    Opened,
+    Other,
+    Performed,
+    Received,
+    Spawned,
+    Started,
+    Stopped,
+    Value,
+)
+from holdfast.kernel.replay import NOTHING_NOTED, Noted, contradiction, ended_early
+from holdfast.kernel.waits import Wait
+from holdfast.pack import Call, Effect, Workflow
+from holdfast.ports.codec import Codec
+from holdfast.workflow import ChildRun, Current
+
+REFUSALS_MAX = 1_000  # a workflow that swallows more cancellations than this will not end by itself
+
+
+class _BeginsAnew(BaseException):
+    """Ends the code of a run that continues as new."""
+
+    def __init__(self, call: Call[Any]) -> None:
+        super().__init__()
+        self.call = call
+
+
+class _StepFuture(asyncio.Future[Any]):
+    """What the code awaits. Cancelling it says that nobody waits for the step any more."""
+
+    pending: Pending
+    step: str
+    shield: Shield | None  # of the code that waits: the step may be asked for in any task of the run
+
+    def is_shielded(self) -> bool:
+        return self.shield is not None and self.shield.holds
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self.pending.drop(self.step)
+        return cancelled
+
+
+class Machine:
+    """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
+
+    def __init__(
+        self,
+        workflow: Workflow[..., Any],
+        current: Current,
+        *,
+        codec: Codec,
+        blobs: Mapping[str, bytes],
+        noted: Noted = NOTHING_NOTED,
+    ) -> None:
+        self.current = current
+        self.pending = Pending()
+        self.open = self.pending.open
+        self.timers = self.pending.timers
+        self.inbox = Inbox()
+        self.ended: CodeOutcome | None = None
+        self.outcome: CodeOutcome | None = None
+        self.cancelling = False
+        self._workflow = workflow
+        self._noted = noted
+        self._seed = noted.origin or current.run_id
+        owner = f"run {current.run_id} of {workflow.name}"
+        self.notes = Notes(noted, owner=owner, ways=workflow.markers, now_ms=self.now_ms)
+        self.left = LeftBehind()
+        self._shields = Shields()
+        self._refusals = 0
+        self._deadline_ms = 0  # of a cancellation
+        self._codec = codec
+        self._blobs = blobs
+        self._draws: dict[str, int] = {}
+        self._put_by: dict[str, list[Entry]] = {}
+        self._loop = WorkflowLoop(
+            self,
+            on_timer=self.pending.set_timer,
+            on_timer_cancelled=self.pending.cancel_timer,
+            may_set_timer=self._may_set_timer,
+            withholds=shields.withholds,
+        )
+        self._main: WorkflowTask | None = None
+        self._unwinder: WorkflowTask | None = None
+
+    # -- driven by the engine
+
+    def start(self, first: Started | Continued, *, at_ms: int) -> None:
+        """Begin the code with its stored arguments."""
+        exhaust(self.starting(first, at_ms=at_ms))
+
+    def starting(self, first: Started | Continued, *, at_ms: int) -> Iterator[None]:
+        """The same in pieces: between them other runs may have their turn."""
+        self._loop.now_ms = at_ms
+        arguments = self._bytes_of(first.input)
+        self.notes.begin_with(first.attributes)
+        if isinstance(first, Continued):
+            self.left.begin_with(first.children)
+        signature = self._workflow.signature
+        try:
+            decoded = self._codec.decode(arguments, signature.arguments_type)
+            coroutine = signature.apply(self._workflow.fn, signature.named(decoded))
+        except UsageError as error:  # stored by other code than this: the run fails with the reason
+            self.ended = self.outcome = CodeRaised(error)
+            return
+        self._main = self._loop.start(coroutine, path=f"g{first.generation}" if isinstance(first, Continued) else "")
+        yield from self._running()
+
+    def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
+        """Deliver one entry and run the code until it is quiet.
+
+        Raises `ReplayDiverged` if the code contradicts it; an entry that is not strict is put by instead, and
+        delivered if the code asks for it after all.
+        """
+        exhaust(self.applying(entry, position, strict=strict))
+
+    def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterator[None]:
+        """The same in pieces."""
+        if isinstance(entry, Note):
+            self.left.recorded(entry)
+            return
+        if self.outcome is not None:
+            if isinstance(entry, Received):
+                self.inbox.put(entry)  # nobody takes it here; a new generation or a successor may
+            if strict and getattr(entry, "step", None) is not None:
+                raise ReplayDiverged(f"run {self.current.run_id}: {ended_early(entry, position)}")
+            return
+        divergence = contradiction(entry, position, self.pending.asked)
+        if divergence is None:
+            yield from self._delivering(entry)
+            if self._put_by:
+                yield from self._delivering_what_was_put_by()
+        elif strict:
+            raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
+        elif _step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins anew
+            self._put_by.setdefault(_step_of(entry), []).append(entry)
+
+    def _delivering(self, entry: Entry) -> Iterator[None]:
+        self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
+        self._deliver(entry)
+        yield from self._running()
+
+    def _delivering_what_was_put_by(self) -> Iterator[None]:
+        # The code may wait for thousands of steps, and what was put by may stay so: look from the shorter side first.
+        while not self._put_by.keys().isdisjoint(self.open.keys()):
+            step = next(step for step in self.open if step in self._put_by)
+            for entry in self._put_by.pop(step):
+                if contradiction(entry, 0, self.pending.asked) is None:  # otherwise it is not what the code wants
+                    yield from self._delivering(entry)
+
+    @property
+    def is_unwinding(self) -> bool:
+        """Whether what the code left behind is being taken back."""
+        return self._unwinder is not None
+
+    def is_shielded(self, step: str) -> bool:
+        """Whether a cancellation would not reach the code that waits for this step."""
+        command = self.open.get(step)
+        return command is not None and isinstance(command.future, _StepFuture) and command.future.is_shielded()
+
+    def waits(self) -> tuple[Wait, ...]:
+        """What the code waits for."""
+        return (*self.pending.waits(), *(Wait("hook", name) for name in self.inbox.awaited()))
+
+    def evict(self) -> None:
+        """Forget the run; its coroutines are closed."""
+        self._loop.evict()
+        self._main = self._unwinder = None
+
+    def where(self) -> str:
+        """The line at which the main task waits, for messages."""
+        stack = self._main.get_stack(limit=1) if self._main and not self._main.done() else []
+        return _line(stack[0]) if stack else ""
+
+    # -- asked by the code
+
+    def perform(self, call: Call[Any]) -> Awaitable[Any]:
+        target = call.target
+        kind = "effect" if isinstance(target, Effect) else "child"
+        key = target.key.fill(call.arguments) if target.key else None
+        line = _line(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
+        return self._ask(kind, call, key, line)
+
+    def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]:
+        if not isinstance(call, Call):
+            raise UsageError(f"spawn() was given {type(call).__name__}", hint="Call the workflow: spawn(ship('o-1')).")
+        target = call.target
+        if not isinstance(target, Workflow):
+            raise UsageError(
+                f"spawn() was given the effect {target.name!r}",
+                hint="Only a workflow can be a child run; await the effect.",
+            )
+        if key is None and target.key is not None:
+            key = target.key.fill(call.arguments)
+        key = None if key is None else keys.checked(key)
+        line = _line(sys._getframe(2))  # noqa: SLF001 - spawn ← workflow.spawn ← the code
+        return self._ask("spawn", call, key, line, detached=detached)
+
+    def join(self, child: ChildRun[Any]) -> Awaitable[Any]:
+        if self._is_refused():
+            return self._parked()
+        name = f"{child.workflow.partition('.')[2]}.result"
+        step, intent = self._next_step(name, lambda _: Intent("join", child.workflow, key=child.id))
+        return self._open(
+            Command(step, intent, self._loop.now_ms, self._future(step), child.returns, child_id=child.id)
+        )
+
+    def open_hook(self, name: str, token: str | None, as_type: Any) -> asyncio.Future[ChildRun[Any] | None] | None:
+        if as_type is not Any:
+            self._codec.check(as_type, what=f"the payload of hook {name!r}")
+        schema = None if as_type is Any else self._codec.schema(as_type)
+        hook = HookOpen(name, token, None if schema is None else msgspec.json.encode(schema))
+        if token is None:
+            if schema is not None:
+                self.notes.hook_opened(hook)
+            return None
+        if self.cancelling and not shields.holds_here():
+            refused = self._loop.create_future()
+            refused.cancel()
+            return refused
+        step, intent = self._next_step(f"hook:{name}", lambda _: Intent("hook", name, key=token))
+        command = Command(step, intent, self._loop.now_ms, self._future(step), None, hook=hook)
+        self._open(command)
+        return command.future
+
+    async def receive(self, name: str, as_type: Any) -> Any:
+        self._loop.refuse_elsewhere()
+        while True:
+            if self._is_refused():
+                await self._parked()
+            received = await self.inbox.take(name)
+            try:
+                return self._codec.decode(self._bytes_of(received.value), as_type)
+            except NotSerializable as error:
+                self.notes.ignored(received, str(error.__cause__ or error))
+
+    def close_hook(self, name: str, token: str | None) -> None:
+        self._loop.refuse_elsewhere()
+        self.inbox.close(name)
+        self.notes.hook_closed(HookOpen(name, token))
+
+    def mark(self, marker: str) -> None:
+        self.notes.mark(marker)
+
+    def set_attributes(self, changes: Mapping[str, Scalar | None]) -> None:
+        self.notes.set_attributes(changes)
+
+    def patched(self, name: str) -> bool:
+        return self.notes.patched(name)
+
+    def shield(self, limit_ms: int) -> AbstractAsyncContextManager[None]:
+        return Shield(self._loop, limit_ms, self._shields)
+
+    def continue_as_new(self, call: Call[Any]) -> NoReturn:
+        if not isinstance(call, Call) or call.target is not self._workflow:
+            raise UsageError(
+                f"continue_as_new() was given {call!r:.60}",
+                hint=f"A run stays what it is: call {self._workflow.name} with its new arguments.",
+            )
+        self._codec.encode(call.arguments, what=self._workflow.input_name)  # what cannot be stored is said here
+        if self._is_refused():
+            raise asyncio.CancelledError
+        raise _BeginsAnew(call)
+
+    def now_ms(self) -> int:
+        return self._loop.now_ms
+
+    def place(self) -> int:
+        return self._loop.place()
+
+    def chance(self) -> float:
+        return self.bits(53) / (1 << 53)
+
+    def bits(self, count: int) -> int:
+        """`count` bits that follow from the run, the task and how often it has asked: the same on every replay."""
+        path = LINEAGE.get().path
+        draw = self._draws[path] = self._draws.get(path, 0) + 1
+        seed = f"{self._seed}/{path}/{draw}".encode()
+        return int.from_bytes(blake2b(seed, digest_size=32).digest()) & ((1 << count) - 1)
+
+    # -- while it is being cancelled
+
+    def _cancel(self) -> None:
+        """Cancel the code: its main task first, as asyncio does it; then whatever is still waiting on its own."""
+        assert self._main is not None
+        self.cancelling = True
+        self._shields.cancel()
+        self._main.cancel()
+        exhaust(self._running())
+        for task in self._loop.tasks():
+            if task is not self._main:
+                task.cancel()
+
+    def _is_refused(self) -> bool:
+        """Whether the code may wait for nothing more. Raises its cancellation, again and again.
+
+        True if it has swallowed so many that it never would end: then it is left standing where it is.
+        """
+        if not self.cancelling or shields.holds_here():
+            return False
+        self._refusals += 1
+        if self._refusals >= REFUSALS_MAX:
+            return True
+        if asyncio.current_task() is not self._main and self._main is not None:
+            self._main.cancel()  # a task group does not pass on what happens to one of its tasks
+        raise asyncio.CancelledError
+
+    def _parked(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def _may_set_timer(self) -> bool:
+        """Whether the code may wait for a timer."""
+        return not self._is_refused()
+
+    def undo(self, step: str, call: Call[Any], key: str) -> Awaitable[Any]:
+        effect = call.target
+        assert isinstance(effect, Effect)
+        arguments = self._codec.encode(call.arguments, what=effect.input_name)
+        essence = effect.signature.essence(call.arguments, arguments, self._codec)
+        named = effect.key.fill(call.arguments) if effect.key else key
+        intent = Intent("undo", effect.name, named, digest_of(essence.given), defaults=essence.left_out)
+        returns = effect.signature.returns
+        return self._open(Command(step, intent, self._loop.now_ms, self._future(step), returns, call, arguments))
+
+    def cannot_undo(self, step: str, intent: Intent, error: Exception) -> None:
+        self.notes.undo_failed(step, intent, described(error, self._codec))
+
+    def stop_child(self, step: str, run_id: str) -> Awaitable[Any]:
+        intent = Intent("stop", "stop", key=run_id)
+        command = Command(step, intent, self._loop.now_ms, self._future(step), Any, child_id=run_id)
+        command.deadline_ms = self._deadline_ms
+        return self._open(command)
+
+    def result_of(self, value: Value, as_type: Any) -> Any:
+        return self._codec.decode(self._bytes_of(value), as_type)
+
+    # -- between the two
+
+    def _ask(self, kind: str, call: Call[Any], key: str | None, line: str, *, detached: bool = False) -> Awaitable[Any]:
+        if self.cancelling and self._is_refused():
+            return self._parked()
+        target = call.target
+        arguments = self._codec.encode(call.arguments, what=target.input_name)
+        essence = target.signature.essence(call.arguments, arguments, self._codec)
+        digest, defaults = digest_of(essence.given), essence.left_out if kind == "effect" else {}
+
+        def intent_for(step: str) -> Intent:
+            # Every effect has a key; one that declares none is known by its run and step.
+            named = key or (self._default_key(step) if kind == "effect" else "")
+            return Intent(kind, target.name, named, digest, line, defaults)
+
+        step, intent = self._next_step(target.step_name, intent_for)
+        if isinstance(target, Effect) and target.undo is not None:
+            self.left.asked(step, call, intent)
+        returns = target.signature.returns
+        return self._open(
+            Command(
+                step, intent, self._loop.now_ms, self._future(step), returns, call, arguments, key, detached=detached
+            )
+        )
+
+    def _default_key(self, step: str) -> str:
+        return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
+
+    def _next_step(self, name: str, intent_for: Callable[[str], Intent]) -> tuple[str, Intent]:
+        """The id of the code's next step of this name. Ids under which something else was done are passed over."""
+        lineage = LINEAGE.get()
+        while True:
+            step = lineage.step(name)
+            intent = intent_for(step)
+            if step not in self._put_by or contradiction(self._put_by[step][0], 0, {step: intent}) is None:
+                return step, intent
+
+    def _open(self, command: Command) -> Awaitable[Any]:
+        self.pending.add(command)
+        return command.future
+
+    def _future(self, step: str) -> _StepFuture:
+        future = _StepFuture(loop=self._loop)
+        future.pending = self.pending
+        future.step = step
+        future.shield = SHIELD.get()
+        return future
+
+    def _deliver(self, entry: Entry) -> None:
+        self.left.recorded(entry)
+        match entry:
+            case Performed(step=step, value=value):
+                self._resolve(step, value)
+            case GaveUp(step=step, error=error):
+                self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
+            case Elapsed(step=step):
+                self._loop.fire(self.pending.elapse(step))
+            case Spawned(step=step, run_id=run_id) if self.open[step].intent.kind == "child":
+                self.open[step].child_id = run_id
+            case Spawned(step=step, run_id=run_id, key=key):
+                command = self.pending.close(step)
+                command.future.set_result(ChildRun(run_id, command.intent.name, key or None, command.returns))
+            case Joined(step=step, value=Value() as value):
+                self._resolve(step, value)
+            case Joined(step=step, error=error):
+                assert error is not None
+                self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
+            case Attempted(step=step, attempt=attempt, retry_at_ms=retry_at_ms):
+                command = self.open[step]
+                command.failures, command.intended = attempt, False
+                self.pending.retry_at(step, retry_at_ms)
+            case Intended(step=step):
+                self.open[step].intended = True
+            case _:
+                self._deliver_beside(entry)
+
+    def _deliver_beside(self, entry: Entry) -> None:
+        """What belongs to the run rather than to one of its steps."""
+        match entry:
+            case Received():
+                self.inbox.put(entry)
+            case Opened(step=step, holder=holder):
+                other = None if holder is None else ChildRun[Any](*_parts(holder), Any)
+                self.pending.close(step).future.set_result(other)
+            case CancelAsked(deadline_ms=deadline_ms, pausing=False):
+                self._deadline_ms = deadline_ms
+                self._cancel()
+            case Stopped():
+                self._unwinder = self._loop.start(self.left.unwind(self), path="undo")
+                shields.shield_for_ever(self._unwinder)
+            case _:
+                pass
+
+    def _resolve(self, step: str, value: Value) -> None:
+        command = self.pending.close(step)
+        try:
+            result = self._codec.decode(self._bytes_of(value), command.returns)
+        except UsageError as error:
+            command.future.set_exception(error)
+        else:
+            command.future.set_result(result)
+
+    def _bytes_of(self, value: Value) -> bytes:
+        return self._blobs[value.blob] if value.json is UNSET else bytes(value.json)
+
+    def _running(self) -> Iterator[None]:
+        """Run the code until it is quiet, in pieces."""
+        try:
+            while self._loop.run_some():
+                yield
+        except (SystemExit, KeyboardInterrupt) as error:
+            self.ended = self.outcome = CodeRaised(error)
+            return
+        if self.ended is None:
+            self.ended = self._end_of_code()
+            if self.ended is None or self._is_held_open():
+                return
+            if self.cancelling and not isinstance(self.ended, CodeReturned):
+                self.pending.drop_everything()  # the code has ended: whatever else it asked for, nobody waits for
+        if not self.cancelling or isinstance(self.ended, CodeReturned):
+            self.outcome = self.ended
+        elif self._unwinder is not None and self._unwinder.done():
+            self._unwinder.result()
+            self.outcome = self.ended
+
+    def _is_held_open(self) -> bool:
+        """Whether a shield still holds although the main task was cancelled: what it protects may come to its end."""
+        if not self.cancelling or isinstance(self.ended, CodeReturned) or not self._shields.any_holds():
+            return False
+        self.ended = None
+        return True
+
+    def _end_of_code(self) -> CodeOutcome | None:
+        main = self._main
+        assert main is not None
+        if not main.done():
+            return CodeCancelled() if self._refusals >= REFUSALS_MAX else None
+        if main.cancelled():
+            return CodeCancelled()
+        error = main.exception()
+        if error is None:
+            return CodeReturned(main.result())
+        if (anew := _anew_in(error)) is not None:
+            return CodeCancelled() if self.cancelling else CodeContinued(anew.call)
+        return CodeRaised(error)
+
+
+def _anew_in(error: BaseException) -> _BeginsAnew | None:
+    """The new beginning that the code asked for, also if a task group has wrapped it."""
+    first = next(iter(members_of(error)), error)
+    return first if type(first) is _BeginsAnew else None
+
+
+def exhaust(pieces: Iterator[None]) -> None:
+    """Do all of it in one piece."""
+    for _ in pieces:
+        pass
+
+
+def _parts(holder: Other) -> tuple[str, str, str | None]:
+    return holder.run_id, holder.workflow, holder.key or None
+
+
+_lines: dict[tuple[object, int], str] = {}
+_FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent))
+
+
+def _step_of(entry: Entry) -> str:
+    step: str = getattr(entry, "step", "")
+    assert step, entry  # only entries of steps can be contradicted
+    return step
+
+
+def _line(frame: FrameType) -> str:
+    """`file.py:12` of the code that asks; nothing if asyncio asks on its behalf (gather)."""
+    place = (frame.f_code, frame.f_lineno)
+    line = _lines.get(place)
+    if line is None:
+        path = frame.f_code.co_filename
+        foreign = path.startswith(_FOREIGN)
+        line = _lines[place] = "" if foreign else f"{PurePath(path).name}:{frame.f_lineno}"
+    return line

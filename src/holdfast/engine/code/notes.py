@@ -1,0 +1,114 @@
+"""What the code of a run does besides waiting: markers, attributes, patches, hooks that others may know.
+
+Each is a note in the journal, made once: on a replay the code does it again, and what has been noted is not noted
+again. Notes travel with the next commit of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import UNSET, Raw, UnsetType
+
+from holdfast.engine.code.loop import LINEAGE
+from holdfast.kernel import attributes, keys, markers
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.changes import HookOpen, Shown
+from holdfast.kernel.journal import Closed, Failure, Ignored, Intent, Late, Marked, Note, Patched, Received, Tagged
+from holdfast.kernel.replay import Noted
+
+
+class Notes:
+    """The notes of one run. `now_ms` is the time as its code sees it."""
+
+    def __init__(self, noted: Noted, *, owner: str, ways: markers.Ways, now_ms: Callable[[], int]) -> None:
+        self.is_replaying = False
+        self._noted = noted
+        self._owner = owner
+        self._ways = ways
+        self._now_ms = now_ms
+        self._new: list[Note] = []
+        self._opens: list[HookOpen] = []
+        self._closes: list[HookOpen] = []
+        self._attributes: dict[str, Scalar] = {}
+        self._markers: markers.Reached = ()
+        self._shows = noted.shows_again
+        self._patches: dict[str, bool] = {}
+
+    # -- taken by the engine
+
+    @property
+    def are_there(self) -> bool:
+        return bool(self._new or self._opens or self._closes or self._shows)
+
+    def take(self) -> list[Note]:
+        """What the code did besides, since the last time."""
+        new, self._new = self._new, []
+        return new
+
+    def take_hooks(self) -> tuple[tuple[HookOpen, ...], tuple[HookOpen, ...]]:
+        """The hooks that the code has opened for others to know, and those that it has closed."""
+        opens, closes, self._opens, self._closes = tuple(self._opens), tuple(self._closes), [], []
+        return opens, closes
+
+    def take_shown(self) -> Shown | None:
+        """What the run shows, if that has changed."""
+        if not self._shows:
+            return None
+        self._shows = False
+        return Shown(attributes.encode(self._attributes), markers.encode(self._markers))
+
+    def attributes_now(self) -> Raw | UnsetType:
+        """What a new generation of the run begins with."""
+        return Raw(attributes.encode(self._attributes)) if self._attributes else UNSET
+
+    # -- made by the code
+
+    def begin_with(self, seeded: Raw | UnsetType) -> None:
+        """The attributes that the run was started with."""
+        if seeded is not UNSET:
+            self._attributes = attributes.decode(bytes(seeded))
+
+    def mark(self, marker: str) -> None:
+        present = self._markers[-1][0] if self._markers else None
+        if not markers.step(self._ways, present, marker, owner=self._owner):
+            return
+        step, now_ms = LINEAGE.get().step("mark"), self._now_ms()
+        self._markers += ((marker, now_ms),)
+        if step not in self._noted.steps:
+            self._new.append(Marked(now_ms, step, marker))
+            self._shows = True
+
+    def set_attributes(self, changes: Mapping[str, Scalar | None]) -> None:
+        step = LINEAGE.get().step("set_attributes")
+        self._attributes = attributes.merged(self._attributes, changes)
+        if step not in self._noted.steps:
+            self._new.append(Tagged(self._now_ms(), step, Raw(attributes.encode_changes(changes))))
+            self._shows = True
+
+    def patched(self, name: str) -> bool:
+        if name not in self._patches:
+            keys.checked(name, what="patch name")
+            noted = name in self._noted.patches
+            self._patches[name] = noted or not self.is_replaying
+            if self._patches[name] and not noted:
+                self._new.append(Patched(self._now_ms(), name))
+        return self._patches[name]
+
+    def hook_opened(self, hook: HookOpen) -> None:
+        if not self.is_replaying:
+            self._opens.append(hook)
+
+    def hook_closed(self, hook: HookOpen) -> None:
+        step = LINEAGE.get().step(f"close:{hook.name}")
+        if step not in self._noted.steps:
+            self._new.append(Closed(self._now_ms(), step, hook.name))
+            self._closes.append(hook)
+
+    def undo_failed(self, step: str, intent: Intent, error: Failure) -> None:
+        if step not in self._noted.steps:
+            self._new.append(Late(self._now_ms(), step, intent, 0, error=error))
+
+    def ignored(self, received: Received, why: str) -> None:
+        if received.id not in self._noted.ignored:
+            self._new.append(Ignored(self._now_ms(), received.hook, received.id, why))

@@ -1,0 +1,124 @@
+"""What the code of a run waits for: its open steps and timers, and which of them is due next.
+
+open      steps that the code waits for, by id
+asked     what it asked for under each id, timers included: an entry must match
+fresh     those asked for since the engine last looked
+dropped   those that the code no longer waits for (a timeout, a lost race, a cancellation)
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from holdfast.engine.code.commands import Command
+from holdfast.engine.code.loop import Timer
+from holdfast.kernel.journal import Intent
+from holdfast.kernel.replay import TIMER
+from holdfast.kernel.waits import Wait
+
+
+class Pending:
+    """The open steps and timers of one run."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Command] = {}
+        self.timers: dict[str, Timer] = {}
+        self.asked: dict[str, Intent] = {}
+        self.dropped: list[Command] = []
+        self._fresh: list[Command] = []
+        self._due: list[tuple[int, int, str]] = []
+        self._dues_set = 0
+
+    # -- steps
+
+    def add(self, command: Command) -> None:
+        self.open[command.step] = command
+        self.asked[command.step] = command.intent
+        self._fresh.append(command)
+
+    def close(self, step: str) -> Command:
+        """It has come to its end."""
+        del self.asked[step]
+        return self.open.pop(step)
+
+    def drop(self, step: str) -> None:
+        """Nobody waits for it any more."""
+        command = self.open.pop(step, None)
+        if command is not None:
+            del self.asked[step]
+            self.dropped.append(command)
+
+    def drop_everything(self) -> None:
+        for step in list(self.open):
+            self.drop(step)
+        for timer in list(self.timers.values()):
+            self.cancel_timer(timer)
+
+    def take_fresh(self) -> list[Command]:
+        """The steps asked for since the last time, as far as the code still waits for them."""
+        if not self._fresh:
+            return []
+        fresh, self._fresh = self._fresh, []
+        return [command for command in fresh if command.step in self.open]
+
+    def take_dropped(self) -> list[Command]:
+        """The steps that the code has stopped waiting for since the last time."""
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
+    # -- timers and retries
+
+    def set_timer(self, timer: Timer) -> None:
+        self.timers[timer.step] = timer
+        self._is_due_at(timer.due_ms, timer.step)
+        self.asked[timer.step] = TIMER
+
+    def cancel_timer(self, timer: Timer) -> None:
+        if self.timers.pop(timer.step, None) is not None:
+            del self.asked[timer.step]
+
+    def elapse(self, step: str) -> Timer:
+        """The timer of this step, which has come due."""
+        del self.asked[step]
+        return self.timers.pop(step)
+
+    def retry_at(self, step: str, due_ms: int) -> None:
+        """The effect of this step is to be tried again."""
+        self.open[step].retry_at_ms = due_ms
+        self._is_due_at(due_ms, step)
+
+    def _is_due_at(self, due_ms: int, step: str) -> None:
+        self._dues_set += 1  # of two that are due together, the one that was asked for first comes first
+        heappush(self._due, (due_ms, self._dues_set, step))
+
+    def next_due_ms(self) -> int | None:
+        """When the first timer or retry is due."""
+        while self._due:
+            due_ms, _, step = self._due[0]
+            timer, command = self.timers.get(step), self.open.get(step)
+            if timer is not None or (command is not None and command.retry_at_ms == due_ms):
+                return due_ms
+            heappop(self._due)  # cancelled, dropped or done meanwhile
+        return None
+
+    def take_due(self, now_ms: int) -> Timer | Command | None:
+        """The first timer that has elapsed, or effect that is to be tried again, by `now_ms`; each is answered once."""
+        due_ms = self.next_due_ms()
+        if due_ms is None or due_ms > now_ms:
+            return None
+        _, _, step = heappop(self._due)
+        if step in self.timers:
+            return self.timers[step]
+        command = self.open[step]
+        command.retry_at_ms = None
+        return command
+
+    def waits(self) -> list[Wait]:
+        """What the code waits for, in words that are stored with a run that is let go."""
+        waits = [Wait("timer", timer.step, timer.due_ms, timer.step) for timer in self.timers.values()]
+        for command in self.open.values():
+            if command.child_id:
+                waits.append(Wait("child", command.child_id, step=command.step))
+            elif command.retry_at_ms is not None:
+                waits.append(Wait("retry", command.intent.name, command.retry_at_ms, command.step))
+        return waits

@@ -1,0 +1,34 @@
+"""Replay: bring the code of a run to where its journal ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.engine.code.machine import Machine, exhaust
+from holdfast.kernel.changes import Run
+from holdfast.kernel.journal import Continued, Entry, input_of, to_replay
+from holdfast.kernel.replay import last_delivery
+
+ENTRIES_AT_ONCE = 100  # some ten milliseconds
+
+
+def replay(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> None:
+    """Deliver every entry that counts, in order. Raises `ReplayDiverged` where the code contradicts one."""
+    exhaust(replaying(machine, run, journal))
+
+
+def replaying(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> Iterator[None]:
+    """The same in pieces: a long journal must not keep this process from anything else, its lease least of all."""
+    first = input_of(journal)
+    began_ms = first.at_ms if isinstance(first, Continued) else run.started_ms or run.created_ms
+    entries = to_replay(journal, first=run.length - len(journal))
+    last = last_delivery(entries)
+    machine.notes.is_replaying = last >= 0
+    if len(entries) > ENTRIES_AT_ONCE:
+        yield
+    yield from machine.starting(first, at_ms=began_ms)
+    for n, (position, entry, strict) in enumerate(entries):
+        machine.notes.is_replaying = n < last
+        yield from machine.applying(entry, position, strict=strict)
+        if n % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
+            yield

@@ -1,0 +1,1 @@
+"""What has to be done now and then, some of it by one process for all."""

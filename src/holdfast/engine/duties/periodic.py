@@ -1,0 +1,58 @@
+"""Attends to duties: each does a bounded bit of work per `tick` and says how long it may sleep.
+
+A duty that one process does for all is ticked only where it is led, see `leaders`. Its first tick comes with the
+election, the next ones at the duty's own pace: how long a lease lasts or when it is renewed does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from holdfast.errors import HoldfastError
+from holdfast.events import DutyFailed, Emit
+
+TROUBLE_PAUSE_SECONDS = 0.5
+
+
+class Duty(Protocol):
+    """Something that has to be done now and then."""
+
+    async def tick(self) -> float:
+        """Do a bounded bit of work; answer the seconds until the next one."""
+        ...
+
+
+def name_of(duty: Duty) -> str:
+    """What a duty is called in leases, logs and metrics."""
+    return type(duty).__name__.lower()
+
+
+class Periodic:
+    """Ticks one duty for ever; `nudge` makes the next tick come at once. `allowed` returns when it may be ticked."""
+
+    def __init__(self, duty: Duty, *, emit: Emit, allowed: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._duty = duty
+        self._emit = emit
+        self._allowed = allowed
+        self._nudged = asyncio.Event()
+
+    def nudge(self) -> None:
+        self._nudged.set()
+
+    async def attend(self) -> None:
+        while True:
+            if self._allowed is not None:
+                await self._allowed()
+            self._nudged.clear()
+            try:
+                delay = await self._duty.tick()
+            except HoldfastError as error:
+                self._emit(DutyFailed(name_of(self._duty), str(error)))
+                delay = TROUBLE_PAUSE_SECONDS
+            try:
+                async with asyncio.timeout(delay):
+                    await self._nudged.wait()
+            except TimeoutError:
+                continue

@@ -1,0 +1,1 @@
+"""Effects that are performed by workers in other languages."""

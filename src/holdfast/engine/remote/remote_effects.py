@@ -1,0 +1,189 @@
+"""Remote effects, from the run's side: an attempt is put up as a task, and its outcome waited for.
+
+Rules
+- A task that is out already is joined: it was put up by whoever had the run before.
+- Where the attempt is dropped, a worker that has claimed it may still say how it ended.
+- Where it is abandoned the task stays as it is: whoever has the run next joins it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.engine.failures import rebuilt
+from holdfast.engine.remote.task_watch import Follower, TaskWatch
+from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptReturned, Droppable, Gate
+from holdfast.errors import (
+    NotPerformed,
+    NotSerializable,
+    Permanent,
+    RetryAfter,
+    TimedOut,
+    TransientError,
+    UsageError,
+)
+from holdfast.events import Emit, StoreTroubled
+from holdfast.kernel import tasks
+from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.journal import Failure
+from holdfast.kernel.tasks import Json, Lost, Outcome, Place, Raised, Returned, Task, Wait
+from holdfast.pack import Effect
+from holdfast.ports.clock import Clock
+from holdfast.ports.codec import Codec
+from holdfast.ports.store import Store
+
+TROUBLE_PAUSE_SECONDS = 0.2
+
+
+class Wish(Struct, frozen=True):
+    """An attempt to be performed elsewhere. `in_doubt`: it must happen once, and may have been put up before."""
+
+    effect: Effect[..., Any]
+    place: Place
+    task: Task
+    in_doubt: bool
+    timeout_ms: int | None
+    deadline_ms: int | None
+
+
+class RemoteEffects:
+    """Has attempts performed by whoever claims them."""
+
+    def __init__(
+        self, store: Store, task_watch: TaskWatch, *, codec: Codec, clock: Clock, gate: Gate, emit: Emit
+    ) -> None:
+        self._store = store
+        self._task_watch = task_watch
+        self._codec = codec
+        self._clock = clock
+        self._gate = gate
+        self._emit = emit
+        self._going: set[asyncio.Future[list[bool]]] = set()
+
+    async def attempt(self, wish: Wish, scope: Droppable) -> AttemptOutcome:
+        """Put the attempt up, or join it if it is out already, and wait for its outcome."""
+        with self._task_watch.following(wish.place) as follower:
+            outcome: AttemptOutcome | Lost | None = None
+            while outcome is None:
+                try:
+                    outcome = await self._outcome(wish, scope, follower)
+                except asyncio.CancelledError:
+                    if scope.abandoned or not scope.dropped:
+                        raise
+                except BaseException as error:  # noqa: BLE001 - a task that cannot be read, say; the run must hear of it
+                    outcome = AttemptRaised(error)
+        return _of_lost(wish.effect, outcome) if isinstance(outcome, Lost) else outcome
+
+    async def _outcome(self, wish: Wish, scope: Droppable, follower: Follower) -> AttemptOutcome | Lost | None:
+        """How it ended; None if the store was in trouble meanwhile."""
+        try:
+            if follower.current is None:
+                lost = await (self._find(wish, follower) if scope.dropped else self._put_up(wish, follower))
+                if lost is not None:
+                    return lost
+            return await self._ended(wish, scope, follower)
+        except TransientError as error:
+            self._emit(StoreTroubled(str(error)))
+            await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+            return None
+
+    async def _find(self, wish: Wish, follower: Follower) -> None:
+        follower.sees(await self._task_watch.read(wish.place))
+
+    async def _put_up(self, wish: Wish, follower: Follower) -> Lost | None:
+        while True:
+            current, now_ms = await self._task_watch.read(wish.place), self._store.now_ms()
+            writing = tasks.offer(current, wish.place, wish.task, in_doubt=wish.in_doubt, now_ms=now_ms)
+            if writing is None:
+                follower.sees(current)
+                return None
+            if isinstance(writing, Lost):
+                return writing
+            if (await self._task_watch.write([writing]))[0]:
+                return None
+
+    async def _ended(self, wish: Wish, scope: Droppable, follower: Follower) -> AttemptOutcome | Lost:
+        told = wish.task.details
+        while True:
+            current, now_ms = follower.current, self._store.now_ms()
+            if current is not None:
+                told = self._beaten(tasks.task_of(current).details, told, scope)
+            match tasks.look(
+                current,
+                wanted=not scope.dropped,
+                timeout_ms=wish.timeout_ms,
+                deadline_ms=wish.deadline_ms,
+                now_ms=now_ms,
+            ):
+                case Writing() as writing:
+                    await self._gate.until_trusted()  # if the run is not ours any more, neither is its task
+                    if not (await self._task_watch.write([writing]))[0]:
+                        follower.sees(await self._task_watch.read(wish.place))
+                case Wait(until_ms=until_ms):
+                    await follower.changed(None if until_ms is None else until_ms - now_ms)
+                case Lost() as lost:
+                    return lost
+                case Returned() | Raised() as outcome:
+                    scope.task = current
+                    return self._attempt_outcome(wish.effect, outcome)
+
+    def _beaten(self, details: Json | None, told: Json | None, scope: Droppable) -> Json | None:
+        """Pass on what the worker's last heartbeat said, if that is news."""
+        if details is not None and details != told:
+            with contextlib.suppress(UsageError):  # what cannot be kept is of no use to the next attempt
+                scope.beat(self._codec.decode(details.encode(), Any))
+        return details
+
+    async def drained(self, seconds: float) -> None:
+        """Returns when nothing is waiting to be written, or when the time is over."""
+        if self._going:
+            await asyncio.wait(self._going, timeout=seconds)
+
+    def let_go(self, current: Document) -> None:
+        """Its outcome is recorded: it is of no further use. Nobody waits for that to be stored."""
+        writing = asyncio.ensure_future(self._task_watch.write([tasks.heard(current, now_ms=self._store.now_ms())]))
+        self._going.add(writing)
+        writing.add_done_callback(self._gone)
+
+    def _gone(self, writing: asyncio.Future[list[bool]]) -> None:
+        self._going.discard(writing)
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            self._emit(StoreTroubled(str(error)))  # it is kept for longer, that is all
+
+    def _attempt_outcome(self, effect: Effect[..., Any], outcome: Outcome) -> AttemptOutcome:
+        if isinstance(outcome, Raised):
+            return AttemptRaised(self._error_of(outcome))
+        try:
+            value = self._codec.decode(outcome.value.encode(), effect.signature.returns)
+            return AttemptReturned(self._codec.encode(value, what=effect.result_name))
+        except NotSerializable as error:
+            why = error.__cause__ or error
+            return AttemptRaised(
+                NotSerializable(
+                    f"{effect.result_name}, as a remote worker sent it, does not fit its annotation: {why}",
+                    hint="Correct the worker, or the annotation of the effect.",
+                )
+            )
+        except UsageError as error:
+            return AttemptRaised(error)
+
+    def _error_of(self, raised: Raised) -> Exception:
+        text = f"{raised.type}: {raised.message}"
+        if not raised.retry:
+            return Permanent(text)
+        if raised.retry_after_ms is not None:
+            return RetryAfter(raised.retry_after_ms / 1000, text)
+        return rebuilt(Failure(raised.type, raised.message), self._codec)
+
+
+def _of_lost(effect: Effect[..., Any], lost: Lost) -> AttemptOutcome:
+    if not lost.begun:
+        why = "it was dropped" if lost.dropped else "its deadline was over"
+        return AttemptRaised(NotPerformed(f"effect {effect.name} was not performed: {why} before a worker claimed it"))
+    if lost.dropped:
+        raise asyncio.CancelledError
+    return AttemptRaised(TimedOut(f"effect {effect.name}, performed by a remote worker, did not end in time"))

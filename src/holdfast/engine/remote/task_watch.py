@@ -1,0 +1,214 @@
+"""The board: where tasks hang, as this process sees it. One look serves all who wait here.
+
+    followers    runs that have put a task up, and wait until it changes
+    seekers      remote workers that wait for something to claim
+
+Rules
+- What this process writes, it tells its own followers and seekers at once, without a read.
+- What others write is looked up when the store says that another process has committed; and now and then besides, in
+  case a notice was lost or a lease ran out. Where nobody waits, nothing is looked up.
+- Writes that are ready at the same time travel together. While some are being written, the next ones gather.
+- A write is never left half known: whoever is cancelled meanwhile learns that only when the store has answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from holdfast.errors import TransientError
+from holdfast.events import Emit, StoreTroubled
+from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.tasks import Place, kind_of, place_of
+from holdfast.ports.clock import Clock
+from holdfast.ports.store import Store
+
+SAFETY_POLL_SECONDS = 5.0
+TROUBLE_PAUSE_SECONDS = 0.2
+BATCH_MAX = 100
+LOOK_UP_MAX = 500
+REST_FACTOR = 4  # after a look, rest this many times as long as it took: many who wait must not starve the work
+
+
+Offer = tuple[Sequence[Writing], "asyncio.Future[list[bool]]"]
+
+
+class Follower:
+    """Somebody who waits for one task to change."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.current: Document | None = None
+        self._changed = asyncio.Event()
+
+    def sees(self, document: Document | None) -> None:
+        """This is the task now, as far as is known. What is older than what was seen before does not count."""
+        if document is not None and (self.current is None or document.version > self.current.version):
+            self.current = document
+            self._changed.set()
+
+    async def changed(self, within_ms: int | None) -> None:
+        """Returns when it has seen something since the last time, or when the time is over."""
+        try:
+            async with asyncio.timeout(None if within_ms is None else max(0, within_ms) / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+
+
+class Seeker:
+    """Somebody who waits for a task of certain effects."""
+
+    def __init__(self, namespace: str, effects: Sequence[str]) -> None:
+        self.namespace = namespace
+        self.kinds = tuple(map(kind_of, effects))
+        self.rung = asyncio.Event()
+
+    def may_want(self, document: Document) -> bool:
+        return not self.rung.is_set() and document.namespace == self.namespace and document.kind in self.kinds
+
+
+class TaskWatch:
+    """All tasks, for all who wait in this process."""
+
+    def __init__(self, store: Store, *, clock: Clock, emit: Emit) -> None:
+        self._store = store
+        self._clock = clock
+        self._emit = emit
+        self._subscriptions: dict[Place, list[Follower]] = {}
+        self._seekers: list[Seeker] = []
+        self._news = asyncio.Event()
+        self._waiting: list[Offer] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    # -- reading and writing
+
+    async def read(self, place: Place) -> Document | None:
+        return await self._store.document(place.namespace, place.kind, place.id)
+
+    async def write(self, writings: Sequence[Writing]) -> list[bool]:
+        """Whether each is stored now. Those who wait for them are told."""
+        if not writings:
+            return []
+        answer: asyncio.Future[list[bool]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((writings, answer))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+        cancelled: asyncio.CancelledError | None = None
+        while not answer.done():
+            try:
+                await asyncio.wait([answer])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        answers = answer.result()
+        if cancelled is not None:
+            raise cancelled
+        return answers
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+                await self._write_batch(batch)
+        finally:
+            self._writer = None
+            for _, answer in self._waiting:  # the loop is being closed, and nobody writes them any more
+                answer.cancel()
+
+    async def _write_batch(self, batch: list[Offer]) -> None:
+        writings = [writing for offered, _ in batch for writing in offered]
+        try:
+            answers = iter(await self._store.write(writings))
+        except BaseException as error:
+            for _, answer in batch:
+                answer.set_exception(error)
+            if isinstance(error, Exception):
+                return  # it belongs to those who wait
+            raise
+        for offered, answer in batch:
+            answer.set_result([next(answers) for _ in offered])
+            for writing, stored in zip(offered, answer.result(), strict=True):
+                if stored:
+                    self._posted(writing.document)
+
+    def _posted(self, document: Document) -> None:
+        for follower in self._subscriptions.get(place_of(document), ()):
+            follower.sees(document)
+        if document.due_ms is not None and document.due_ms <= self._store.now_ms():
+            self.ring_for(document)
+
+    def ring_for(self, document: Document) -> None:
+        seeker = next((each for each in self._seekers if each.may_want(document)), None)
+        if seeker is not None:
+            seeker.rung.set()
+
+    # -- waiting
+
+    @contextmanager
+    def following(self, place: Place) -> Generator[Follower]:
+        """Be told when the task changes."""
+        follower = Follower(place)
+        self._subscriptions.setdefault(place, []).append(follower)
+        try:
+            yield follower
+        finally:
+            self._subscriptions[place].remove(follower)
+            if not self._subscriptions[place]:
+                del self._subscriptions[place]
+
+    @contextmanager
+    def seeking(self, namespace: str, effects: Sequence[str]) -> Generator[Seeker]:
+        """Be rung for when there may be something to claim."""
+        seeker = Seeker(namespace, effects)
+        self._seekers.append(seeker)
+        try:
+            yield seeker
+        finally:
+            self._seekers.remove(seeker)
+            if seeker.rung.is_set():
+                self.look()  # it goes without having looked: let somebody else be rung for
+
+    # -- what other processes do
+
+    def look(self) -> None:
+        """Another process has committed something."""
+        self._news.set()
+
+    async def watch(self) -> None:
+        """Look up what others have done, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(SAFETY_POLL_SECONDS):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            began_ms = self._clock.steady_ms()
+            try:
+                await self._look_up()
+            except TransientError as error:
+                self._emit(StoreTroubled(str(error)))
+                self._news.set()
+                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                continue
+            rest = REST_FACTOR * (self._clock.steady_ms() - began_ms) / 1000
+            await self._clock.pause(min(rest, SAFETY_POLL_SECONDS))
+
+    async def _look_up(self) -> None:
+        places = list(self._subscriptions)
+        for start in range(0, len(places), LOOK_UP_MAX):
+            asked = [(place.namespace, place.kind, place.id) for place in places[start : start + LOOK_UP_MAX]]
+            for document in await self._store.named(asked):
+                for follower in self._subscriptions.get(place_of(document), ()):
+                    follower.sees(document)
+        idle: dict[str, list[Seeker]] = defaultdict(list)
+        for seeker in self._seekers:
+            if not seeker.rung.is_set():
+                idle[seeker.namespace].append(seeker)
+        for namespace, seekers in idle.items():
+            kinds = sorted({kind for seeker in seekers for kind in seeker.kinds})
+            for document in await self._store.due(namespace, kinds, len(seekers)):
+                self.ring_for(document)

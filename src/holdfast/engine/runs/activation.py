@@ -1,0 +1,575 @@
+"""One run in memory: deliver what has arrived, commit what that produced, then do what the code asked for.
+
+    arrivals ──▶ deliver, one at a time, each to quiescence ──▶ entries, commands
+                                                                    │
+      perform the commands ◀── the commit is durable ◀── one Change ┘
+
+Rules
+- Nothing that the code asked for is begun before the records it depends on are durable.
+- An activation that delivered nothing and asks only for ordinary effects has nothing to commit: a crash derives
+  the same keys and inputs again. A `once` effect is the exception; its intent is committed first.
+- A refused commit means that somebody else has the run. Everything here is void then, and ends quietly.
+- A run that only waits holds no slot, and is let go after a short idle time, or at once if nothing can come soon.
+- A run does not end over an unread signal: if one came first, the end is taken back, and the code sees it before.
+- A cancellation ends by its deadline, whatever the code, its effects and their undoing do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast import events
+from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
+from holdfast.engine.failures import described
+from holdfast.engine.runs.completions import Again, Arrival, Interrupted, Record, Stuck
+from holdfast.engine.runs.host import RunHost
+from holdfast.engine.runs.loaded_run import LoadedRun
+from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
+from holdfast.kernel import runs, waits
+from holdfast.kernel.changes import CancelRequest, Committed, Message, Outcome, Run, Signal
+from holdfast.kernel.journal import (
+    Attempted,
+    Continued,
+    GaveUp,
+    Late,
+    Opened,
+    Performed,
+    Spawned,
+    Stopped,
+    Value,
+    input_of,
+    original_input,
+)
+from holdfast.pack import Workflow
+from holdfast.ports.store import History
+
+IDLE_MS = 1_000
+BEGUN_AT_ONCE = 100  # then others have their turn: the lease, above all
+SEEN_KEPT = 10_000  # when a run begins anew; an entity may live for years
+
+
+class TakenAway(Exception):
+    """The run is with somebody else."""
+
+
+class MailCame(Exception):
+    """The run cannot end yet: there are messages that it has not read."""
+
+
+class Activation:
+    """Drives one run from where its journal ends to its end, to a long wait, or until it is taken away."""
+
+    def __init__(
+        self,
+        host: RunHost,
+        workflow: Workflow[..., Any],
+        history: History,
+        blobs: Mapping[str, bytes],
+        *,
+        number: int = 0,
+    ) -> None:
+        self.run = history.run
+        self.number = number  # among the executions of its worker
+        self._host = host
+        self._now_ms = host.store.now_ms
+        self._workflow = workflow
+        self._signal: asyncio.Future[None] | None = None
+        self._stopping = False
+        self._task: asyncio.Task[Any] | None = None
+        self._record = Record()  # of the present activation, until it is committed
+        self._carried: Record | None = None  # what the next activation has recorded already
+        self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
+        self._load(history, blobs)
+
+    def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
+        """Begin with this history: the first time, and when the run begins anew."""
+        self._delivery = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
+        self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
+        self._mail_arrived = bool(history.messages)
+        self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
+        self._inline: Command | None = None
+
+    async def drive(self) -> None:
+        """Everything, from replay to the end. Never raises; what happens is said by events."""
+        self._task = asyncio.current_task()
+        try:
+            await self._drive()
+        except TakenAway:
+            self._host.emit(events.RunOvertaken(self.run.id))
+        except LeaseLost:
+            pass  # the worker has said so, for all its runs at once
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a fault, ours or a codec's, must not leave the run held and forgotten
+            await self._set_aside(error)
+        finally:
+            self._delivery.close()
+            self._task = None
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Something came for this run; the next activation delivers it."""
+        if isinstance(arrival, Message):
+            if arrival.id in self._seen:
+                return
+            self._seen[arrival.id] = None
+            self._mail_arrived = True
+            if isinstance(arrival, CancelRequest):
+                self._interrupt_the_lone_effect()
+        self._delivery.arrivals.append(arrival)
+        self._poke()
+
+    @property
+    def in_flight(self) -> list[asyncio.Task[None]]:
+        """What is being done for the run at this moment."""
+        return list(self._delivery.in_flight.in_flight.values())
+
+    def abandon(self) -> None:
+        """The run is taken away; its task is about to be cancelled."""
+        self._delivery.in_flight.close()
+
+    def stop(self) -> None:
+        """The worker stops: begin nothing more, and end as soon as no effect is in flight."""
+        self._stopping = True
+        self._delivery.in_flight.leave_tasks()
+        self._poke()
+
+    def _poke(self) -> None:
+        if self._signal is not None and not self._signal.done():
+            self._signal.set_result(None)
+
+    # -- the loop
+
+    async def _drive(self) -> None:
+        try:
+            await self._replay()
+            if self.run.waits is None and self.run.epoch > 1:
+                pending = self._delivery.machine.pending
+                # A cancellation in the journal has dropped what the former holder may have admitted just then.
+                dropped = (command.step for command in pending.dropped if command.admits_a_run)
+                self._delivery.in_doubt = frozenset([*pending.open, *dropped])
+            while await self._activate():
+                pass
+        except (Stuck, ReplayDiverged) as stuck:
+            await self._block(stuck.code, stuck.message, self._record)
+
+    async def _replay(self) -> None:
+        for _ in self._delivery.replaying():
+            await self._host.clock.pause(0)
+
+    async def _activate(self) -> bool:
+        """One activation, and the wait for the next. False if this was the last one here."""
+        record, delivery = self._carried or Record(), self._delivery
+        self._record, self._carried = record, None
+        if self._mail_arrived:
+            await self._load_blobs()
+        try:
+            if delivery.machine.pending.dropped:
+                delivery.let_drop(record)
+            delivery.deliver(record)
+            commands = [] if self._stopping else delivery.to_begin(record)
+        except Stuck as stuck:
+            await self._block(stuck.code, stuck.message, await self._see_effects_through(record))
+            return False
+        delivery.take_notes(record)
+        if delivery.machine.outcome is not None:
+            return await self._end(record)
+        if delivery.is_cancelled_by_now():
+            await self._stop_here(record)
+            return False
+        if not commands and not delivery.in_flight.in_flight:
+            return await self._pause(record)
+        await self._progress(record)
+        if self._stopping:  # it may have come while the record was being written
+            commands = [command for command in commands if delivery.in_flight.is_intended_here(command)]
+            if not commands and not delivery.in_flight.in_flight:
+                return False
+        await self._begin(commands)
+        return True
+
+    async def _begin(self, commands: list[Command]) -> None:
+        """Begin what the code asked for, and wait until something comes of it."""
+        if len(commands) == 1 and self._delivery.is_all_there_is(commands[0]):
+            await self._perform_here(commands[0])
+            return
+        for n, command in enumerate(commands, 1):
+            # The next holder begins the rest; but of a `once` effect whose intent is recorded it could not know that it
+            # was not called.
+            if not self._stopping or self._delivery.in_flight.is_intended_here(command):
+                self._delivery.in_flight.begin(command)
+            if n % BEGUN_AT_ONCE == 0:
+                await self._host.clock.pause(0)
+        if not self._delivery.in_flight.are_all_tasks():
+            await self._signalled(self._due_in_ms())
+            return
+        self._host.quiet()  # others do the work
+        try:
+            await self._signalled(self._due_in_ms())
+        finally:
+            self._host.busy()
+
+    async def _perform_here(self, command: Command) -> None:
+        """Perform a lone effect in this very task."""
+        self._inline = command
+        try:
+            await self._delivery.in_flight.attempt(command)
+        except asyncio.CancelledError:
+            if self._inline is not None:
+                raise
+            self.arrive(Interrupted(command.step, self._delivery.in_flight.has_begun(command.step)))
+        finally:
+            if self._inline is None and self._task is not None:
+                while self._task.cancelling():
+                    self._task.uncancel()
+            self._inline = None
+
+    def _interrupt_the_lone_effect(self) -> None:
+        """A cancellation has come while an effect is performed in the run's own task."""
+        command = self._inline
+        if command is not None and self._task is not None and not self._delivery.machine.is_shielded(command.step):
+            self._inline = None
+            self._delivery.in_flight.interrupt(command.step)
+            self._task.cancel()
+
+    async def _load_blobs(self) -> None:
+        """Large results of children come beside the message; fetch them before they are delivered."""
+        self._mail_arrived = False
+        for message in tuple(self._delivery.arrivals):
+            if (
+                isinstance(message, Outcome)
+                and message.output is not UNSET
+                and message.step in self._delivery.machine.open
+            ):
+                digest = msgspec.json.decode(message.output, type=Value).blob
+                if digest and digest not in self._delivery.blobs:
+                    self._delivery.blobs[digest] = await self._blob(digest)
+
+    async def _blob(self, digest: str) -> bytes:
+        while True:
+            try:
+                data = await self._host.store.blob(self.run.id, digest)
+            except TransientError as error:
+                await self._host.bear(error, self.run.id)
+            else:
+                assert data is not None, digest
+                return data
+
+    # -- waiting
+
+    async def _pause(self, record: Record) -> bool:
+        """The run only waits. True if something came soon; otherwise it has been let go."""
+        if self._stopping:
+            await self._progress(record)  # whoever takes it next begins what is left
+            return False
+        if not self._may_wake_soon():
+            await self._let_go(record)
+            return False
+        await self._progress(record)
+        if self._stopping:
+            return False
+        due_in_ms = self._due_in_ms()
+        self._host.quiet()
+        try:
+            came = await self._signalled(IDLE_MS if due_in_ms is None else min(IDLE_MS, due_in_ms))
+        finally:
+            self._host.busy()
+        if came or self._stopping or (due_in_ms is not None and due_in_ms <= IDLE_MS):
+            return True
+        await self._let_go(Record())
+        return False
+
+    def _may_wake_soon(self) -> bool:
+        """Whether something may come before the run would be let go anyway: a child's end, a signal, a timer."""
+        if self._delivery.arrivals or self._delivery.machine.inbox.awaited():
+            return True
+        if any(command.awaits_a_run for command in self._delivery.machine.open.values()):
+            return True
+        due_in_ms = self._due_in_ms()
+        return due_in_ms is not None and due_in_ms <= IDLE_MS
+
+    def _due_in_ms(self) -> int | None:
+        due_ms = self._delivery.next_due_ms()
+        return None if due_ms is None else max(0, due_ms - self._now_ms())
+
+    async def _signalled(self, timeout_ms: int | None) -> bool:
+        """Whether something arrived within the time."""
+        if not self._delivery.arrivals:
+            await self._poked(timeout_ms)
+        return bool(self._delivery.arrivals)
+
+    async def _poked(self, timeout_ms: int | None) -> None:
+        """Returns when something arrives, or after this time."""
+        loop = self._host.loop
+        signal = self._signal = loop.create_future()
+        timer = None if timeout_ms is None else loop.call_later(timeout_ms / 1000, _wake, signal)
+        try:
+            await signal
+        finally:
+            self._signal = None
+            if timer is not None:
+                timer.cancel()
+
+    # -- ways out
+
+    async def _end(self, record: Record) -> bool:
+        """The code has ended. True if the run goes on all the same: it begins anew, or there is mail to be read."""
+        event: runs.Event
+        match self._delivery.machine.outcome:
+            case CodeReturned(value):
+                event = self._returned(value, record)
+            case CodeRaised(error):
+                record = await self._see_effects_through(record)
+                event = runs.Raised(described(error, self._host.codec))
+            case CodeCancelled():
+                event = runs.CancelledItself()
+            case CodeContinued(call):
+                await self._begin_anew(call.arguments, record)
+                return True
+            case None:  # pragma: no cover
+                raise AssertionError
+        self._delivery.take_what_ended(record)
+        self._delivery.note_what_may_be_under_way(record)
+        if not isinstance(event, runs.Returned):
+            self._delivery.record_leftovers(record)
+        while True:
+            try:
+                await self._commit(event, record)
+            except MailCame:
+                again = await self._read_mail_first(event, record)
+                if again is None:
+                    return True
+                event = again
+            else:
+                self._host.settled(self.run)
+                return False
+
+    async def _see_effects_through(self, record: Record) -> Record:
+        """Wait for the effects that are under way though the code goes on no more; the record to go on with.
+
+        What they have done is recorded, so that a retry of the run does not do it again. They are not interrupted,
+        unless the run is to be cancelled: then they have until the deadline of that.
+        """
+        delivery = self._delivery
+        delivery.take_what_ended(record)
+        if not delivery.in_flight.are_under_way():
+            return record
+        record = await self._recorded(record)
+        await self._until_effects_end(record)
+        return await self._recorded(record)
+
+    async def _until_effects_end(self, record: Record) -> None:
+        """Begin nothing more, and wait for what is under way; what comes of it goes into the record."""
+        delivery = self._delivery
+        delivery.take_what_ended(record)
+        deadline_ms = delivery.deadline_ms
+        delivery.interrupt(all_of_it=deadline_ms is not None)
+        while delivery.in_flight.are_under_way() and (deadline_ms is None or self._now_ms() < deadline_ms):
+            await self._poked(None if deadline_ms is None else deadline_ms - self._now_ms())
+            delivery.take_what_ended(record)
+            asked = next((each for each in delivery.arrivals if isinstance(each, CancelRequest)), None)
+            if asked is not None and deadline_ms is None:
+                deadline_ms = asked.deadline_ms
+                delivery.interrupt(all_of_it=True)
+
+    async def _recorded(self, record: Record) -> Record:
+        """Commit what there is; the record to go on with."""
+        await self._progress(record)
+        self._record = Record()
+        return self._record
+
+    async def _read_mail_first(self, event: runs.Event, record: Record) -> runs.Event | None:
+        """Take the end back if a signal came before it: None. Otherwise the end that is to be tried again.
+
+        What is no signal is dismissed, since nothing waits for it any more. What a successor was to take over is
+        recorded here if the run has lost its key: then there is none.
+        """
+        history = await self._as_it_is()
+        moves = event.unread if isinstance(event, runs.Returned) else ()
+        news = [message for message in history.messages if message.id not in {*record.read, *moves}]
+        if self._delivery.machine.cancelling or not any(isinstance(message, Signal) for message in news):
+            if isinstance(event, runs.Returned) and not history.run.holds_key:
+                event = msgspec.structs.replace(event, unheard=(), unread=())
+                news = [message for message in history.messages if message.id not in record.read]
+            self._delivery.dismiss(news, record)
+            return event
+        # What the code has left under way would be begun again beside itself: it is asked for once more.
+        await self._until_effects_end(record)
+        history = await self._as_it_is()
+        entries, blobs = record.entries, {blob.digest: blob.data for blob in record.blobs}
+        begun = frozenset(step for step in self._delivery.dropped if self._delivery.in_flight.has_begun(step))
+        await self._begin_again(history, await self._blobs_of(history) | blobs)
+        self._delivery.in_doubt = begun
+        self._delivery.arrivals.extend(
+            Again(entry.step, entry)
+            for entry in entries
+            if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened | Late)
+        )
+        await self._make_mail_durable()
+        return None
+
+    async def _as_it_is(self) -> History:
+        """The run as the store has it now, if it is still ours."""
+        history = await self._host.history(self.run.id)
+        if history is None or history.run.fence != self.run.fence:
+            raise TakenAway
+        return history
+
+    async def _blobs_of(self, history: History) -> dict[str, bytes]:
+        while True:
+            try:
+                return await self._host.blobs_of(history)
+            except TransientError as error:
+                await self._host.bear(error, self.run.id)
+
+    async def _make_mail_durable(self) -> None:
+        """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""
+        record = self._record = Record()
+        self._delivery.deliver(record, mail_only=True)
+        if self._delivery.machine.outcome is None:
+            self._delivery.take_notes(record)
+            await self._progress(record)
+        else:
+            self._carried = record
+
+    async def _begin_anew(self, arguments: dict[str, Any], record: Record) -> None:
+        """Continue as new: the same run, with an empty journal."""
+        data = self._host.codec.encode(arguments, what=self._workflow.input_name)
+        before = input_of(self._delivery.history.journal)
+        generation = before.generation + 1 if isinstance(before, Continued) else 1
+        value = self._delivery.recorder.keep(data, record)
+        machine = self._delivery.machine
+        first = Continued(
+            self._now_ms(),
+            value,
+            generation,
+            original_input(before),
+            machine.left.children(),
+            machine.notes.attributes_now(),
+        )
+        unheard = self._delivery.machine.inbox.untaken()
+        # The large values of the former generation go; those that nobody has heard yet must not.
+        record.blobs += self._delivery.kept(original_input(before), *(each.value for each in unheard))
+        await self._commit(runs.BeganAnew(first, unheard), record)
+        self._host.emit(events.RunContinued(self.run.id, generation))
+        await self._begin_again(History(self.run, (first, *unheard)), self._delivery.blobs)
+
+    async def _begin_again(self, history: History, blobs: Mapping[str, bytes]) -> None:
+        known = {message.id for message in history.messages}
+        came_since = [each for each in self._delivery.arrivals if isinstance(each, Message) and each.id not in known]
+        self._delivery.close()
+        self.run = history.run
+        self._load(history, blobs)
+        self._delivery.arrivals.extend(came_since)
+        self._mail_arrived = bool(self._delivery.arrivals)
+        await self._replay()
+
+    async def _stop_here(self, record: Record) -> None:
+        """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
+        assert self._delivery.deadline_ms is not None
+        self._delivery.take_what_ended(record)
+        self._delivery.note_what_may_be_under_way(record)
+        late = bool(self._delivery.in_flight.in_flight) or not self._delivery.pausing
+        record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._delivery.pausing))
+        await self._end_cancelled(record)
+
+    async def _stop_in_doubt(self, record: Record) -> None:
+        """End a cancelled run that can neither go on nor be unwound."""
+        for arrival in self._delivery.arrivals:
+            if isinstance(arrival, CancelRequest) and self._delivery.deadline_ms is None:
+                record.read.append(arrival.id)
+                record.entries.append(self._delivery.cancel(arrival, record))
+        self._delivery.note_what_may_be_under_way(record)
+        record.entries.append(Stopped(self._now_ms(), unsure=True))
+        await self._end_cancelled(record)
+
+    async def _end_cancelled(self, record: Record) -> None:
+        """End it whatever is still in its inbox: signals are recorded, and seen if it is resumed some day."""
+        self._delivery.record_leftovers(record)
+        while True:
+            try:
+                await self._commit(runs.CancelledItself(), record)
+            except MailCame:
+                history = await self._as_it_is()
+                self._delivery.dismiss([each for each in history.messages if each.id not in record.read], record)
+            else:
+                self._host.settled(self.run)
+                return
+
+    def _returned(self, value: Any, record: Record) -> runs.Returned | runs.Raised:
+        codec = self._host.codec
+        try:
+            data = codec.encode(value, what=self._workflow.result_name)
+            codec.decode(data, self._workflow.signature.returns)  # what cannot be read back must not look completed
+        except UsageError as error:
+            return runs.Raised(described(error, codec))
+        output, first = self._delivery.recorder.keep(data, record), input_of(self._delivery.history.journal)
+        unheard, unread = self._delivery.for_a_successor()
+        self._delivery.record_leftovers(record, but=unread)
+        return runs.Returned(output, first, unheard, unread, self._delivery.kept(original_input(first)))
+
+    async def _block(self, code: str, message: str, record: Record) -> None:
+        """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
+        if self._delivery.deadline_ms is not None or any(
+            isinstance(arrival, CancelRequest) for arrival in self._delivery.arrivals
+        ):
+            await self._stop_in_doubt(record)
+            return
+        self._delivery.note_what_may_be_under_way(record)
+        await self._commit(runs.Stuck(code, message), record)
+        self._host.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow))
+        self._host.settled(self.run)
+
+    async def _set_aside(self, error: BaseException) -> None:
+        failure = described(error, self._host.codec)
+        try:  # what was performed must not be lost with it
+            await self._block(EngineFault.code, f"{failure.type}: {failure.message} ({failure.line})", self._record)
+        except (TakenAway, LeaseLost):
+            self._host.emit(events.RunOvertaken(self.run.id))
+
+    async def _let_go(self, record: Record) -> None:
+        machine = self._delivery.machine
+        if not machine.open and not machine.timers and not machine.inbox.awaited():
+            place = f" at {where}" if (where := machine.where()) else ""
+            error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
+            await self._block(error.code, error.message, record)
+            return
+        await self._commit(runs.LetGo(self._delivery.next_due_ms(), waits.encode(machine.waits())), record)
+        self._host.emit(events.RunLetGo(self.run.id, self.run.wake_ms))
+        self._host.let_go(self.run)
+
+    async def _progress(self, record: Record) -> None:
+        if record.is_worth_a_commit:
+            await self._commit(runs.Progressed(), record)
+        else:
+            self._read_later += record.read
+
+    async def _commit(self, event: runs.Event, record: Record) -> None:
+        record.read += self._read_later
+        self._read_later = []
+        change = runs.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
+        answer = await self._host.commit(change)
+        if not isinstance(answer, Committed):
+            raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
+        # A repeated change answers as the first time, even if the run has changed hands since: look at the fence.
+        if answer.run is None or not _same_holder(answer.run, change.run):
+            raise TakenAway
+        self.run = self._delivery.run = answer.run
+        self._record = Record()
+        for task in record.heard:
+            self._host.remote_effects.let_go(task)
+        if change.then is not None and change.then.run is not None and change.then.run.id in answer.told:
+            successor = change.then.run
+            self._host.emit(events.RunAdmitted(successor.id, successor.workflow, successor.key))
+
+
+def _same_holder(committed: Run, offered: Run | None) -> bool:
+    return committed is offered or (offered is not None and committed.fence == offered.fence)
+
+
+def _wake(signal: asyncio.Future[None]) -> None:
+    if not signal.done():
+        signal.set_result(None)

@@ -1,0 +1,121 @@
+"""The heartbeats of a run's effects: taken from any thread, written by the next commit, the newest details winning."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from holdfast.engine.code.commands import Command
+from holdfast.engine.runs.host import RunHost
+from holdfast.errors import LeaseLost
+from holdfast.kernel import retries
+from holdfast.kernel.changes import Beat, Change, Run
+from holdfast.kernel.documents import Document
+from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.pack import EffectPolicy
+
+
+class AttemptScope:
+    """One attempt of an effect, as its body sees it."""
+
+    __slots__ = (
+        "_ahead_ms",
+        "_command",
+        "_heartbeats",
+        "_host",
+        "abandoned",
+        "attempt",
+        "dropped",
+        "effect",
+        "entered",
+        "key",
+        "policy",
+        "run_id",
+        "step",
+        "task",
+    )
+
+    def __init__(self, command: Command, heartbeats: Heartbeats, host: RunHost, run_id: str) -> None:
+        self.run_id = run_id
+        self.step = command.step
+        effect = command.effect()
+        self.effect = effect.name
+        self.dropped = False  # the outcome is not waited for any more; it is still recorded
+        self.abandoned = False  # the run is not here any more: the outcome could not be recorded
+        self.entered = False
+        self.task: Document | None = None  # of a remote effect, once its outcome is there
+        self.key = command.intent.key
+        self.attempt = command.failures + 1
+        self._command = command
+        self._heartbeats = heartbeats
+        self._host = host
+        self.policy: EffectPolicy = host.policy_of(effect)
+        self._ahead_ms = 0.0  # the time is looked at only where there is a deadline
+        if self.policy.retry.deadline is not None:
+            self._ahead_ms = host.store.now_ms() - host.clock.steady_ms()  # a store's clock is not for other threads
+
+    def may_enter(self) -> Begin | GiveUp | None:
+        """Whether the effect may be called at this very moment, asked in the thread that would call it.
+
+        The lease first, then whether the run is still here: a new lease is opened only when the runs of the old one
+        have been dropped, so one that is good for the run was good when it was looked at.
+        """
+        verdict = None
+        if self._host.trusted and not self.dropped:
+            policy = self.policy
+            now_ms = int(self._host.clock.steady_ms() + self._ahead_ms) if policy.retry.deadline is not None else 0
+            verdict = retries.begin(policy.retry, policy.timeout_ms, asked_ms=self._command.asked_ms, now_ms=now_ms)
+        self.entered = isinstance(verdict, Begin)
+        return verdict
+
+    def last_beat(self) -> Any:
+        return self._heartbeats.last(self._command.step)
+
+    def beat(self, details: Any) -> None:
+        self._heartbeats.beat(self._command, self.attempt, details)
+
+
+class Heartbeats:
+    """What the steps of one run have said last."""
+
+    def __init__(self, host: RunHost, run: Run, beats: tuple[Beat, ...]) -> None:
+        self._host = host
+        self._run = run
+        self._newest = {beat.step: beat.details for beat in beats} if beats else dict[str, bytes]()
+        self._unwritten: set[str] = set()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._written = 0
+        self._loop_thread = threading.get_ident()
+
+    def last(self, step: str) -> Any:
+        """What the last heartbeat of the step said, in whatever attempt."""
+        details = self._newest.get(step)
+        return None if details is None else self._host.codec.decode(details, Any)
+
+    def beat(self, command: Command, attempt: int, details: Any) -> None:
+        """Take a heartbeat of this attempt, in whatever thread it runs."""
+        data = self._host.codec.encode(details, what="the details of heartbeat()")
+        if attempt != command.failures + 1 or command.future.done():
+            return  # a thread that goes on after its attempt was given up
+        self._newest[command.step] = data
+        if threading.get_ident() == self._loop_thread:
+            self._write_soon(command.step)
+        else:
+            self._host.loop.call_soon_threadsafe(self._write_soon, command.step)
+
+    def _write_soon(self, step: str) -> None:
+        if step not in self._unwritten:
+            self._unwritten.add(step)
+            task = self._host.loop.create_task(self._write(step))
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+
+    async def _write(self, step: str) -> None:
+        self._unwritten.discard(step)
+        self._written += 1
+        change_id = f"{self._run.id}/{self._run.epoch}.beat{self._written}"
+        try:
+            await self._host.commit(Change(change_id, self._run.fence, beats=(Beat(step, self._newest[step]),)))
+        except LeaseLost:
+            return  # the run is somebody else's; the worker has said so

@@ -1,0 +1,81 @@
+"""What a run in memory needs from the worker that holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from holdfast.engine.code.commands import Command
+from holdfast.engine.remote.remote_effects import RemoteEffects
+from holdfast.engine.runs.performer import Performer
+from holdfast.engine.tracing import Tracing
+from holdfast.errors import TransientError
+from holdfast.events import Emit
+from holdfast.kernel.changes import Answer, Change, Run, Watcher
+from holdfast.pack import Effect, EffectPolicy
+from holdfast.ports.clock import Clock
+from holdfast.ports.codec import Codec
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import History, Store
+
+
+class RunHost(Protocol):
+    """The worker, as its runs see it."""
+
+    store: Store
+    clock: Clock
+    codec: Codec
+    ids: Ids
+    emit: Emit
+    tracing: Tracing | None
+    performer: Performer
+    remote_effects: RemoteEffects
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the lease is good enough to touch the world."""
+        ...
+
+    async def until_trusted(self) -> None: ...
+
+    def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy: ...
+
+    async def commit(self, change: Change) -> Answer:
+        """The store's answer. Raises `LeaseLost` if there was none while the lease lasted."""
+        ...
+
+    async def history(self, run_id: str) -> History | None:
+        """The run as the store has it now, or `LeaseLost`."""
+        ...
+
+    async def bear(self, error: TransientError, about: str) -> None:
+        """The store is in trouble: returns when it may be asked again, or raises `LeaseLost`."""
+        ...
+
+    async def blobs_of(self, history: History) -> dict[str, bytes]:
+        """The large values that a replay needs."""
+        ...
+
+    async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]: ...
+    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
+        """Ask a run to cancel, or end it if nobody would hear that."""
+        ...
+
+    async def watch(self, run_id: str, watcher: Watcher) -> bool: ...
+
+    def settled(self, run: Run) -> None:
+        """The run has ended, or is blocked."""
+        ...
+
+    def let_go(self, run: Run) -> None:
+        """The run waits, and is nobody's."""
+        ...
+
+    def quiet(self) -> None:
+        """The run only waits: it needs no slot."""
+        ...
+
+    def busy(self) -> None:
+        """It goes on."""
+        ...

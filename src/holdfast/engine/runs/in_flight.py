@@ -1,0 +1,368 @@
+"""What is being done in the world for one run: effects, reconciliations, children. Each comes back as an arrival.
+
+Rules
+- An errand is begun only after the records it depends on are durable; whoever calls `begin` sees to that.
+- No effect is begun on a lease that may be lost, nor after its deadline. That is asked again where it is entered.
+- What could not be entered is no attempt: it waits for its turn again.
+- What is dropped is interrupted, and comes back all the same: what it has done, somebody may have to undo.
+- A `once` effect that a process which has died since may have called is never called again: it is reconciled; a
+  remote one is joined, if its task is still there.
+- A remote effect takes no room here, and a worker that stops does not wait for it: its task is joined by the next.
+- What the code dropped in an earlier life of the run is taken back in this one: a task may still be out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from holdfast import events
+from holdfast.engine.code.commands import Command
+from holdfast.engine.remote.remote_effects import Wish
+from holdfast.engine.runs.completions import (
+    Admitted,
+    Arrival,
+    Attempt,
+    Broken,
+    Expired,
+    Interrupted,
+    NotAdmitted,
+    Reconciled,
+    TokenClaimed,
+    Watching,
+)
+from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats
+from holdfast.engine.runs.host import RunHost
+from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptRefused, Turn, is_async
+from holdfast.engine.tracing import Tried
+from holdfast.errors import InputMismatch, LeaseLost, NotPerformed, ReservedKey, UnknownRun, UnknownWorkflow
+from holdfast.kernel import retries, tasks
+from holdfast.kernel.changes import Change, Committed, TokenFree, Watcher
+from holdfast.kernel.documents import Document
+from holdfast.kernel.journal import Late
+from holdfast.kernel.retries import Begin, Retry
+from holdfast.kernel.tasks import Place, Task
+from holdfast.kernel.units import milliseconds
+from holdfast.ports.store import History
+
+
+class InFlight:
+    """The errands of one run."""
+
+    def __init__(self, host: RunHost, history: History, arrive: Callable[[Arrival], None]) -> None:
+        self.in_flight: dict[str, asyncio.Task[None]] = {}
+        self._host = host
+        self._run = history.run
+        self._journal = history.journal
+        self._arrive = arrive
+        self._heartbeats = Heartbeats(host, history.run, history.beats)
+        self._remote: set[str] = set()
+        self._leaving = False
+        self._intended_here: set[str] = set()
+        self._attempts: dict[str, AttemptScope | _Question] = {}
+        self._begun: set[str] = set()
+        self._heard: dict[str, Document] = {}
+
+    def begin(self, command: Command) -> None:
+        """Do what the code asked for, in a task of its own."""
+        match command.intent.kind:
+            case "effect" | "undo" if command.effect().remote:
+                self._remote.add(command.step)
+                work = self.attempt(command)
+            case "effect" | "undo":
+                work = self._reconcile(command) if self.is_in_doubt(command) else self.attempt(command)
+            case "join":
+                work = self._watch(command)
+            case "stop":
+                work = self._stop(command)
+            case "hook":
+                work = self._claim_token(command)
+            case "child" if command.child_id:
+                work = self._watch(command)
+            case _:
+                work = self._admit(command)
+        self._do(command, work)
+
+    def _do(self, command: Command, work: Coroutine[Any, Any, None]) -> None:
+        task = self.in_flight[command.step] = self._host.loop.create_task(_while_the_lease_lasts(work))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                work.close()  # it may not even have begun
+            if self.in_flight.get(command.step) is not task:
+                return
+            if task.cancelled():
+                self._arrive(Interrupted(command.step, command.step in self._begun))
+            elif (error := task.exception()) is not None:
+                self._arrive(Broken(command.step, error))
+
+        task.add_done_callback(ended)
+
+    def has_begun(self, step: str) -> bool:
+        """Whether an attempt of the effect has begun and did not come to its end, as far as is known here."""
+        return step in self._begun
+
+    def drop(self, command: Command) -> None:
+        """Nobody waits for it any more: interrupt it. An admission is left to end, since it may have happened."""
+        self.interrupt(command.step)
+        task = self.in_flight.get(command.step)
+        if task is None and self._may_be_out(command):
+            self._remote.add(command.step)
+            self._do(command, self._take_back(command))
+        elif task is not None and not command.admits_a_run:
+            task.cancel()
+
+    def _may_be_out(self, command: Command) -> bool:
+        """Whether an earlier holder of the run may have put up a task, of which nobody knows how it ended."""
+        if self._leaving or not command.touches_the_world or not command.effect().remote:
+            return False
+        known = any(isinstance(entry, Late) and entry.step == command.step for entry in self._journal)
+        return not known and not command.is_under_way(self._host.store.now_ms)  # its retry may have been begun
+
+    def interrupt(self, step: str) -> None:
+        """Let the effect know that nobody waits for it."""
+        if (scope := self._attempts.get(step)) is not None:
+            scope.dropped = True
+            scope.abandoned |= isinstance(scope, _Question)  # what it would say is of no use
+
+    def close(self) -> None:
+        """The run is no longer here: drop everything, and whatever comes back all the same."""
+        self._arrive = _nobody_waits
+        for scope in self._attempts.values():
+            scope.dropped = scope.abandoned = True
+        for task in self.in_flight.values():
+            task.cancel()
+        self._attempts.clear()
+        self.in_flight.clear()
+
+    def are_under_way(self) -> bool:
+        """Whether something is being done at this moment."""
+        return any(not task.done() for task in self.in_flight.values())
+
+    def are_all_tasks(self) -> bool:
+        """Whether something is under way, and all of it with remote workers."""
+        return bool(self.in_flight) and self.in_flight.keys() <= self._remote
+
+    def leave_tasks(self) -> None:
+        """Do not wait for remote workers any longer. Their tasks stay: whoever has the run next joins them."""
+        self._leaving = True
+        for step in self._remote & self.in_flight.keys():
+            if (scope := self._attempts.get(step)) is not None:
+                scope.dropped = scope.abandoned = True
+            self.in_flight.pop(step).cancel()
+
+    def heard(self, step: str) -> tuple[Document, ...]:
+        """The task whose outcome has come; once that is recorded it need not be kept for long."""
+        task = self._heard.pop(step, None)
+        return () if task is None else (task,)
+
+    def may_call(self, command: Command) -> None:
+        """This very process has recorded the intent of a `once` effect, or knows that it never happened."""
+        self._intended_here.add(command.step)
+
+    def must_intend(self, command: Command) -> None:
+        """The next attempt of a `once` effect needs an intent of its own."""
+        self._intended_here.discard(command.step)
+
+    def is_intended_here(self, command: Command) -> bool:
+        return command.step in self._intended_here
+
+    def is_in_doubt(self, command: Command) -> bool:
+        """Whether a process that has died since may have called it."""
+        return command.intended and command.step not in self._intended_here
+
+    async def attempt(self, command: Command) -> None:
+        """Perform one attempt of an effect, or have a remote worker perform it."""
+        effect = command.effect()
+        if effect.remote:
+            await self._until_trusted()
+            await self._try(command, self._dispatched)
+            return
+        policy = self._host.policy_of(effect)
+        if policy.safety == "once":
+            await self._host.performer.until_ended(self._run.id, command.step)
+        while (turn := await self._turn(command, policy.retry, in_thread=not effect.is_async)) is not None:
+            if await self._try(command, partial(self._performed, turn)):
+                return
+        self._arrive(Expired(command.step))
+
+    async def _turn(self, command: Command, retry: Retry, *, in_thread: bool) -> Turn | None:
+        """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
+        host = self._host
+        if retry.deadline is None:
+            return await host.performer.turn(host, in_thread=in_thread)
+        left_ms = retries.left_ms(retry, asked_ms=command.asked_ms, now_ms=host.store.now_ms())
+        if not left_ms:
+            return None
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                return await host.performer.turn(host, in_thread=in_thread)
+        except TimeoutError:
+            return None
+
+    async def _try(
+        self,
+        command: Command,
+        perform: Callable[[Command, AttemptScope], Coroutine[Any, Any, AttemptOutcome | AttemptRefused]],
+    ) -> bool:
+        """Perform one attempt. False if it could not be entered, and so is none."""
+        effect, step = command.effect(), command.step
+        scope = self._attempts[step] = AttemptScope(command, self._heartbeats, self._host, self._run.id)
+        self._begun.add(step)
+        self._host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
+        work = perform(command, scope)
+        if (tracing := self._host.tracing) is not None:
+            work = tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
+        began_ms = self._host.clock.steady_ms()
+        try:
+            outcome = await work
+        finally:
+            self._attempts.pop(step, None)
+            if not effect.remote and not scope.entered:
+                self._begun.discard(step)
+        if isinstance(outcome, AttemptRefused):
+            if scope.dropped:
+                raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
+            return False
+        self._begun.discard(step)
+        if scope.task is not None:
+            self._heard[step] = scope.task
+        if scope.dropped and not command.future.done() and _never_began(outcome):
+            self._arrive(Interrupted(step, begun=False))  # the code was not told: it asks again when resumed
+        else:
+            self._arrive(Attempt(step, outcome, self._host.clock.steady_ms() - began_ms))
+        return True
+
+    def _performed(
+        self, turn: Turn, command: Command, scope: AttemptScope
+    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
+        assert command.call is not None
+        once = scope.policy.safety == "once"
+        return self._host.performer.attempt(command.effect(), command.call.arguments, scope, turn, once=once)
+
+    async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
+        effect, run, host = command.effect(), self._run, self._host
+        policy, last = host.policy_of(effect), scope.last_beat()
+        deadline, first = policy.retry.deadline, run.length - len(self._journal)
+        deadline_ms = None if deadline is None else command.asked_ms + milliseconds(deadline)
+        task = Task(
+            run_id=run.id,
+            key=scope.key,
+            attempt=scope.attempt,
+            input=command.arguments.decode(),
+            once=policy.safety == "once",
+            details=None if last is None else host.codec.encode(last, what="the last heartbeat").decode(),
+            traceparent=(host.tracing.traceparent() if host.tracing else None) or "",
+            deadline_ms=deadline_ms,
+        )
+        task_id = tasks.id_of(run.id, self._journal, command.step, scope.attempt, first=first)
+        wish = Wish(
+            effect=effect,
+            place=Place(run.namespace, effect.name, task_id),
+            task=task,
+            in_doubt=self.is_in_doubt(command),
+            timeout_ms=policy.timeout_ms,
+            deadline_ms=deadline_ms,
+        )
+        return await host.remote_effects.attempt(wish, scope)
+
+    async def _take_back(self, command: Command) -> None:
+        """See to it that no worker begins what was dropped, and learn what came of it if one has."""
+        scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats, self._host, self._run.id)
+        scope.dropped = True
+        try:
+            outcome = await self._dispatched(command, scope)
+        finally:
+            self._attempts.pop(command.step, None)
+        if scope.task is not None:
+            self._heard[command.step] = scope.task
+        self._arrive(Attempt(command.step, outcome, 0.0))
+
+    async def _until_trusted(self) -> None:
+        while not self._host.trusted:
+            await self._host.until_trusted()
+
+    async def _reconcile(self, command: Command) -> None:
+        effect, step, performer = command.effect(), command.step, self._host.performer
+        policy = self._host.policy_of(effect)
+        assert policy.reconcile is not None
+        await performer.until_ended(self._run.id, step)
+        turn = await performer.turn(self._host, in_thread=not is_async(policy.reconcile))
+        question = self._attempts[step] = _Question(self._run.id, step, effect.name, policy.timeout_ms)
+        try:
+            outcome = await performer.reconcile(effect, policy.reconcile, command.intent.key, question, turn)
+        finally:
+            self._attempts.pop(step, None)
+        assert not isinstance(outcome, AttemptRefused), outcome
+        self._arrive(Reconciled(step, outcome))
+
+    def reconcile(self, command: Command) -> None:
+        """Ask the world about an effect whose outcome is not known."""
+        self._remote.discard(command.step)
+        self._do(command, self._reconcile(command))
+
+    async def _admit(self, command: Command) -> None:
+        try:
+            run, created = await self._host.admit_child(self._run, command)
+        except (InputMismatch, ReservedKey, UnknownWorkflow) as error:
+            self._arrive(NotAdmitted(command.step, error))
+        else:
+            self._arrive(Admitted(command.step, run, created))
+
+    async def _claim_token(self, command: Command) -> None:
+        hook, run = command.hook, self._run
+        assert hook is not None
+        assert hook.token is not None
+        guard = TokenFree(run.fence, run.namespace, hook.token)
+        answer = await self._host.commit(Change(f"{run.id}/{command.step}", guard, opens=(hook,)))
+        if isinstance(answer, Committed):
+            self._arrive(TokenClaimed(command.step, None))
+        elif answer.current is not None and answer.current.id != run.id:
+            self._arrive(TokenClaimed(command.step, answer.current))
+        # Otherwise somebody else has this run; the next commit will say so.
+
+    async def _stop(self, command: Command) -> None:
+        reason = f"its parent {self._run.id} was cancelled"
+        await self._host.cancel(command.child_id, reason, nonce=self._run.id, deadline_ms=command.deadline_ms)
+        await self._watch(command)
+
+    async def _watch(self, command: Command) -> None:
+        if await self._host.watch(command.child_id, Watcher(self._run.id, command.step, self._run.epoch)):
+            self._arrive(Watching(command.step))
+        else:
+            self._arrive(NotAdmitted(command.step, UnknownRun(f"no run has the id {command.child_id}")))
+
+
+class _Question:
+    """What is asked about a `once` effect of unknown outcome. It may take as long as the effect."""
+
+    __slots__ = ("_begin", "abandoned", "dropped", "effect", "run_id", "step")
+
+    def __init__(self, run_id: str, step: str, effect: str, timeout_ms: int | None) -> None:
+        self.run_id = run_id
+        self.step = step
+        self.effect = effect
+        self.dropped = False
+        self.abandoned = False
+        self._begin = Begin(timeout_ms)
+
+    def may_enter(self) -> Begin:
+        """Asking does no harm."""
+        return self._begin
+
+
+def _never_began(outcome: AttemptOutcome) -> bool:
+    return isinstance(outcome, AttemptRaised) and isinstance(outcome.error, NotPerformed)
+
+
+async def _while_the_lease_lasts(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except LeaseLost:
+        return  # the worker has said so, for all its runs at once
+
+
+def _nobody_waits(arrival: Arrival) -> None:
+    del arrival

@@ -1,0 +1,325 @@
+"""Performs one attempt of an effect: in a task if it is async, in a thread if it is sync.
+
+Rules
+- Whatever the attempt raises is an outcome and not a failure of the engine. The one exception is a cancellation by the
+  engine itself, which means that the outcome is not wanted any more.
+- Whether it may begin is asked where it is entered, in its thread or right before its first step. What is not entered
+  is no attempt.
+- A thread cannot be interrupted. An attempt that timed out leaves its thread behind, and its room to others. That of a
+  `once` effect does not end at that: while the thread lives the outcome is not known, so it is waited for; and if the
+  run was taken away meanwhile, nothing is asked or called for this step here before the thread has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.effects import RUNNING_EFFECT, EffectScope
+from holdfast.engine.failures import tame
+from holdfast.engine.runs.threads import DaemonThreads, Job, NotEntered
+from holdfast.errors import TimedOut, UsageError
+from holdfast.events import Emit, ThreadGivenUp, ThreadsUsedUp
+from holdfast.kernel.documents import Document
+from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.pack import Effect
+from holdfast.ports.codec import Codec
+
+
+class Errand(Protocol):
+    """What is done for one step of a run, and whether the engine has dropped it.
+
+    Then, and only then, a cancellation is the engine's.
+    """
+
+    run_id: str
+    step: str
+    effect: str
+    dropped: bool
+    abandoned: bool
+
+    def may_enter(self) -> Begin | GiveUp | None:
+        """Asked where it is entered, in whatever thread; None if it may not now, but perhaps later."""
+        ...
+
+
+class Droppable(Errand, EffectScope, Protocol):
+    """An attempt that the engine may drop."""
+
+    dropped: bool  # pyright: ignore[reportIncompatibleMethodOverride] - the effect may only look
+    task: Document | None
+
+
+class Gate(Protocol):
+    """What says whether the world may be touched."""
+
+    @property
+    def trusted(self) -> bool: ...
+    async def until_trusted(self) -> None: ...
+
+
+class AttemptReturned(Struct, frozen=True):
+    value: bytes
+
+
+class AttemptRaised(Struct, frozen=True):
+    error: BaseException
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "error", tame(self.error))
+
+
+AttemptOutcome = AttemptReturned | AttemptRaised
+
+
+class AttemptRefused(Struct, frozen=True):
+    """It was not entered, and is no attempt: its deadline is over, or the lease could not be relied on."""
+
+
+class Turn:
+    """Room for one effect, until it ends."""
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def end(self) -> None:
+        """Make room for the next one. It may be said more than once."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+
+class _InContext:
+    """Awaits a coroutine in a context of its own: what an effect sets, no other effect of the run sees."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step, value = self._coroutine.send, None
+        while True:
+            try:
+                awaited = self._context.run(step, value)
+            except StopIteration as done:
+                return done.value
+            try:
+                value = yield awaited
+                step = self._coroutine.send
+            except GeneratorExit:
+                self._coroutine.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is for the coroutine
+                step, value = self._coroutine.throw, error
+
+
+class Performer:
+    """Carries effects out, at most `concurrency` of them at a time."""
+
+    def __init__(self, *, concurrency: int, codec: Codec, emit: Emit) -> None:
+        self._codec = codec
+        self._emit = emit
+        self._room = concurrency
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._threads = DaemonThreads(concurrency, name="holdfast-effect")
+        self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects that have not ended, by run and step
+
+    @property
+    def threads_given_up(self) -> int:
+        """How many threads are still in the middle of a call that is not waited for any more."""
+        return self._threads.given_up
+
+    async def attempt(
+        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable, turn: Turn, *, once: bool
+    ) -> AttemptOutcome | AttemptRefused:
+        """Perform one attempt, and encode what it returned."""
+        context = contextvars.copy_context()
+        context.run(RUNNING_EFFECT.set, scope)
+        work, what = partial(effect.signature.apply, effect.fn, arguments), f"effect {effect.name}"
+        if not effect.is_async:
+            call = self._in_thread(partial(context.run, work), scope, turn, what, once=once)
+            return await self._outcome(call, effect, effect.result_name, scope, turn)
+        end = self._live((scope.run_id, scope.step)) if once else None
+        try:
+            call = _in_context(_entered(work, scope, what), context)
+            return await self._outcome(call, effect, effect.result_name, scope, turn)
+        finally:
+            if end is not None:
+                end()
+
+    async def reconcile(
+        self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: Errand, turn: Turn
+    ) -> AttemptOutcome | AttemptRefused:
+        """Ask whether an effect of unknown outcome has happened, and with which result."""
+        work, what = partial(ask, key), f"the reconcile function of {effect.name}"
+        if is_async(ask):
+            call = _entered(work, scope, what)
+        else:
+            call = self._in_thread(partial(contextvars.copy_context().run, work), scope, turn, what, once=False)
+        return await self._outcome(call, effect, f"the result of reconciling {effect.name}", scope, turn)
+
+    @property
+    def is_in_a_once_effect(self) -> bool:
+        """Whether a `once` effect has not ended, although perhaps it is not waited for any more."""
+        return bool(self._living)
+
+    async def until_ended(self, run_id: str, step: str) -> None:
+        """Returns when nothing in this process is in the middle of this `once` effect."""
+        while (ended := self._living.get((run_id, step))) is not None:
+            await ended.wait()
+
+    def close(self) -> None:
+        """Stop taking work. Threads that are still busy are left to end by themselves."""
+        self._threads.close()
+
+    async def turn(self, gate: Gate, *, in_thread: bool) -> Turn:
+        """Room, a thread if one is needed, and a good lease, all at once: the effect is called without another wait."""
+        said = False
+        while True:
+            if self._room <= 0:
+                await self._until_room()
+            elif in_thread and self._threads.are_used_up:
+                self._next_turn()
+                if not said:
+                    self._emit(ThreadsUsedUp(self._threads.given_up))
+                said = True
+                await self._threads.until_free()
+            elif not gate.trusted:
+                self._next_turn()  # another run's lease is no better, but the turn must not be lost
+                await gate.until_trusted()
+            else:
+                self._room -= 1
+                return Turn(self._leave)
+
+    async def _until_room(self) -> None:
+        while self._room <= 0:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._next_turn()  # it had come, and is not used
+                raise
+
+    def _leave(self) -> None:
+        self._room += 1
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def _outcome(
+        self, call: Coroutine[Any, Any, Any], effect: Effect[..., Any], what: str, scope: Errand, turn: Turn
+    ) -> AttemptOutcome | AttemptRefused:
+        """What comes of a call into code that is not ours. It raises nothing but the engine's own cancellation."""
+        try:
+            data = self._codec.encode(await call, what=what)
+            self._codec.decode(data, effect.signature.returns)  # what cannot be read back must not be recorded
+            return AttemptReturned(data)
+        except NotEntered:
+            return AttemptRefused()
+        except asyncio.CancelledError as error:
+            if scope.dropped:
+                raise
+            # It cancelled itself, or let a cancellation of its own escape. That is its outcome, and not ours.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
+            return AttemptRaised(error)
+        except BaseException as error:  # noqa: BLE001 - not only Exceptions: a task passes SystemExit on to the loop
+            return AttemptRaised(error)
+        finally:
+            turn.end()
+
+    async def _in_thread(self, work: Callable[[], Any], scope: Errand, turn: Turn, what: str, *, once: bool) -> Any:
+        job = self._threads.call(work, scope.may_enter)
+        if once:
+            job.on_ended = self._live((scope.run_id, scope.step))
+        while not job.done.done():
+            try:
+                news = [job.done] if job.given_up else [job.done, job.overdue]
+                await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                # A thread cannot be interrupted. If the effect was only dropped, what it returns is recorded late.
+                self._give_up(job, scope, turn)
+                withdrawn = not job.given_up and not job.done.done()
+                if scope.abandoned or not scope.dropped or withdrawn:
+                    job.done.cancel()
+                    raise
+            if job.overdue.done() and not job.done.done() and not job.given_up:
+                self._give_up(job, scope, turn)
+                if not once:
+                    job.done.cancel()
+                    raise _timed_out(what, job.limit_ms)
+        result = job.done.result()
+        if asyncio.iscoroutine(result):
+            result.close()
+            raise UsageError("a sync function returned a coroutine", hint="Write it as `async def`.")
+        return result
+
+    def _give_up(self, job: Job, scope: Errand, turn: Turn) -> None:
+        """Leave the thread to itself, and its room to others, if it is in the middle of the call."""
+        if self._threads.give_up(job):
+            self._emit(ThreadGivenUp(scope.run_id, scope.step, scope.effect, self._threads.given_up))
+            turn.end()
+
+    def _live(self, place: tuple[str, str]) -> Callable[[], None]:
+        """A `once` effect is about to be entered; what is returned is called when it has ended."""
+        ended = self._living[place] = asyncio.Event()
+
+        def end() -> None:
+            if self._living.get(place) is ended:
+                del self._living[place]
+            ended.set()
+
+        return end
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine, so that it needs no thread."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - its own kind is asked for
+
+
+async def _entered(make: Callable[[], Coroutine[Any, Any, Any]], scope: Errand, what: str) -> Any:
+    """Await the coroutine that `make` makes, if it may be entered, and for as long as it may take."""
+    verdict = scope.may_enter()
+    if isinstance(verdict, Begin) and verdict.limit_ms is not None:
+        limit = asyncio.timeout(verdict.limit_ms / 1000)
+        try:
+            async with limit:
+                _check(scope.may_enter())  # once more: nothing but the call itself may lie between this and the call
+                return await make()
+        except TimeoutError as error:
+            if limit.expired():
+                raise _timed_out(what, verdict.limit_ms) from error
+            raise
+    _check(verdict)
+    return await make()
+
+
+def _check(verdict: Begin | GiveUp | None) -> None:
+    if not isinstance(verdict, Begin):
+        raise NotEntered
+
+
+def _timed_out(what: str, limit_ms: int) -> TimedOut:
+    return TimedOut(f"{what} took longer than {limit_ms} ms")
+
+
+async def _in_context(call: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
+    return await _InContext(call, context)

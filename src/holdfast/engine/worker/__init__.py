@@ -1,0 +1,1 @@
+"""Which runs this process holds: slots, claims, mail, the lease."""

@@ -1,0 +1,54 @@
+"""Rings the worker's bell when the next run is due: a timer, a delayed start, a retry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.events import AskedInVain, Emit
+from holdfast.ports.store import Store
+
+SAFETY_POLL_SECONDS = 5.0
+
+
+class Waker:
+    """Knows when the next run is due, and looks again only when that may have changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str,
+        workflows: tuple[str, ...],
+        emit: Emit,
+        ring: Callable[[], None],
+        has_room: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._workflows = workflows
+        self._emit = emit
+        self._ring = ring
+        self._has_room = has_room
+        self._planned_ms: int | None = None
+        self.has_rung = False  # for what was due: what comes after it is not known yet
+
+    def is_news(self, wake_ms: int) -> bool:
+        """Whether a run that becomes claimable at `wake_ms` is due before anything known."""
+        return self._planned_ms is None or wake_ms < self._planned_ms
+
+    async def tick(self) -> float:
+        """Ring if a run is due, and plan for the next one. With no room, a freed slot rings by itself."""
+        self._planned_ms = None  # while we look, whatever is set is news
+        self.has_rung = False
+        wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
+        if wake_ms is None:
+            self._emit(AskedInVain("waker"))
+            return SAFETY_POLL_SECONDS
+        delay = (wake_ms - self._store.now_ms()) / 1000
+        if delay <= 0:
+            self._planned_ms = None
+            self.has_rung = True
+            if self._has_room():
+                self._ring()
+            return SAFETY_POLL_SECONDS
+        return min(delay, SAFETY_POLL_SECONDS)

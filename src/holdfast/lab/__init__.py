@@ -1,0 +1,1 @@
+"""Clusters on this machine, and the gate that breaks them on purpose. Needs the extra `lab`."""

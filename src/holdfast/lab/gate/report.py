@@ -1,0 +1,146 @@
+"""The report: one document, for programs as JSON and for people as a page."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from datetime import datetime
+from importlib import metadata
+
+from msgspec import Struct
+
+from holdfast.kernel.units import utc_of
+from holdfast.lab.gate.evidence import Fault, Violation
+from holdfast.lab.gate.scenario import Findings, Recovery, Verdict
+from holdfast.lab.gate.verdict import Counts, Proof, together
+
+POINTS_MAX = 600  # of the curve
+WIDTH_MS_MIN = 1_000
+VIOLATIONS_SHOWN = 200  # of one scenario; the number of all of them is told anyway
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One scenario, as it came out."""
+
+    name: str
+    words: str
+    verdict: Verdict
+    began_ms: int
+    ended_ms: int
+    counts: Counts
+    violations: tuple[Violation, ...]
+    violations_total: int
+    proofs: tuple[Proof, ...]
+    recoveries: tuple[Recovery, ...]
+    completions: tuple[int, ...]
+
+
+class Curve(Struct, frozen=True):
+    """How many orders were completed in each stretch of `width_ms`, from `began_ms` on."""
+
+    began_ms: int
+    width_ms: int
+    completed: tuple[int, ...]
+
+
+class Percentiles(Struct, frozen=True):
+    """Of the recoveries of one role, or of all."""
+
+    role: str
+    count: int
+    next_p50_ms: int
+    next_p99_ms: int
+    caught_up_p50_ms: int
+    caught_up_p99_ms: int
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """All of it. `proved` is what --strict asks for: nothing failed, and nothing is unproved."""
+
+    version: str
+    python: str
+    system: str
+    began_at: datetime
+    began_ms: int
+    ended_ms: int
+    proved: bool
+    counts: Counts
+    scenarios: tuple[Outcome, ...]
+    recoveries: tuple[Percentiles, ...]
+    throughput: Curve
+    faults: tuple[Fault, ...]
+
+
+def outcome_of(name: str, words: str, findings: Findings, *, began_ms: int, ended_ms: int) -> Outcome:
+    """What a scenario comes to."""
+    found = (*findings.violations, *(each for checked in findings.checked for each in checked.violations))
+    verdict: Verdict = "passed"
+    if found:
+        verdict = "failed"
+    elif not findings.proofs or not all(proof.holds for proof in findings.proofs):
+        verdict = "not proved"
+    return Outcome(
+        name=name,
+        words=words,
+        verdict=verdict,
+        began_ms=began_ms,
+        ended_ms=ended_ms,
+        counts=together(checked.counts for checked in findings.checked),
+        violations=found[:VIOLATIONS_SHOWN],
+        violations_total=len(found),
+        proofs=findings.proofs,
+        recoveries=findings.recoveries,
+        completions=tuple(sorted(at_ms for checked in findings.checked for at_ms in checked.completions)),
+    )
+
+
+def reported(outcomes: Sequence[Outcome], faults: Sequence[Fault], *, began_ms: int, ended_ms: int) -> Report:
+    """The report on scenarios that have ended."""
+    return Report(
+        version=metadata.version("holdfast"),
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        began_at=utc_of(began_ms),
+        began_ms=began_ms,
+        ended_ms=ended_ms,
+        proved=bool(outcomes) and all(outcome.verdict == "passed" for outcome in outcomes),
+        counts=together(outcome.counts for outcome in outcomes),
+        scenarios=tuple(outcomes),
+        recoveries=percentiles([each for outcome in outcomes for each in outcome.recoveries]),
+        throughput=curve([at for each in outcomes for at in each.completions], began_ms=began_ms, ended_ms=ended_ms),
+        faults=tuple(faults),
+    )
+
+
+def curve(completions: Sequence[int], *, began_ms: int, ended_ms: int) -> Curve:
+    """Completed orders over time. What was completed outside of that time is not part of it."""
+    width_ms = max(WIDTH_MS_MIN, -(-(ended_ms - began_ms) // POINTS_MAX))
+    counts = [0] * max(1, -(-(ended_ms - began_ms) // width_ms))
+    for at_ms in completions:
+        at = (at_ms - began_ms) // width_ms
+        if 0 <= at < len(counts):
+            counts[at] += 1
+    return Curve(began_ms, width_ms, tuple(counts))
+
+
+def percentiles(recoveries: Sequence[Recovery]) -> tuple[Percentiles, ...]:
+    """For each role, and for all of them together."""
+    roles = sorted({each.role for each in recoveries})
+    groups = [(role, [each for each in recoveries if each.role == role]) for role in roles]
+    return tuple(
+        Percentiles(
+            role,
+            len(those),
+            rank([each.next_ms for each in those], 50),
+            rank([each.next_ms for each in those], 99),
+            rank([each.caught_up_ms for each in those], 50),
+            rank([each.caught_up_ms for each in those], 99),
+        )
+        for role, those in ([*groups, ("all", list(recoveries))] if recoveries else [])
+    )
+
+
+def rank(values: Sequence[int], percent: int) -> int:
+    """The smallest value that so many percent do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

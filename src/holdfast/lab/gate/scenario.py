@@ -1,0 +1,159 @@
+"""The stage: what every scenario is given, and how its evidence is gathered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.adapters.machine import SystemIds
+from holdfast.lab.gate import ledger, reader
+from holdfast.lab.gate.cluster import Site
+from holdfast.lab.gate.evidence import Call, DutySeen, Evidence, Fault, Final, Violation
+from holdfast.lab.gate.load import HOLD_MS, PATIENCE_MS, Load
+from holdfast.lab.gate.nemesis import Nemesis
+from holdfast.lab.gate.verdict import Checked, Proof, judged
+from holdfast.ports.clock import Clock
+
+LOOK_SECONDS = 0.05
+Verdict = Literal["passed", "failed", "not proved"]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How much is done. `lease_ms` is that of the replicas, `patience_ms` that of the clients."""
+
+    runs: int = 400
+    lease_ms: int = 3_000
+    soak_ms: int = 0
+    patience_ms: int = PATIENCE_MS
+
+
+class Recovery(Struct, frozen=True, kw_only=True):
+    """How long it took after a fault until a new run was done, and until all that had been under way was, too."""
+
+    part: str
+    role: str
+    at_ms: int
+    next_ms: int
+    caught_up_ms: int
+
+
+class Findings(Struct, frozen=True, kw_only=True):
+    """What a scenario comes back with; `checked` has one for each load."""
+
+    checked: tuple[Checked, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """A word about what is going on. `verdict` is there when a scenario has ended."""
+
+    scenario: str
+    words: str
+    done: int = 0
+    verdict: Verdict | None = None
+
+
+Tell = Callable[[Progress], None]
+
+
+class Stage:
+    """The site, the nemesis and the ledger, for one scenario after the other."""
+
+    def __init__(self, site: Site, *, ledger_file: Path, options: Options, clock: Clock, tell: Tell) -> None:
+        self.site = site
+        self.options = options
+        self.clock = clock
+        self.nemesis = Nemesis(site, clock)
+        self._ledger = ledger.Reader(ledger_file)
+        self._tell = tell
+        self._ids = SystemIds()
+        self._began_ms = 0
+        self._load_name = ""
+
+    def begin(self, scenario: str) -> None:
+        """From now on everything belongs to this scenario."""
+        self.nemesis.scenario = scenario
+        self._began_ms = self.clock.wall_ms()
+
+    def tell(self, words: str, done: int = 0) -> None:
+        self._tell(Progress(scenario=self.nemesis.scenario, words=words, done=done))
+
+    def load(self, name: str) -> Load:
+        """Clients of all gateways, whose orders begin with this name; to be entered."""
+        # A site may see a scenario more than once, and keys are remembered.
+        self._load_name = f"{name}.{self._ids.nonce()[:6]}"
+        patience_ms = self.options.patience_ms
+        return Load(
+            self._load_name, self.site.gateway_urls, self.clock, api_key=self.site.api_key, patience_ms=patience_ms
+        )
+
+    def calls(self) -> list[Call]:
+        """What the ledger has so far."""
+        return self._ledger.look()
+
+    def under_way(self, name: str, hold_ms: int = HOLD_MS, steps: Collection[str] = ()) -> int:
+        """How many effects of this part are at the ledger, and will be for a moment: it holds them for `hold_ms`.
+
+        With `steps`, only those count.
+        """
+        pid = self.site.parts[name].pid
+        return sum(call.pid == pid and (not steps or call.step in steps) for call in self._held(hold_ms))
+
+    def holding(self, step: str, hold_ms: int) -> int:
+        """How many calls of a step are at the ledger, and will be for a moment."""
+        return sum(call.step == step for call in self._held(hold_ms))
+
+    def _held(self, hold_ms: int) -> Iterator[Call]:
+        """What the load of this scenario has at the ledger. There may be other work, left by an earlier one."""
+        since_ms = self.clock.wall_ms() - hold_ms // 2
+        recent = takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls()))
+        return (call for call in recent if call.order.startswith(self._load_name))
+
+    async def checked(self, load: Load, *, before: tuple[Final, ...] = (), sights: Sequence[DutySeen] = ()) -> Checked:
+        """What became of the orders of a load. `before` are those of its runs that must not change any more."""
+        return await asyncio.to_thread(judged, await self._evidence(load, before, tuple(sights)))
+
+    async def _evidence(self, load: Load, before: tuple[Final, ...], sights: tuple[DutySeen, ...]) -> Evidence:
+        found = await reader.finals(load)
+        orders = frozenset((*load.orders, *(other.key for other in load.others)))
+        return Evidence(
+            lease_ms=self.options.lease_ms,
+            orders=tuple(load.orders),
+            others=tuple(load.others),
+            answers=tuple(load.answers),
+            failed=tuple(load.failed),
+            calls=tuple(call for call in self.calls() if call.order in orders),
+            finals=found,
+            before=before,
+            faults=self.faults,
+            notices=reader.notices(self.site.parts.values(), self._began_ms),
+            sent=tuple(load.sent),
+            heard=tuple(load.heard),
+            searched=tuple(load.searched),
+            key_uses=tuple(load.key_uses),
+            sights=sights,
+        )
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What has been done in this scenario."""
+        return tuple(fault for fault in self.nemesis.faults if fault.at_ms >= self._began_ms)
+
+    async def pause(self, seconds: float) -> None:
+        await self.clock.pause(seconds)
+
+    async def until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
+        """Whether the condition has come to hold in this time."""
+        give_up_ms = self.clock.steady_ms() + seconds * 1000
+        while not condition():
+            if self.clock.steady_ms() > give_up_ms:
+                return False
+            await self.pause(LOOK_SECONDS)
+        return True

@@ -1,0 +1,32 @@
+"""Departures: a worker is asked to end in the middle of its work. What it held is free at once, not after its lease."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.lab.gate.cluster import of_role
+from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.verdict import Proof
+
+ORDERS = 12
+HOLD_MS = 300
+HELD_MIN = 3
+BEGUN_SECONDS = 10.0
+
+
+async def departures(stage: Stage) -> Findings:
+    workers = of_role(stage.site, "worker")
+    async with stage.load("departures") as load:
+        async with asyncio.TaskGroup() as orders:
+            for _ in range(ORDERS):
+                orders.create_task(load.order(hold_ms=HOLD_MS))
+            await stage.until(
+                lambda: max(stage.under_way(name, HOLD_MS) for name in workers) >= HELD_MIN, seconds=BEGUN_SECONDS
+            )
+            victim = max(workers, key=lambda name: stage.under_way(name, HOLD_MS))
+            stage.tell(f"SIGTERM {victim}", load.done)
+            await stage.nemesis.terminate(victim)
+        await stage.nemesis.heal()
+        checked = await stage.checked(load)
+    proofs = (Proof("runs that went on elsewhere", checked.counts.taken_over),)
+    return Findings(checked=(checked,), proofs=proofs)

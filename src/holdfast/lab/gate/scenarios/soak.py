@@ -1,0 +1,84 @@
+"""Soak: faults at random for as long as it is asked for, in rounds that are checked one by one.
+
+A round is a minute of load under faults of all kinds, sometimes two at once, then everything heals, all orders are
+waited for, and the round is checked. So a soak of any length needs no more memory than one round, and says early what
+is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from holdfast.adapters.machine import SystemIds
+from holdfast.lab.gate.cluster import REPLICAS, of_role
+from holdfast.lab.gate.load import Load
+from holdfast.lab.gate.scenario import Findings, Recovery, Stage
+from holdfast.lab.gate.scenarios.failovers import recovery_of
+from holdfast.lab.gate.verdict import Checked, Proof, proofs_of
+
+T = TypeVar("T")
+ROUND_MS = 60_000
+CLIENTS = 4
+DEEDS = ("kill", "kill", "kill two", "stop", "terminate", "server")
+_ids = SystemIds()
+
+
+async def soak(stage: Stage) -> Findings:
+    end_ms = stage.clock.steady_ms() + stage.options.soak_ms
+    rounds: list[Checked] = []
+    recoveries: list[Recovery] = []
+    while (now_ms := stage.clock.steady_ms()) < end_ms:
+        stage.begin("soak")
+        until_ms = min(end_ms, now_ms + ROUND_MS)
+        async with stage.load(f"soak{len(rounds) + 1}") as load:
+            async with asyncio.TaskGroup() as group:
+                harming = group.create_task(_harm(stage, load, until_ms, recoveries))
+                await load.flow(CLIENTS, lambda harming=harming: not harming.done())
+            rounds.append(await stage.checked(load))
+        stage.tell(f"round {len(rounds)} is over", sum(each.counts.orders for each in rounds))
+    together = [proofs_of(each) for each in rounds]
+    proofs = tuple(
+        Proof(same[0].what, sum(each.seen for each in same), same[0].needed) for same in zip(*together, strict=True)
+    )
+    return Findings(checked=tuple(rounds), proofs=proofs, recoveries=tuple(recoveries))
+
+
+async def _harm(stage: Stage, load: Load, until_ms: float, recoveries: list[Recovery]) -> None:
+    while stage.clock.steady_ms() < until_ms:
+        replica = _any_of(of_role(stage.site, *REPLICAS))
+        match _any_of(DEEDS):
+            case "kill":
+                recoveries.append(await recovery_of(stage, load, [replica]))
+            case "kill two":
+                stage.tell(f"SIGKILL {replica}", load.done)
+                await stage.nemesis.kill(replica)
+                recoveries.append(await recovery_of(stage, load, [_other(stage, replica)]))
+            case "stop":
+                await _stop(stage, load, _any_of(of_role(stage.site, "worker", "scheduler")))
+            case "terminate":
+                stage.tell(f"SIGTERM {replica}", load.done)
+                await stage.nemesis.terminate(replica)
+            case _:
+                servers = [stage.site.primary(), *of_role(stage.site, "nats")]
+                recoveries.append(await recovery_of(stage, load, [_any_of(servers)]))
+        await stage.nemesis.heal()
+        await stage.pause(_ids.chance())
+
+
+async def _stop(stage: Stage, load: Load, victim: str) -> None:
+    """Past its lease; it goes on when everything heals."""
+    stage.tell(f"SIGSTOP {victim}", load.done)
+    await stage.nemesis.stop(victim)
+    await stage.pause(1.5 * stage.options.lease_ms / 1000)
+
+
+def _other(stage: Stage, name: str) -> str:
+    """A replica of another role: two of one role could be all there are."""
+    role = stage.site.parts[name].role
+    return _any_of(of_role(stage.site, *(each for each in REPLICAS if each != role)))
+
+
+def _any_of(things: Sequence[T]) -> T:
+    return things[int(_ids.chance() * len(things))]

@@ -1,0 +1,97 @@
+"""Streams: readers of events that come back at another gateway after every few events, while gateways die.
+
+Each names the last event that it has seen. Together its connections must have told it every entry of the journal, once
+and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from itertools import count
+from typing import cast
+
+from holdfast.engine.api.queries import RunEvent
+from holdfast.errors import HoldfastError
+from holdfast.gateway_client import Client
+from holdfast.lab.gate.cluster import of_role
+from holdfast.lab.gate.evidence import Heard
+from holdfast.lab.gate.load import Load
+from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.verdict import Proof
+
+ORDERS = 8
+HOLD_MS = 60
+EVENTS_EACH = 2  # of one connection
+READ_SECONDS = 2.0  # so long a reader waits for the next event before it comes back
+BEGUN_SECONDS = 10.0
+PAUSE_SECONDS = 0.05
+
+
+async def streams(stage: Stage) -> Findings:
+    async with stage.load("streams") as load:
+        async with asyncio.TaskGroup() as group:
+            reading = [group.create_task(_ordered_and_read(stage, load, nth)) for nth in range(ORDERS)]
+            await stage.until(lambda: len(load.answers) >= ORDERS, seconds=BEGUN_SECONDS)
+            victim = of_role(stage.site, "gateway")[0]
+            stage.tell(f"SIGKILL {victim}", load.done)
+            await stage.nemesis.kill(victim)
+            await stage.nemesis.start(victim)
+            await asyncio.wait(reading)
+        checked = await stage.checked(load)
+    again = sum(heard.connections > 1 for heard in load.heard)
+    proofs = (
+        Proof("events told", checked.counts.events, ORDERS),
+        Proof("readers that came back", again, ORDERS),
+    )
+    return Findings(checked=(checked,), proofs=proofs)
+
+
+async def _ordered_and_read(stage: Stage, load: Load, nth: int) -> None:
+    """An order, and a reader that follows its run from the first answer on."""
+    ordering = asyncio.create_task(load.order(hold_ms=HOLD_MS))
+
+    def run_id() -> str | None:
+        orders = load.orders[nth : nth + 1]
+        return next((answer.run for answer in load.answers if answer.order in orders), None)
+
+    await stage.until(lambda: run_id() is not None or ordering.done(), seconds=BEGUN_SECONDS)
+    if (known := run_id()) is not None and (heard := await _read(stage, load, known, nth)) is not None:
+        load.heard.append(heard)
+    await ordering
+
+
+async def _read(stage: Stage, load: Load, run_id: str, first: int) -> Heard | None:
+    """All events of a run, over as many connections as it takes; None if its end was not seen in time.
+
+    A reader that gave up proves nothing, neither for nor against: it might have been told the rest.
+    """
+    cursors: list[int] = []
+    give_up_ms = stage.clock.steady_ms() + stage.options.patience_ms
+    for connections in count(1):
+        url = load.urls[(first + connections) % len(load.urls)]
+        try:
+            has_ended = await _read_some(Client(url, api_key=stage.site.api_key), run_id, cursors)
+        except (HoldfastError, TimeoutError):
+            has_ended = False
+            await stage.pause(PAUSE_SECONDS)
+        if has_ended:
+            return Heard(run_id, tuple(cursors), connections)
+        if stage.clock.steady_ms() > give_up_ms:
+            return None
+    raise AssertionError  # pragma: no cover - there is always another connection
+
+
+async def _read_some(client: Client, run_id: str, cursors: list[int]) -> bool:
+    """A few events behind the last one. Whether the run has ended, and all was told."""
+    async with client, asyncio.timeout(READ_SECONDS):
+        run = await client.get(run_id)
+        async with aclosing(cast("AsyncGenerator[RunEvent]", run.events(cursors[-1] if cursors else None))) as events:
+            told = 0
+            async for event in events:
+                cursors.append(event.cursor)
+                told += 1
+                if told == EVENTS_EACH:
+                    return False
+    return True

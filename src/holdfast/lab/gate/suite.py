@@ -1,0 +1,103 @@
+"""The course: all scenarios that are asked for, one after the other, on one site."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.adapters.machine import SystemClock
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.lab.gate.cluster import Site
+from holdfast.lab.gate.evidence import Violation
+from holdfast.lab.gate.report import Outcome, Report, outcome_of, reported
+from holdfast.lab.gate.scenario import Findings, Options, Progress, Stage, Tell
+from holdfast.lab.gate.scenarios.amnesia import amnesia
+from holdfast.lab.gate.scenarios.confirmations import confirmations
+from holdfast.lab.gate.scenarios.crossings import crossings
+from holdfast.lab.gate.scenarios.departures import departures
+from holdfast.lab.gate.scenarios.failovers import failovers
+from holdfast.lab.gate.scenarios.health import health
+from holdfast.lab.gate.scenarios.kills import kills
+from holdfast.lab.gate.scenarios.leaders import leaders
+from holdfast.lab.gate.scenarios.revocations import revocations
+from holdfast.lab.gate.scenarios.rolling import rolling
+from holdfast.lab.gate.scenarios.soak import soak
+from holdfast.lab.gate.scenarios.streams import streams
+from holdfast.lab.gate.scenarios.talks import talks
+from holdfast.lab.gate.scenarios.timers import timers
+from holdfast.lab.gate.scenarios.workers import workers
+from holdfast.lab.gate.scenarios.zombies import zombies
+
+Scenario = Callable[[Stage], Awaitable[Findings]]
+SCENARIOS: dict[str, tuple[Scenario, str]] = {
+    "health": (health, "every replica of every role lives and is ready"),
+    "kills": (kills, "keyed runs over all gateways while every replica is killed in turn"),
+    "workers": (workers, "all gateways know the same live workers"),
+    "failovers": (failovers, "one part of each kind dies; the time until the next run is done"),
+    "rolling": (rolling, "everything is restarted in turn under load; no call fails"),
+    "zombies": (zombies, "a worker and a scheduler stop past their leases, and go on later"),
+    "leaders": (leaders, "the leader stops past its lease, and goes on when another one leads"),
+    "departures": (departures, "a worker is asked to end, and what it held goes on at once"),
+    "crossings": (crossings, "workers die over messages to other shards"),
+    "timers": (timers, "timers measured by another clock, and across a takeover"),
+    "talks": (talks, "signals by run, token and key until they are refused; searches"),
+    "streams": (streams, "readers of events that come back at another gateway"),
+    "revocations": (revocations, "an API key is revoked, and refused everywhere"),
+    "amnesia": (amnesia, "a single Redis forgets its last writes"),
+    "confirmations": (confirmations, "nothing is answered while no replica of Redis can confirm it"),
+    "soak": (soak, "faults at random for a while"),
+}
+
+
+def chosen(only: Collection[str], *, soak_ms: int, redis: str = "single") -> tuple[str, ...]:
+    """The scenarios to run, in their order. Without a duration there is no soak; some need Redis to be of one kind."""
+    if unknown := sorted(set(only) - set(SCENARIOS)):
+        raise UsageError(f"there is no scenario {', '.join(unknown)}", hint=f"There are: {', '.join(SCENARIOS)}.")
+    if "soak" in only and not soak_ms:
+        raise UsageError("the soak needs to know how long", hint="Say --soak 5m.")
+    impossible = "confirmations" if redis == "single" else "amnesia"
+    if impossible in only:
+        needed = "sentinel" if redis == "single" else "single"
+        raise UsageError(f"{impossible} needs another kind of Redis", hint=f"Say --redis {needed}.")
+    left_out = {impossible} if soak_ms else {impossible, "soak"}
+    return tuple(name for name in SCENARIOS if name in (only or SCENARIOS) and name not in left_out)
+
+
+async def run(site: Site, scenarios: Collection[str], *, ledger_file: Path, options: Options, tell: Tell) -> Report:
+    """Do all of it. A scenario that breaks down has failed; the next one begins on a healed site."""
+    clock = SystemClock()
+    stage = Stage(site, ledger_file=ledger_file, options=options, clock=clock, tell=tell)
+    began_ms = clock.wall_ms()
+    outcomes: list[Outcome] = []
+    for name in scenarios:
+        scenario, words = SCENARIOS[name]
+        stage.begin(name)
+        stage.tell(words)
+        scenario_began_ms = clock.wall_ms()
+        findings = await _findings(scenario, stage)
+        outcome = outcome_of(name, words, findings, began_ms=scenario_began_ms, ended_ms=clock.wall_ms())
+        outcomes.append(outcome)
+        tell(Progress(scenario=name, words=words, done=outcome.counts.completed, verdict=outcome.verdict))
+    return reported(outcomes, stage.nemesis.faults, began_ms=began_ms, ended_ms=clock.wall_ms())
+
+
+async def _findings(scenario: Scenario, stage: Stage) -> Findings:
+    name = stage.nemesis.scenario
+    try:
+        findings = await scenario(stage)
+    except Exception as error:  # noqa: BLE001 - a gate that breaks down is no gate that passes
+        findings = Findings(violations=(Violation("broke_down", name, _words(error)),))
+    try:
+        await stage.nemesis.heal()
+    except HoldfastError as error:
+        unhealed = Violation("not_healed", name, str(error))
+        findings = replace(findings, violations=(*findings.violations, unhealed))
+    return findings
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ExceptionGroup):
+        return "; ".join(_words(each) for each in error.exceptions)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""Connections to Redis: single, Sentinel or Cluster."""

@@ -1,0 +1,136 @@
+"""How many replicas have a write before it is answered.
+
+A failover loses what the new primary has not got. So when a batch of writes has been executed, replicas confirm it, and
+a batch that too few of them confirm is answered as unknown: it is there now, and may be gone tomorrow.
+
+    wait=N       N replicas, always
+    wait=auto    one, as long as the primary has one. Whether it has is asked once a second, while it is written to
+
+Where a replica may be promoted, wait=1 is the default: a primary that takes writes which its replica lacks would lose
+them in the next failover, although they were answered. A server that is never replaced keeps what it has: auto.
+
+Confirming takes rounds. A round is a tiny write of ours, the mark, and a WAIT behind it: replicas that have the mark
+have all that was executed before. WAIT blocks its connection, so rounds have one of their own, one round at a time;
+all batches that were executed before a round begins share it.
+
+Two traps
+- WAIT covers what its connection has written last, and not what others have. Without the mark, a call that finds its
+  work done, by somebody who got no confirmation, would be confirmed by replicas that lack it.
+- A primary that is being replaced, or was while it stood still, finds its replica gone and learns why a moment later.
+  What it takes in that moment is lost. So a primary that has just lost its last replica is mistrusted for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.ports.clock import Clock
+from holdfast.stores.redis.net.connections import REPLICATION, Node, packed
+from holdfast.stores.redis.net.errors import Lost, NotSent, ServerError, Unconfirmed, Unwelcome
+from holdfast.stores.redis.net.topologies import Topology
+from holdfast.stores.redis.net.urls import RedisUrl
+
+CONFIRM_MS = 1_000  # how long replicas may take
+LOOK_SECONDS = 1.0  # how often replicas are counted
+ALONE_SECONDS = 3.0  # how long a primary that has lost its last replica is mistrusted
+MARKS_MAX = 10_000  # names of marks that are tried for a node; one of three in charge has every third
+
+
+def replicas_needed(url: RedisUrl, topology: Topology) -> int | None:
+    """How many replicas must confirm a write; None: one, while the primary has one."""
+    if url.wait is None:
+        return 1 if topology.promotes else None
+    return None if url.wait == "auto" else url.wait
+
+
+class Confirmations:
+    """The rounds of all nodes."""
+
+    def __init__(self, url: RedisUrl, clock: Clock) -> None:
+        self._url = url
+        self._clock = clock
+        # Rounds that have not begun, which may still be joined.
+        self._next: dict[Node, asyncio.Task[Unconfirmed | None]] = {}
+        self._under_way: dict[Node, asyncio.Lock] = {}
+        self._marks: dict[Node, int] = {}  # the number in the name of the mark
+
+    async def confirm(self, nodes: Sequence[Node], topology: Topology) -> None:
+        """Returns when replicas have all that these nodes have executed so far. Raises `StoreUnavailable`."""
+        needed = replicas_needed(self._url, topology)
+        rounds = [self._joined(node, needed, topology) for node in nodes if self._wants_something(node, needed)]
+        if rounds:
+            # Shielded: a round belongs to all who have joined it, and one of them may be cancelled.
+            for unconfirmed in await asyncio.shield(asyncio.gather(*rounds)):
+                if unconfirmed is not None:
+                    raise unconfirmed.error()
+
+    def _wants_something(self, node: Node, needed: int | None) -> bool:
+        return self._replicas_wanted(node, needed) > 0 or self._wants_a_look(node, needed)
+
+    def _wants_a_look(self, node: Node, needed: int | None) -> bool:
+        return needed is None and asyncio.get_running_loop().time() - node.looked_at > LOOK_SECONDS
+
+    def _replicas_wanted(self, node: Node, needed: int | None) -> int:
+        if needed is not None:
+            return needed
+        return 1 if node.replicas or asyncio.get_running_loop().time() - node.left_alone_at < ALONE_SECONDS else 0
+
+    def _joined(self, node: Node, needed: int | None, topology: Topology) -> asyncio.Task[Unconfirmed | None]:
+        if node not in self._next:
+            self._next[node] = asyncio.create_task(self._round(node, needed, topology))
+        return self._next[node]
+
+    async def _round(self, node: Node, needed: int | None, topology: Topology) -> Unconfirmed | None:
+        """None if replicas have what was executed before this began."""
+        async with self._under_way.setdefault(node, asyncio.Lock()):
+            del self._next[node]  # who comes now comes too late for this one
+            try:
+                if self._wants_a_look(node, needed):
+                    node.followed_by(await node.ask(*REPLICATION))
+                wanted = self._replicas_wanted(node, needed)
+                confirmed = await self._confirmed(node, wanted, topology) if wanted else 0
+                if confirmed >= wanted or (needed is None and await self._is_left_alone(node, topology)):
+                    return None
+            except (NotSent, Unwelcome) as error:
+                return Unconfirmed(node.address, f"no replica could be asked whether it has the write ({error})")
+            return Unconfirmed(
+                node.address, f"{confirmed} of {wanted} replicas confirmed the write within {CONFIRM_MS} ms"
+            )
+
+    async def _confirmed(self, node: Node, wanted: int, topology: Topology) -> int:
+        """How many replicas have what was executed before."""
+        connection = node.connection("waits") or await node.connected("waits")
+        commands = packed(b"SET", self._mark(node, topology), b"") + packed(b"WAIT", wanted, CONFIRM_MS)
+        replies = await connection.request(commands, 2, (CONFIRM_MS + self._url.timeout_ms) / 1000)
+        if isinstance(replies, Lost):
+            raise NotSent(replies.why)
+        marked, confirmed = replies
+        if isinstance(marked, ServerError):
+            self._marks[node] += 1  # its slot is being moved: another one the next time
+            return 0
+        return confirmed if isinstance(confirmed, int) else 0
+
+    def _mark(self, node: Node, topology: Topology) -> bytes:
+        """The name of a key that this node is in charge of."""
+        first = self._marks.setdefault(node, 0)
+        for number in range(first, first + MARKS_MAX):
+            key = b"{hf:%b:mark-%d}" % (self._url.name.encode(), number)
+            try:
+                if topology.node(key) is node:
+                    self._marks[node] = number
+                    return key
+            except NotSent:
+                continue  # nobody is in charge of its slot now
+        raise NotSent(f"{node.address} is in charge of nothing")
+
+    async def _is_left_alone(self, node: Node, topology: Topology) -> bool:
+        """Whether this is a primary that has no replica any more, and still is one after some time."""
+        node.followed_by(await node.ask(*REPLICATION))
+        if node.replicas:
+            return False
+        mistrusted = node.left_alone_at + ALONE_SECONDS - asyncio.get_running_loop().time()
+        await self._clock.pause(max(0.0, mistrusted))
+        await topology.look_again()
+        node.followed_by(await node.ask(*REPLICATION))
+        return any(node is primary for primary in topology.primaries()) and node.is_primary and not node.replicas
