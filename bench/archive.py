@@ -21,7 +21,7 @@ from bench.contenders.holdfast_pack import path
 from bench.shapes import attributes_of, key_of, status_of
 from holdfast.adapters.machine import SystemClock
 from holdfast.engine.values import digest_of, kept
-from holdfast.kernel import attributes, runs, starts
+from holdfast.kernel import attributes, starts, transitions
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.starts import Hand, Wanted
@@ -78,19 +78,19 @@ def _life(number: int, count: int, now_ms: int) -> Iterator[Change]:
     admitted = starts.admission(wanted, now_ms=now_ms, hand=HAND)
     assert admitted.run is not None
     yield admitted
-    yield runs.decide(admitted.run, _event(status_of(number), value), now_ms=now_ms + TOOK_MS)
+    yield transitions.decide(admitted.run, _event(status_of(number), value), now_ms=now_ms + TOOK_MS)
 
 
-def _event(status: str, value: Value) -> runs.Event:
+def _event(status: str, value: Value) -> transitions.Event:
     match status:
         case "failed":
-            return runs.Raised(Failure("ValueError", "it did not work"))
+            return transitions.Raised(Failure("ValueError", "it did not work"))
         case "cancelled":
-            return runs.CancelledItself()
+            return transitions.CancelledItself()
         case "waiting":
-            return runs.LetGo(None)
+            return transitions.LetGo(None)
         case _:
-            return runs.Returned(value)
+            return transitions.Returned(value)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.engine.values import digest_of
-from holdfast.kernel.changes import Run, Signal, Status
 from holdfast.kernel.hooks import signal
 from holdfast.kernel.journal import (
     Attempted,
@@ -42,6 +41,8 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
+from holdfast.kernel.messages import Signal
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.starts import Hand, Wanted, admission
 
 NOW_MS = 1_700_000_000_000

@@ -18,11 +18,12 @@ from holdfast.engine.api.queries import Replayed, RunEvent
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.service import StartOptions
 from holdfast.errors import InputMismatch, Overtaken, UsageError
-from holdfast.kernel import attributes as attributes_, changes, markers as markers_, searches, waits
+from holdfast.kernel import attributes as attributes_, markers as markers_, searches, waits
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Range, Search
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
@@ -46,7 +47,7 @@ class Snapshot:
 
     __slots__ = ("_row", "_served", "_service")
 
-    def __init__(self, row: changes.Run, service: Backend, served: frozenset[str] | None = None) -> None:
+    def __init__(self, row: RunRow, service: Backend, served: frozenset[str] | None = None) -> None:
         self._row = row
         self._service = service
         self._served = served
@@ -77,7 +78,7 @@ class Snapshot:
     @property
     def is_settled(self) -> bool:
         """Whether it has ended, or is blocked until a person does something."""
-        return self._row.status in changes.SETTLED
+        return self._row.status in SETTLED
 
     @property
     def fence(self) -> int:
@@ -242,7 +243,7 @@ class Run(Snapshot, Generic[R]):
         """Take the key from this run, so that it can be used again. For operators; it is recorded."""
         return await self._snapshot(await self._service.operations.release_key(self._row.id, _words(reason)))
 
-    async def _snapshot(self, row: changes.Run) -> Run[R]:
+    async def _snapshot(self, row: RunRow) -> Run[R]:
         return Run(row, self._service, await self._service.queries.served([row]))
 
 
@@ -352,7 +353,7 @@ class Caller:
         try:
             row, created = await self._service.start(call, options)
         except (InputMismatch, Overtaken) as error:
-            if isinstance(error.run, changes.Run):
+            if isinstance(error.run, RunRow):
                 error.run = Run[Any](error.run, self._service)
             raise
         return Started(await self._snapshot(row), created)
@@ -437,7 +438,7 @@ class Caller:
         Nothing is performed and nothing is written. By default the runs that have not ended are looked at.
         """
         name = None if workflow is None else self._name_of(workflow)
-        statuses = searches.statuses_of(status) or frozenset(changes.Status)
+        statuses = searches.statuses_of(status) or frozenset(Status)
         return await self._service.replay_check(name, statuses, limit)
 
     async def workflows(self) -> tuple[Description, ...]:
@@ -459,7 +460,7 @@ class Caller:
     def _name_of(self, workflow: Workflow[..., Any] | str) -> str:
         return workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)
 
-    async def _snapshot(self, row: changes.Run) -> Run[Any]:
+    async def _snapshot(self, row: RunRow) -> Run[Any]:
         return Run(row, self._service, await self._service.queries.served([row]))
 
 
@@ -469,7 +470,7 @@ def _words(reason: str | None) -> str:
     return reason or ""
 
 
-def _row_of(run: Run[Any]) -> changes.Run:
+def _row_of(run: Run[Any]) -> RunRow:
     if not isinstance(run, Run):
         raise UsageError(f"replace={run!r:.60} is not a run", hint="Pass the run that start() or find() answered.")
     return run._row  # noqa: SLF001 - of this very module

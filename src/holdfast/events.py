@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from holdfast.kernel.changes import Run
+from holdfast.kernel.runs import Run
 from holdfast.kernel.traces import lineage_of
 
 

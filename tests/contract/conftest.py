@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.machine import SystemClock, SystemIds
-from holdfast.kernel.changes import Answer, Change, Run
+from holdfast.kernel.changes import Answer, Change
+from holdfast.kernel.runs import Run
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis import RedisStore

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from holdfast.engine.values import digest_of
-from holdfast.kernel import attributes, hooks, runs, searches, starts
+from holdfast.kernel import attributes, hooks, searches, starts, transitions
 from holdfast.kernel.changes import (
     Answer,
     Beat,
@@ -19,16 +19,13 @@ from holdfast.kernel.changes import (
     HookOpen,
     KeyHeldBy,
     Known,
-    Message,
-    Outcome,
     Refused,
-    Run,
-    Signal,
     TokenFree,
-    Watcher,
 )
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.journal import Continued, Entry
+from holdfast.kernel.messages import Message, OutcomeMessage, Signal, Watcher
+from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.ports.store import Claim, History, KnownHook, Store
 from holdfast.stores.sqlite.files import Database
@@ -100,25 +97,31 @@ async def claim(
 def progress(
     store: Store, run: Run, *entries: Entry, blobs: tuple[Blob, ...] = (), read: tuple[str, ...] = ()
 ) -> Change:
-    return runs.decide(run, runs.Progressed(), recorded=runs.Recorded(entries, blobs, read), now_ms=store.now_ms())
+    return transitions.decide(
+        run, transitions.Progressed(), recorded=transitions.Recorded(entries, blobs, read), now_ms=store.now_ms()
+    )
 
 
 def let_go(
     store: Store, run: Run, *, wake_ms: int | None = None, waits: bytes = b"[]", read: tuple[str, ...] = ()
 ) -> Change:
-    return runs.decide(run, runs.LetGo(wake_ms, waits), recorded=runs.Recorded(read=read), now_ms=store.now_ms())
+    return transitions.decide(
+        run, transitions.LetGo(wake_ms, waits), recorded=transitions.Recorded(read=read), now_ms=store.now_ms()
+    )
 
 
-def completion(store: Store, run: Run, output: object = "done", *, recorded: runs.Recorded = runs.NOTHING) -> Change:
-    return runs.decide(run, runs.Returned(a_value(output)), recorded=recorded, now_ms=store.now_ms())
+def completion(
+    store: Store, run: Run, output: object = "done", *, recorded: transitions.Recorded = transitions.NOTHING
+) -> Change:
+    return transitions.decide(run, transitions.Returned(a_value(output)), recorded=recorded, now_ms=store.now_ms())
 
 
 def failure(store: Store, run: Run) -> Change:
-    return runs.decide(run, runs.Raised(a_failure()), now_ms=store.now_ms())
+    return transitions.decide(run, transitions.Raised(a_failure()), now_ms=store.now_ms())
 
 
 def blockage(store: Store, run: Run) -> Change:
-    return runs.decide(run, runs.Stuck("unknown_outcome", "nobody knows"), now_ms=store.now_ms())
+    return transitions.decide(run, transitions.Stuck("unknown_outcome", "nobody knows"), now_ms=store.now_ms())
 
 
 def takeover(store: Store, holder: Run, run_id: str = "run-2", **fields: Any) -> Change:
@@ -127,13 +130,15 @@ def takeover(store: Store, holder: Run, run_id: str = "run-2", **fields: Any) ->
 
 
 async def retry(store: Store, run: Run) -> Change:
-    return runs.retry(run, (await history(store, run.id)).journal, now_ms=store.now_ms())
+    return transitions.retry(run, (await history(store, run.id)).journal, now_ms=store.now_ms())
 
 
 async def stop(store: Store, run: Run, *, read: tuple[str, ...] = ()) -> Change:
     """The change by which somebody ends a run that is not its own."""
     journal = (await history(store, run.id)).journal
-    return runs.stop(run, journal, reason="", late=False, recorded=runs.Recorded(read=read), now_ms=store.now_ms())
+    return transitions.stop(
+        run, journal, reason="", late=False, recorded=transitions.Recorded(read=read), now_ms=store.now_ms()
+    )
 
 
 def beat(run: Run, beat: Beat = A_BEAT, *, count: int = 1) -> Change:
@@ -149,11 +154,13 @@ async def ended(store: Store, run_id: str = "run-1", **fields: Any) -> Run:
     return await committed(store, completion(store, await held(store, run_id, **fields)))
 
 
-def anew(store: Store, run: Run, input: object = "new", *, recorded: runs.Recorded = runs.NOTHING) -> Change:
+def anew(
+    store: Store, run: Run, input: object = "new", *, recorded: transitions.Recorded = transitions.NOTHING
+) -> Change:
     """The run continues as new."""
     assert run.input is not None
     first = Continued(store.now_ms(), a_value(input), 1, run.input)
-    return runs.decide(run, runs.BeganAnew(first), recorded=recorded, now_ms=store.now_ms())
+    return transitions.decide(run, transitions.BeganAnew(first), recorded=recorded, now_ms=store.now_ms())
 
 
 async def failed(store: Store, run_id: str = "run-1", **fields: Any) -> Run:
@@ -177,11 +184,11 @@ async def unread(store: Store, run_id: str = "run-1") -> tuple[Message, ...]:
     return (await history(store, run_id)).messages
 
 
-async def outcomes(store: Store, run_id: str = "parent") -> list[Outcome]:
+async def outcomes(store: Store, run_id: str = "parent") -> list[OutcomeMessage]:
     """The unread messages, all of which say how some run ended."""
     messages = await unread(store, run_id)
-    assert all(isinstance(message, Outcome) for message in messages), messages
-    return [message for message in messages if isinstance(message, Outcome)]
+    assert all(isinstance(message, OutcomeMessage) for message in messages), messages
+    return [message for message in messages if isinstance(message, OutcomeMessage)]
 
 
 async def history(store: Store, run_id: str = "run-1") -> History:

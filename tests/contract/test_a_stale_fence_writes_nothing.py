@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import attributes, runs
-from holdfast.kernel.changes import Change, Fenced, HookOpen, Refused, Run, Shown, TokenFree
+from holdfast.kernel import attributes, transitions
+from holdfast.kernel.changes import Change, HookOpen, Refused, Shown, TokenFree
+from holdfast.kernel.runs import Fenced, Run
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
@@ -41,17 +42,19 @@ MESSAGE = message_of_child("run-1")
 def _changes(store: Store, run: Run) -> list[Change]:
     """Every kind of write that an owner makes."""
     entry = performed()
-    recorded = runs.Recorded((entry,), (ANOTHER_BLOB,), (MESSAGE,))
+    recorded = transitions.Recorded((entry,), (ANOTHER_BLOB,), (MESSAGE,))
     shown = Shown(attributes.encode({"customer": "another"}), b"[]")
-    hooks = runs.Recorded((entry,), opens=(HookOpen("other"),), closes=(HookOpen(HOOK, token_of("run-1")),))
+    hooks = transitions.Recorded((entry,), opens=(HookOpen("other"),), closes=(HookOpen(HOOK, token_of("run-1")),))
     kinds = [
         progress(store, run, entry, blobs=(ANOTHER_BLOB,), read=(MESSAGE,)),
         let_go(store, run, wake_ms=1, read=(MESSAGE,)),
         completion(store, run, recorded=recorded),
         failure(store, run),
         blockage(store, run),
-        runs.decide(run, runs.Progressed(), recorded=replace(recorded, shown=shown), now_ms=store.now_ms()),
-        runs.decide(run, runs.Progressed(), recorded=hooks, now_ms=store.now_ms()),
+        transitions.decide(
+            run, transitions.Progressed(), recorded=replace(recorded, shown=shown), now_ms=store.now_ms()
+        ),
+        transitions.decide(run, transitions.Progressed(), recorded=hooks, now_ms=store.now_ms()),
         anew(store, run, recorded=recorded),
         beat(run, replace(A_BEAT, details=b"99"), count=2),
     ]

@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.kernel import attributes, markers
-from holdfast.kernel.changes import Committed, KeyFree, KeyHeldBy, Refused, Status, Watcher
+from holdfast.kernel.changes import Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.journal import Started
+from holdfast.kernel.messages import Watcher
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock
 from tests.contract.conftest import Backend

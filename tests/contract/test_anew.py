@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.kernel import attributes, runs
-from holdfast.kernel.changes import Committed, HookOpen, Shown, Status
+from holdfast.kernel import attributes, transitions
+from holdfast.kernel.changes import Committed, HookOpen, Shown
 from holdfast.kernel.journal import Continued, Received
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, a_value, performed
 from tests.contract.helpers import (
@@ -76,7 +77,7 @@ async def test_the_input_is_the_new_one_wherever_it_is_read(store: Store) -> Non
 async def test_the_blobs_of_the_former_generation_go_and_the_new_ones_stay(store: Store) -> None:
     run = await held(store, blobs=(A_BLOB,))
     await held(store, "run-2", key="2", blobs=(A_BLOB,))
-    await committed(store, anew(store, run, recorded=runs.Recorded(blobs=(ANOTHER_BLOB,))))
+    await committed(store, anew(store, run, recorded=transitions.Recorded(blobs=(ANOTHER_BLOB,))))
     assert await store.blob("run-1", A_BLOB.digest) is None
     assert await store.blob("run-1", ANOTHER_BLOB.digest) == ANOTHER_BLOB.data
     assert await store.blob("run-2", A_BLOB.digest) == A_BLOB.data
@@ -84,7 +85,7 @@ async def test_the_blobs_of_the_former_generation_go_and_the_new_ones_stay(store
 
 async def test_a_blob_that_both_generations_have_stays(store: Store) -> None:
     run = await held(store, blobs=(A_BLOB,))
-    await committed(store, anew(store, run, recorded=runs.Recorded(blobs=(A_BLOB,))))
+    await committed(store, anew(store, run, recorded=transitions.Recorded(blobs=(A_BLOB,))))
     assert await store.blob("run-1", A_BLOB.digest) == A_BLOB.data
 
 
@@ -92,7 +93,7 @@ async def test_the_inbox_is_kept_and_remembers(store: Store) -> None:
     run = await held(store)
     for number in (1, 2, 3):
         await signalled(store, "run-1", number)
-    run = await committed(store, anew(store, run, recorded=runs.Recorded(read=(a_signal(1).id,))))
+    run = await committed(store, anew(store, run, recorded=transitions.Recorded(read=(a_signal(1).id,))))
     assert await unread(store) == (a_signal(2), a_signal(3))
     [row] = await store.runs(["run-1"])
     assert row.unread == 2
@@ -105,7 +106,7 @@ async def test_what_was_received_and_not_heard_goes_along(store: Store) -> None:
     assert run.input is not None
     first = Continued(store.now_ms(), a_value("new"), 1, run.input)
     unheard = Received(store.now_ms(), HOOK, "signal/1", a_value(7))
-    change = runs.decide(run, runs.BeganAnew(first, (unheard,)), now_ms=store.now_ms())
+    change = transitions.decide(run, transitions.BeganAnew(first, (unheard,)), now_ms=store.now_ms())
     run = await committed(store, change)
     assert (await history(store)).journal == (first, unheard)
     assert run.length == 3
@@ -130,8 +131,10 @@ async def test_key_watchers_hooks_and_beats_are_kept(store: Store) -> None:
 async def test_attributes_stay_and_markers_begin_anew(store: Store) -> None:
     run = await held(store, attributes=attributes.encode({"customer": "c-1"}))
     shown = Shown(attributes.encode({"customer": "c-2"}), b'["pending"]')
-    recorded = runs.Recorded((performed(),), shown=shown)
-    run = await committed(store, runs.decide(run, runs.Progressed(), recorded=recorded, now_ms=store.now_ms()))
+    recorded = transitions.Recorded((performed(),), shown=shown)
+    run = await committed(
+        store, transitions.decide(run, transitions.Progressed(), recorded=recorded, now_ms=store.now_ms())
+    )
     assert run.markers == b'["pending"]'
     run = await committed(store, anew(store, run))
     [row] = await store.runs(["run-1"])
@@ -141,7 +144,7 @@ async def test_attributes_stay_and_markers_begin_anew(store: Store) -> None:
 
 async def test_a_repetition_is_harmless(store: Store, clock: FakeClock) -> None:
     run = await held(store, blobs=(A_BLOB,))
-    change = anew(store, run, recorded=runs.Recorded(blobs=(ANOTHER_BLOB,)))
+    change = anew(store, run, recorded=transitions.Recorded(blobs=(ANOTHER_BLOB,)))
     first = await committed(store, change)
     before = await everything(store)
     clock.advance(5)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import apsw
 import pytest
 
-from holdfast.kernel.changes import Status
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import COUNT_MAX, Depth, Store
 from holdfast.stores.sqlite import backlogs, files
 from tests.builders import NOW_MS, FakeClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from holdfast.kernel.changes import Status
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import Claim, Claimed, Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend

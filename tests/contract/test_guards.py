@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel.changes import Beat, Change, Committed, Fenced, KeyHeldBy, Known, Refused, Status, Watcher
+from holdfast.kernel.changes import Beat, Change, Committed, KeyHeldBy, Known, Refused
+from holdfast.kernel.messages import Watcher
+from holdfast.kernel.runs import Fenced, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast.kernel import cancels, hooks, runs
-from holdfast.kernel.changes import Alive, CancelRequest, Change, Committed, Envelope, KeyTaken, Run, Status
+from holdfast.kernel import cancels, hooks, transitions
+from holdfast.kernel.changes import Alive, Change, Committed
+from holdfast.kernel.messages import CancelRequest, Envelope, KeyTaken
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, a_failure, performed
 from tests.contract.conftest import Backend
@@ -141,7 +143,7 @@ async def test_a_message_is_known_after_its_run_has_ended(store: Store) -> None:
     """The sender who repeats itself learns that it was received, not that it came too late."""
     run = await held(store)
     await signalled(store)
-    recorded = runs.Recorded((performed(),), read=(a_signal().id,))
+    recorded = transitions.Recorded((performed(),), read=(a_signal().id,))
     done = await committed(store, completion(store, run, recorded=recorded))
     answer = await offer(store, sending())
     assert answer == Committed(await store.run("default", "run-1"))
@@ -153,7 +155,7 @@ async def test_a_message_is_known_after_its_run_has_ended(store: Store) -> None:
 async def test_a_message_is_known_until_its_run_is_pruned(store: Store, clock: FakeClock) -> None:
     run = await held(store, retention_ms=1_000)
     await signalled(store, scope=SCOPE)
-    await committed(store, completion(store, run, recorded=runs.Recorded(read=(a_signal().id,))))
+    await committed(store, completion(store, run, recorded=transitions.Recorded(read=(a_signal().id,))))
     clock.advance(1_000)
     assert await store.prune(10) == 1
     assert await refused(store, sending(scope=SCOPE)) is None
@@ -168,7 +170,7 @@ async def test_a_message_is_received_once_in_its_scope(store: Store) -> None:
     await committed(store, takeover(store, first, "run-2", key="1"))
     answer = await offer(store, sending("run-2", 1, scope=SCOPE))
     assert answer == Committed(await store.run("default", "run-1"))
-    await committed(store, completion(store, first, recorded=runs.Recorded(read=(a_signal(1).id,))))
+    await committed(store, completion(store, first, recorded=transitions.Recorded(read=(a_signal(1).id,))))
     answer = await offer(store, sending("run-2", 1, scope=SCOPE))
     assert answer == Committed(await store.run("default", "run-1"))
     assert await unread(store, "run-2") == ()
@@ -246,14 +248,14 @@ async def test_a_run_ends_only_over_an_empty_inbox(store: Store, end: str) -> No
 
 
 async def _end(store: Store, run: Run, end: str, *, read: tuple[str, ...] = ()) -> Change:
-    now_ms, recorded = store.now_ms(), runs.Recorded(read=read)
+    now_ms, recorded = store.now_ms(), transitions.Recorded(read=read)
     match end:
         case "completed":
             return completion(store, run, recorded=recorded)
         case "failed":
-            return runs.decide(run, runs.Raised(a_failure()), recorded=recorded, now_ms=now_ms)
+            return transitions.decide(run, transitions.Raised(a_failure()), recorded=recorded, now_ms=now_ms)
         case "cancelled":
-            return runs.decide(run, runs.CancelledItself(), recorded=recorded, now_ms=now_ms)
+            return transitions.decide(run, transitions.CancelledItself(), recorded=recorded, now_ms=now_ms)
         case _:
             return await stop(store, run, read=read)
 
@@ -262,10 +264,10 @@ async def test_a_run_does_not_end_over_the_second_of_two_messages(store: Store) 
     run = await held(store)
     await signalled(store, "run-1", 1)
     await signalled(store, "run-1", 2)
-    await refused(store, completion(store, run, recorded=runs.Recorded(read=(a_signal(1).id,))))
+    await refused(store, completion(store, run, recorded=transitions.Recorded(read=(a_signal(1).id,))))
     assert await unread(store) == (a_signal(1), a_signal(2))
     both = (a_signal(1).id, a_signal(2).id)
-    await committed(store, completion(store, run, recorded=runs.Recorded(read=both)))
+    await committed(store, completion(store, run, recorded=transitions.Recorded(read=both)))
 
 
 async def test_a_message_that_was_read_meanwhile_does_not_stand_for_another_one(store: Store) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Change, Committed, KeyTaken, Run, Status
+from holdfast.kernel import transitions
+from holdfast.kernel.changes import Change, Committed
 from holdfast.kernel.journal import KeyReleased
+from holdfast.kernel.messages import KeyTaken
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
@@ -35,7 +37,7 @@ from tests.contract.helpers import (
 
 
 def _release(store: Store, run: Run, *, nonce: str = "n-1") -> Change:
-    return runs.release_key(run, reason="a person", nonce=nonce, now_ms=store.now_ms())
+    return transitions.release_key(run, reason="a person", nonce=nonce, now_ms=store.now_ms())
 
 
 async def _owner(store: Store) -> Run | None:

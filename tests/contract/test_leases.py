@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.kernel.changes import Status, Watcher
+from holdfast.kernel.messages import Watcher
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend

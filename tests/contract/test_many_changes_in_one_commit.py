@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.kernel.changes import Committed, Refused, Watcher
+from holdfast.kernel.changes import Committed, Refused
+from holdfast.kernel.messages import Watcher
 from holdfast.ports.store import Store
 from tests.builders import performed
 from tests.contract.helpers import (

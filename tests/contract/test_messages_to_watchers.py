@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Change, Committed, Run, Status, Watcher, outcome_message
+from holdfast.kernel import transitions
+from holdfast.kernel.changes import Change, Committed
 from holdfast.kernel.journal import Value
+from holdfast.kernel.messages import Watcher, outcome_message
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
@@ -39,7 +41,7 @@ async def _told(store: Store, change: Change) -> tuple[str, ...]:
 
 
 def _cancellation(store: Store, run: Run) -> Change:
-    return runs.decide(run, runs.CancelledItself(), now_ms=store.now_ms())
+    return transitions.decide(run, transitions.CancelledItself(), now_ms=store.now_ms())
 
 
 @pytest.mark.parametrize("end", [completion, failure, _cancellation])
@@ -199,7 +201,9 @@ async def test_a_child_that_is_retried_and_ends_again_is_told_again(store: Store
 
 def _large_completion(store: Store, run: Run) -> Change:
     value = Value(blob=A_BLOB.digest, size=len(A_BLOB.data))
-    return runs.decide(run, runs.Returned(value), recorded=runs.Recorded(blobs=(A_BLOB,)), now_ms=store.now_ms())
+    return transitions.decide(
+        run, transitions.Returned(value), recorded=transitions.Recorded(blobs=(A_BLOB,)), now_ms=store.now_ms()
+    )
 
 
 async def test_a_large_outcome_is_copied_to_whoever_is_told(store: Store, clock: FakeClock) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import attributes, runs
-from holdfast.kernel.changes import Change, Committed, HookOpen, Run, Shown
+from holdfast.kernel import attributes, transitions
+from holdfast.kernel.changes import Change, Committed, HookOpen, Shown
+from holdfast.kernel.runs import Run
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (
@@ -89,7 +90,7 @@ async def _let_go_with_an_unread_message(store: Store) -> Change:
 
 async def _complete(store: Store) -> Change:
     _, child = await family(store)
-    return completion(store, child, recorded=runs.Recorded((performed(),), (ANOTHER_BLOB,)))
+    return completion(store, child, recorded=transitions.Recorded((performed(),), (ANOTHER_BLOB,)))
 
 
 async def _fail(store: Store) -> Change:
@@ -136,13 +137,13 @@ async def _open_a_token(store: Store) -> Change:
 
 
 async def _continue_as_new(store: Store) -> Change:
-    return anew(store, await held(store), recorded=runs.Recorded(blobs=(A_BLOB,)))
+    return anew(store, await held(store), recorded=transitions.Recorded(blobs=(A_BLOB,)))
 
 
 async def _show(store: Store) -> Change:
     shown = Shown(attributes.encode({"customer": "c-1"}), b"[]")
-    recorded = runs.Recorded((performed(),), shown=shown)
-    return runs.decide(await held(store), runs.Progressed(), recorded=recorded, now_ms=store.now_ms())
+    recorded = transitions.Recorded((performed(),), shown=shown)
+    return transitions.decide(await held(store), transitions.Progressed(), recorded=recorded, now_ms=store.now_ms())
 
 
 async def _stop(store: Store) -> Change:

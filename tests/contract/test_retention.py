@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Run, Watcher
+from holdfast.kernel import transitions
+from holdfast.kernel.messages import Watcher
+from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search, conditions_of
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
@@ -45,7 +46,7 @@ LONG_MS = 1_000_000
 async def _finished(store: Store, run_id: str, *, retention_ms: int = SHORT_MS) -> Run:
     """A run that has left something in every table."""
     run = await rich(store, run_id, retention_ms=retention_ms)
-    recorded = runs.Recorded((performed(),), (ANOTHER_BLOB,), (message_of_child(run_id),))
+    recorded = transitions.Recorded((performed(),), (ANOTHER_BLOB,), (message_of_child(run_id),))
     return await committed(store, completion(store, run, recorded=recorded))
 
 
@@ -201,7 +202,7 @@ async def test_row_counts_of_every_table_return_to_the_baseline(sqlite: SqliteBa
     assert {table for table in may_go if full[table] > baseline[table]} == may_go
     parent = await history(store, "parent")
     read = tuple(message.id for message in parent.messages)
-    await committed(store, completion(store, parent.run, recorded=runs.Recorded(read=read)))
+    await committed(store, completion(store, parent.run, recorded=transitions.Recorded(read=read)))
     sqlite.clock.advance(SHORT_MS * 3)
     while await store.prune(4):
         pass

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.kernel import attributes, runs, starts
+from holdfast.kernel import attributes, starts, transitions
 from holdfast.kernel.attributes import Scalar
-from holdfast.kernel.changes import Run, Shown, Status
+from holdfast.kernel.changes import Shown
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Condition, Range, Search, Span, conditions_of, cursor_of, matches, place_of
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
@@ -122,22 +123,24 @@ async def _make(store: Store, run_id: str, namespace: str, shape: Shape) -> None
     if (run := getattr(answer, "run", None)) is None:  # another one has the key
         return
     now_ms = shape.created_ms + shape.lasted_ms
-    events: dict[Status, runs.Event] = {
-        Status.WAITING: runs.LetGo(now_ms + 60_000),
-        Status.BLOCKED: runs.Stuck("code", "message"),
-        Status.COMPLETED: runs.Returned(a_value()),
-        Status.FAILED: runs.Raised(a_failure()),
-        Status.CANCELLED: runs.CancelledItself(),
+    events: dict[Status, transitions.Event] = {
+        Status.WAITING: transitions.LetGo(now_ms + 60_000),
+        Status.BLOCKED: transitions.Stuck("code", "message"),
+        Status.COMPLETED: transitions.Returned(a_value()),
+        Status.FAILED: transitions.Raised(a_failure()),
+        Status.CANCELLED: transitions.CancelledItself(),
     }
     if shape.status in events:
-        await committed(store, runs.decide(run, events[shape.status], now_ms=now_ms))
+        await committed(store, transitions.decide(run, events[shape.status], now_ms=now_ms))
 
 
 async def _show(store: Store, run: Run, values: dict[str, Scalar]) -> Run:
     """Its owner changes the attributes of a run."""
     shown = Shown(attributes.encode(values), run.markers)
-    recorded = runs.Recorded((performed(f"set-{run.length}#1"),), shown=shown)
-    return await committed(store, runs.decide(run, runs.Progressed(), recorded=recorded, now_ms=store.now_ms()))
+    recorded = transitions.Recorded((performed(f"set-{run.length}#1"),), shown=shown)
+    return await committed(
+        store, transitions.decide(run, transitions.Progressed(), recorded=recorded, now_ms=store.now_ms())
+    )
 
 
 def _meant(search: Search, rows: Sequence[Run]) -> list[str]:
@@ -301,9 +304,9 @@ async def test_what_a_run_sets_is_found_at_once_and_what_it_removed_no_more(stor
 
 async def test_a_refused_change_shows_nothing(store: Store) -> None:
     run = await _with(store, "run-1", stage="new")
-    recorded = runs.Recorded((performed(),), shown=Shown(attributes.encode({"stage": "paid"}), b""))
+    recorded = transitions.Recorded((performed(),), shown=Shown(attributes.encode({"stage": "paid"}), b""))
     stale = replace(run, epoch=run.epoch - 1)
-    await offer(store, runs.decide(stale, runs.Progressed(), recorded=recorded, now_ms=store.now_ms()))
+    await offer(store, transitions.decide(stale, transitions.Progressed(), recorded=recorded, now_ms=store.now_ms()))
     assert await _ids(store, _search(attributes={"stage": "new"})) == ["run-1"]
     assert await _ids(store, _search(attributes={"stage": "paid"})) == []
 
@@ -311,7 +314,7 @@ async def test_a_refused_change_shows_nothing(store: Store) -> None:
 async def test_attributes_are_found_after_the_run_has_ended(store: Store) -> None:
     run = await _with(store, "run-1", stage="new")
     shown = Shown(attributes.encode({"stage": "done"}), b'["shipped"]')
-    change = completion(store, run, recorded=runs.Recorded((performed(),), shown=shown))
+    change = completion(store, run, recorded=transitions.Recorded((performed(),), shown=shown))
     done = await committed(store, change)
     assert done.markers == b'["shipped"]'
     assert await store.search(_search(attributes={"stage": "done"}, statuses=frozenset({Status.COMPLETED}))) == [done]
@@ -342,14 +345,14 @@ async def test_an_end_that_is_taken_back_by_a_retry_is_not_found(store: Store) -
     run = await failed(store)
     span = Span(0, store.now_ms() + 1)
     assert await _ids(store, _search(finished=span)) == ["run-1"]
-    change = runs.retry(run, (await store.histories(["run-1"]))[0].journal, now_ms=store.now_ms())
+    change = transitions.retry(run, (await store.histories(["run-1"]))[0].journal, now_ms=store.now_ms())
     await committed(store, change)
     assert await _ids(store, _search(finished=span)) == []
 
 
 async def test_a_run_that_lost_its_key_is_still_found_by_it(store: Store) -> None:
     done = await ended(store)
-    await committed(store, runs.release_key(done, reason="", nonce="n", now_ms=store.now_ms()))
+    await committed(store, transitions.release_key(done, reason="", nonce="n", now_ms=store.now_ms()))
     await admitted(store, "run-2")
     assert sorted(await _ids(store, _search(key_prefix="order:"))) == ["run-1", "run-2"]
 

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import hooks, runs, starts
-from holdfast.kernel.changes import Change, Committed, KeyHeldBy, Message, Refused, Run, Signal, Status
+from holdfast.kernel import hooks, starts, transitions
+from holdfast.kernel.changes import Change, Committed, KeyHeldBy, Refused
 from holdfast.kernel.journal import Started
+from holdfast.kernel.messages import Message, Signal
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, a_hand, a_value, performed, wanted
 from tests.contract.conftest import Backend
@@ -78,7 +80,7 @@ async def test_an_ended_owner_makes_room_for_the_next(store: Store) -> None:
 async def test_a_signal_received_before_admits_nobody(store: Store) -> None:
     """The same request again, after its receiver has ended: it was received, by that run."""
     run = await committed(store, _start(store, owner="w-1"))
-    done = await committed(store, completion(store, run, recorded=runs.Recorded(read=(a_signal().id,))))
+    done = await committed(store, completion(store, run, recorded=transitions.Recorded(read=(a_signal().id,))))
     answer = await offer(store, _start(store, "run-2", holder=done))
     assert answer == Committed(await store.run("default", "run-1"))
     assert await store.runs(["run-2"]) == []
@@ -167,14 +169,14 @@ def _end_over(
 ) -> Change:
     """The run returns. It has recorded `unheard`, and not taken it; `unread` is not even recorded."""
     first = Started(store.now_ms(), a_value({"order": "o-1"}))
-    event = runs.Returned(a_value("done"), first, unheard, tuple(message.id for message in unread), (A_BLOB,))
-    recorded = runs.Recorded((performed(),), read=tuple(message.id for message in read))
-    return runs.decide(run, event, recorded=recorded, now_ms=store.now_ms())
+    event = transitions.Returned(a_value("done"), first, unheard, tuple(message.id for message in unread), (A_BLOB,))
+    recorded = transitions.Recorded((performed(),), read=tuple(message.id for message in read))
+    return transitions.decide(run, event, recorded=recorded, now_ms=store.now_ms())
 
 
 def _recorded(store: Store, run: Run, *messages: Message) -> Change:
-    read = runs.Recorded((performed("mail#1"),), read=tuple(message.id for message in messages))
-    return runs.decide(run, runs.Progressed(), recorded=read, now_ms=store.now_ms())
+    read = transitions.Recorded((performed("mail#1"),), read=tuple(message.id for message in messages))
+    return transitions.decide(run, transitions.Progressed(), recorded=read, now_ms=store.now_ms())
 
 
 async def _with_mail(store: Store, *numbers: int) -> Run:
@@ -248,7 +250,7 @@ async def test_what_the_owner_took_stays_its_own(store: Store) -> None:
 async def test_a_signal_that_another_run_received_begins_no_successor(store: Store) -> None:
     """A fork has it in its journal, and not in its inbox: a run that is admitted for it would wait forever."""
     run = await _with_mail(store, 1)
-    source = await committed(store, completion(store, run, recorded=runs.Recorded(read=(a_signal(1).id,))))
+    source = await committed(store, completion(store, run, recorded=transitions.Recorded(read=(a_signal(1).id,))))
     fork = await committed(store, takeover(store, source, "fork", owner="w-1"))
     change = _end_over(store, fork, a_signal(1))
     answer = await offer(store, change)
@@ -301,7 +303,7 @@ async def test_what_no_successor_can_take_over_stays_unread_and_the_run_does_not
     """A run that has lost its key has no second successor: what was sent to it must be in its own journal first."""
     run = await _with_mail(store, 1, 2)
     if "released" in lost:
-        await committed(store, runs.release_key(run, reason="", nonce="n", now_ms=store.now_ms()))
+        await committed(store, transitions.release_key(run, reason="", nonce="n", now_ms=store.now_ms()))
     if lost != "released":
         wish = wanted("run-2", replaces="run-1" if lost == "superseded" else None)
         await committed(store, starts.admission(wish, now_ms=store.now_ms(), hand=None))

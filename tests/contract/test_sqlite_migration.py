@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET, Raw
 
-from holdfast.kernel import hooks, runs
-from holdfast.kernel.changes import Outcome, Status, Watcher
+from holdfast.kernel import hooks, transitions
 from holdfast.kernel.journal import Attempted, Intended, Performed, Spawned
+from holdfast.kernel.messages import OutcomeMessage, Watcher
+from holdfast.kernel.runs import Status
 from holdfast.kernel.searches import Search
 from holdfast.ports.store import Member, Serves
 from holdfast.stores.sqlite import SqliteStore, files
@@ -182,9 +183,11 @@ async def test_journals_blobs_and_beats_are_read_as_they_were(store: SqliteStore
 
 
 async def test_unread_messages_are_read_in_their_order(store: SqliteStore) -> None:
-    def outcome(number: int, status: Status, *, output: bytes | None = None, error: bytes | None = None) -> Outcome:
+    def outcome(
+        number: int, status: Status, *, output: bytes | None = None, error: bytes | None = None
+    ) -> OutcomeMessage:
         raw = [UNSET if body is None else Raw(body) for body in (output, error)]
-        return Outcome(f"child-{number}/1/pay#{number}", f"pay#{number}", f"child-{number}", status, *raw)
+        return OutcomeMessage(f"child-{number}/1/pay#{number}", f"pay#{number}", f"child-{number}", status, *raw)
 
     assert await unread(store, "parent") == (
         outcome(2, Status.FAILED, error=ERROR),
@@ -226,9 +229,9 @@ async def test_a_message_received_before_is_not_received_again(store: SqliteStor
 async def test_a_watched_child_ends_and_tells(store: SqliteStore) -> None:
     await signalled(store, "child-5")
     [child] = [run for run in await claim(store, "w-2") if run.id == "child-5"]
-    await committed(store, completion(store, child, recorded=runs.Recorded(read=(a_signal().id,))))
+    await committed(store, completion(store, child, recorded=transitions.Recorded(read=(a_signal().id,))))
     last = (await unread(store, "parent"))[-1]
-    assert isinstance(last, Outcome)
+    assert isinstance(last, OutcomeMessage)
     assert last.from_run == "child-5"
 
 

@@ -14,7 +14,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel.changes import Run, Status
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Range, Search, Span, conditions_of
 from holdfast.stores.sqlite import files, searches
 from holdfast.stores.sqlite.rows import run_of

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import runs, starts
-from holdfast.kernel.changes import CancelRequest, Change, Committed, KeyHeldBy, Refused, Run, Status
+from holdfast.kernel import starts, transitions
+from holdfast.kernel.changes import Change, Committed, KeyHeldBy, Refused
+from holdfast.kernel.messages import CancelRequest
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, a_hand, performed, wanted
 from tests.contract.conftest import Backend
@@ -68,7 +70,7 @@ async def test_the_former_holder_goes_on_at_its_fence_and_cleans_up(store: Store
     run = await held(store)
     await committed(store, _supersede(store))
     run = await committed(store, progress(store, run, performed(), read=(_request(store).id,)))
-    await committed(store, runs.decide(run, runs.CancelledItself(), now_ms=store.now_ms()))
+    await committed(store, transitions.decide(run, transitions.CancelledItself(), now_ms=store.now_ms()))
     [former] = await store.runs(["run-1"])
     assert (former.status, former.holds_key, former.length) == (Status.CANCELLED, False, 3)
     owner = await _owner(store)
@@ -110,7 +112,9 @@ async def test_a_holder_in_whatever_state_is_asked_to_cancel(store: Store, clock
 
 
 async def test_a_holder_that_has_ended_is_told_nothing_and_cannot_be_tried_again(store: Store) -> None:
-    failed = await committed(store, runs.decide(await held(store), runs.CancelledItself(), now_ms=store.now_ms()))
+    failed = await committed(
+        store, transitions.decide(await held(store), transitions.CancelledItself(), now_ms=store.now_ms())
+    )
     resumption = replace(await _failing_retry(store, failed), guard=failed.fence)
     answer = await offer(store, _supersede(store))
     assert isinstance(answer, Committed)

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import hooks, runs
-from holdfast.kernel.changes import Change, Committed, HookOpen, Refused, Run, Signal, TokenFree
+from holdfast.kernel import hooks, transitions
+from holdfast.kernel.changes import Change, Committed, HookOpen, Refused, TokenFree
+from holdfast.kernel.messages import Signal
+from holdfast.kernel.runs import Run
 from holdfast.ports.store import KnownHook, Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend
@@ -37,8 +39,8 @@ HOOK = HookOpen("paid", TOKEN, b'{"type":"string"}')
 
 
 def _closing(store: Store, run: Run, hook: HookOpen = HOOK) -> Change:
-    recorded = runs.Recorded((performed(f"close-{run.length}#1"),), closes=(hook,))
-    return runs.decide(run, runs.Progressed(), recorded=recorded, now_ms=store.now_ms())
+    recorded = transitions.Recorded((performed(f"close-{run.length}#1"),), closes=(hook,))
+    return transitions.decide(run, transitions.Progressed(), recorded=recorded, now_ms=store.now_ms())
 
 
 async def _two(store: Store) -> tuple[Run, Run]:
@@ -229,7 +231,7 @@ async def test_a_signal_by_token_to_somebody_else_is_refused(store: Store) -> No
 async def test_a_repeated_signal_by_token_meets_the_first_one_though_the_token_moved(store: Store) -> None:
     first, second = await _two(store)
     await _resumed(store, "run-1", a_signal())
-    recorded = runs.Recorded(read=(a_signal().id,))
+    recorded = transitions.Recorded(read=(a_signal().id,))
     await committed(store, completion(store, first, recorded=recorded))
     await committed(store, opening(second, HOOK))
     assert (await _resumed(store, "run-2", a_signal())).id == "run-1"
@@ -255,14 +257,18 @@ async def test_a_signal_by_token_that_an_earlier_version_sent_is_known_under_its
 async def test_a_hook_without_a_token_is_known_by_its_run_alone(store: Store) -> None:
     run = await held(store)
     plain = HookOpen("approved", None, b'{"type":"boolean"}')
-    recorded = runs.Recorded((performed(),), opens=(plain,))
-    run = await committed(store, runs.decide(run, runs.Progressed(), recorded=recorded, now_ms=store.now_ms()))
+    recorded = transitions.Recorded((performed(),), opens=(plain,))
+    run = await committed(
+        store, transitions.decide(run, transitions.Progressed(), recorded=recorded, now_ms=store.now_ms())
+    )
     assert await store.hook("run-1", "approved") == plain
     await admitted(store, "run-2", key="2")
     assert await store.hook("run-2", "approved") is None
     again = replace(plain, schema=b'{"type":"string"}')
-    recorded = runs.Recorded((performed("x#1"),), opens=(again,))
-    run = await committed(store, runs.decide(run, runs.Progressed(), recorded=recorded, now_ms=store.now_ms()))
+    recorded = transitions.Recorded((performed("x#1"),), opens=(again,))
+    run = await committed(
+        store, transitions.decide(run, transitions.Progressed(), recorded=recorded, now_ms=store.now_ms())
+    )
     assert await store.hook("run-1", "approved") == again
     await committed(store, _closing(store, run, again))
     assert await store.hook("run-1", "approved") is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.kernel.changes import Run, Status
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.helpers import (

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from holdfast.kernel.changes import Answer, Change, Committed, Fenced, Refused
+from holdfast.kernel.changes import Answer, Change, Committed, Refused
 from holdfast.kernel.journal import GaveUp, Performed
+from holdfast.kernel.runs import Fenced
 from holdfast.ports.store import Store
 from tests.faults.ledger import Ledger
 

@@ -18,7 +18,7 @@ from holdfast.engine.code import machine, pending
 from holdfast.engine.duties.periodic import leaders as engine_leaders, relay, rescuer
 from holdfast.engine.runs import heartbeats, loaded_run
 from holdfast.gateway import streams
-from holdfast.kernel import hooks, leaders, runs
+from holdfast.kernel import hooks, leaders, transitions
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
 from holdfast.stores.redis import leases, outbox, rows, scripts, searches, store
@@ -134,7 +134,7 @@ def _bid(duty: str, found: Any, holder: Any, *, now_ms: int, ttl_ms: int) -> Any
 
 _take_due = pending.Pending.take_due
 _replaying, _replayed = loaded_run.LoadedRun.replaying, loaded_run.replaying
-_change = runs._change
+_change = transitions._change
 _cursor = streams._cursor
 _default_key = machine.Machine._default_key
 _signal = hooks.signal
@@ -196,7 +196,7 @@ PLANTED = {
         "wrong_result",
         all_of(
             lua(PROGRESS=[("row[2] ~= nonce", "false")], SETTLE=[("row.n ~= nonce", "false")]),
-            code(runs, _change=_nameless),
+            code(transitions, _change=_nameless),
         ),
     ),
     "leaders-bid": Planted(

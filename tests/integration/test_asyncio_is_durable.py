@@ -15,9 +15,9 @@ from holdfast.engine.code.commands import CodeReturned
 from holdfast.engine.code.machine import Machine
 from holdfast.engine.code.replay import replay
 from holdfast.events import EffectPerformed, RunEnded, RunLetGo
-from holdfast.kernel.changes import Run
 from holdfast.kernel.journal import Elapsed, Entry, Performed
 from holdfast.kernel.replay import noted
+from holdfast.kernel.runs import Run
 from holdfast.workflow import Current
 from tests.builders import FakeClock
 from tests.integration.conftest import Home, Seen, eventually, heard, worker_of

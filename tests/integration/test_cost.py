@@ -10,9 +10,10 @@ from msgspec import Raw
 
 from holdfast import Pack, hook, sleep
 from holdfast.events import RunLetGo
-from holdfast.kernel import runs, starts
-from holdfast.kernel.changes import Change, Committed, Status
+from holdfast.kernel import starts, transitions
+from holdfast.kernel.changes import Change, Committed
 from holdfast.kernel.journal import Value
+from holdfast.kernel.runs import Status
 from holdfast.kernel.starts import Hand, Wanted
 from holdfast.ports.store import Store
 from tests.integration.conftest import Home, SqliteHome, eventually, heard, worker_of
@@ -136,7 +137,7 @@ async def _fill(store: Store, count: int) -> None:
             assert isinstance(answer, Committed)
             assert answer.run is not None
             wake_ms = now_ms + 86_400_000 + n if n % 2 else None
-            waits.append(runs.decide(answer.run, runs.LetGo(wake_ms), now_ms=now_ms))
+            waits.append(transitions.decide(answer.run, transitions.LetGo(wake_ms), now_ms=now_ms))
         await store.commit(waits)
 
 

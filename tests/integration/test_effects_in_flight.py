@@ -28,8 +28,8 @@ from holdfast import (
 )
 from holdfast.events import EffectBegan
 from holdfast.kernel import hooks
-from holdfast.kernel.changes import ENDED
 from holdfast.kernel.journal import Dropped, Failed, GaveUp, Late, Received
+from holdfast.kernel.runs import ENDED
 from holdfast.ports.store import Store
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
 from tests.integration.wrappers import StoreWrapper

@@ -11,8 +11,9 @@ import pytest
 
 from holdfast import Pack, Retry, effect_key, sleep
 from holdfast.events import RunEnded, RunOvertaken, StoreTroubled
-from holdfast.kernel.changes import Change, Run
+from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
+from holdfast.kernel.runs import Run
 from holdfast.ports.store import Claim, Store
 from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import WRITES, LossyStore, StoreWrapper

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Run, RunCancelled, hook, now, shield, sleep, spawn, timeout
-from holdfast.kernel.changes import CancelRequest
+from holdfast.kernel.messages import CancelRequest
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, worker_of
 from tests.integration.ledgers import ONCE, Shop, ThreadLedger, lefts, until_recorded
 

@@ -23,7 +23,7 @@ from holdfast.events import (
     RunsRescued,
     StoreTroubled,
 )
-from holdfast.kernel.changes import Status
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import Claim
 from tests.integration.conftest import Home, eventually, heard, owner_of, worker_of
 from tests.integration.wrappers import GatedStore, SeverableStore, StoreWrapper

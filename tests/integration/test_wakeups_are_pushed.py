@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from holdfast import HoldfastError, Pack, Retry
 from holdfast.events import EffectBegan, RunOvertaken
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Run
+from holdfast.kernel import transitions
 from holdfast.kernel.journal import Spawned, Value
+from holdfast.kernel.runs import Run
 from holdfast.ports.notices import Notice, Ready
 from holdfast.ports.store import Claim, Store
 from tests.integration.conftest import Holding, Home, SqliteHome, eventually, heard, owner_of, worker_of
@@ -101,7 +101,9 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(
                 await elsewhere.open()
                 [kid] = (await elsewhere.claim(Claim("default", "thief", "n", ("p.child",), 1))).runs
                 value = Value(Raw(b'"the child came first"'))
-                await elsewhere.commit([runs.decide(kid, runs.Returned(value), now_ms=elsewhere.now_ms())])
+                await elsewhere.commit(
+                    [transitions.decide(kid, transitions.Returned(value), now_ms=elsewhere.now_ms())]
+                )
                 await asyncio.sleep(0.1)
                 await elsewhere.close()
             return answer

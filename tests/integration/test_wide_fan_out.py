@@ -10,7 +10,7 @@ from holdfast import Holdfast, Pack, Run, hook
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.engine.code.machine import Machine
 from holdfast.events import LeaseWasLost, RunsRescued
-from holdfast.kernel import runs
+from holdfast.kernel import transitions
 from holdfast.kernel.changes import Committed
 from holdfast.kernel.journal import Entry, Joined, Spawned, Value, input_of
 from holdfast.ports.store import Claim, Store
@@ -64,7 +64,9 @@ async def let_go_with_all_its_children(store: Store, wide: Wide, run: Run[int]) 
     now_ms = store.now_ms()
     entries: list[Entry] = [Spawned(now_ms, each.step, each.intent, f"{n:032x}") for n, each in enumerate(asked)]
     entries += [Joined(now_ms, each.step, f"{n:032x}", Value(Raw(b"%d" % n))) for n, each in enumerate(asked)]
-    change = runs.decide(row, runs.LetGo(None), recorded=runs.Recorded(tuple(entries)), now_ms=now_ms)
+    change = transitions.decide(
+        row, transitions.LetGo(None), recorded=transitions.Recorded(tuple(entries)), now_ms=now_ms
+    )
     [answer] = await store.commit([change])
     assert isinstance(answer, Committed)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Holdfast
-from holdfast.kernel.changes import Watcher
+from holdfast.kernel.messages import Watcher
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.ports.store import Claim
 from holdfast.stores.redis import RedisStore, outbox

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.errors import EngineFault
-from holdfast.kernel import hooks, runs
-from holdfast.kernel.changes import Change, HookOpen, Watcher
+from holdfast.kernel import hooks, transitions
+from holdfast.kernel.changes import Change, HookOpen
 from holdfast.kernel.journal import Value
+from holdfast.kernel.messages import Watcher
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore, outbox
 from holdfast.stores.redis.net import urls
@@ -100,7 +101,9 @@ async def test_a_large_outcome_reaches_the_parent_even_if_its_run_is_gone_by_the
     await held(one, parent, key=None)
     run = await held(one, child, key=None, watcher=Watcher(parent, "child#1"), retention_ms=0)
     value = Value(blob=A_BLOB.digest, size=len(A_BLOB.data))
-    end = runs.decide(run, runs.Returned(value), recorded=runs.Recorded(blobs=(A_BLOB,)), now_ms=one.now_ms() - 1_000)
+    end = transitions.decide(
+        run, transitions.Returned(value), recorded=transitions.Recorded(blobs=(A_BLOB,)), now_ms=one.now_ms() - 1_000
+    )
     await die_after(dying, end, monkeypatch)
     await one.prune(100)
     await relayed(one)
@@ -115,8 +118,8 @@ async def test_a_token_that_was_closed_does_not_come_back_with_a_repeated_delive
     monkeypatch.setattr(dying._outbox, "tidying", list)  # it dies after the delivery, before it has tidied up
     run = await committed(dying, replace(admission(one, named(one, "fork"), key=None, owner="w-1"), opens=(HOOK,)))
     assert await _owner(one) == run.id
-    recorded = runs.Recorded((performed("close#1"),), closes=(HOOK,))
-    await committed(one, runs.decide(run, runs.Progressed(), recorded=recorded, now_ms=one.now_ms()))
+    recorded = transitions.Recorded((performed("close#1"),), closes=(HOOK,))
+    await committed(one, transitions.decide(run, transitions.Progressed(), recorded=recorded, now_ms=one.now_ms()))
     assert await _owner(one) is None
     assert await relayed(one) == 1
     assert await _owner(one) is None

@@ -16,7 +16,7 @@ from holdfast.cli.watch import View, keep_showing
 from holdfast.client import LIVE
 from holdfast.errors import InvalidConfig
 from holdfast.gateway import views
-from holdfast.kernel.changes import Status
+from holdfast.kernel.runs import Status
 
 
 async def workflows(session: Session) -> None:

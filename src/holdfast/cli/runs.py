@@ -16,8 +16,8 @@ from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
 from holdfast.client import PAGE, Caller, Run
 from holdfast.gateway import views
-from holdfast.kernel.changes import ENDED, Status
 from holdfast.kernel.explanations import worded
+from holdfast.kernel.runs import ENDED, Status
 
 Instant = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 

@@ -15,7 +15,7 @@ from holdfast.dashboard import filters, forms
 from holdfast.dashboard.context import Page, Problem, Visit, problem_of
 from holdfast.dashboard.series import bars
 from holdfast.errors import UsageError
-from holdfast.kernel.changes import Status
+from holdfast.kernel.runs import Status
 from holdfast.kernel.units import utc_of
 from holdfast.ports.store import COUNT_MAX
 

@@ -9,9 +9,9 @@ from holdfast.engine.code.replay import replay
 from holdfast.engine.code.sandbox import keep_order, keep_the_collector_out
 from holdfast.errors import HoldfastError, UnknownWorkflow
 from holdfast.kernel import searches
-from holdfast.kernel.changes import Status
 from holdfast.kernel.forks import values
 from holdfast.kernel.replay import noted
+from holdfast.kernel.runs import Status
 from holdfast.kernel.searches import Search
 from holdfast.ports.store import History
 from holdfast.workflow import Current

@@ -44,8 +44,8 @@ from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.events import Events
 from holdfast.kernel import leaders
-from holdfast.kernel.changes import Run
 from holdfast.kernel.leaders import Holder
+from holdfast.kernel.runs import Run
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids

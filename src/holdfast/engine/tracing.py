@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast.engine.runs.performer import AttemptOutcome, AttemptRefused
-from holdfast.kernel.changes import Run
+from holdfast.kernel.runs import Run
 
 
 class Tried(Struct, frozen=True):

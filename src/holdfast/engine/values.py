@@ -6,9 +6,10 @@ from hashlib import blake2b
 
 from msgspec import UNSET, Raw
 
-from holdfast.kernel.changes import Blob, KeyTaken, Signal
+from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import KeyReleased, Received, Value
-from holdfast.kernel.runs import Recorded
+from holdfast.kernel.messages import KeyTaken, Signal
+from holdfast.kernel.transitions import Recorded
 from holdfast.ports.store import History
 
 INLINE_MAX = 256 * 1024

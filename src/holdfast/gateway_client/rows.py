@@ -11,8 +11,8 @@ import msgspec
 from holdfast import wire
 from holdfast.engine.api.registry import Description
 from holdfast.kernel import attributes, markers, searches, waits
-from holdfast.kernel.changes import Run, Status
 from holdfast.kernel.explanations import Line, Story
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait

@@ -30,9 +30,9 @@ from holdfast.gateway_client import rows
 from holdfast.gateway_client.transport import Transport
 from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
-from holdfast.kernel.changes import Run, Status
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Wait

@@ -33,7 +33,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import NotAllowedNow, WaitsForNothing
-from holdfast.kernel.changes import ENDED, Alive, CancelRequest, Change, Envelope, Run, Status
+from holdfast.kernel.changes import Alive, Change
 from holdfast.kernel.journal import (
     TIMED_OUT,
     Attempted,
@@ -60,6 +60,8 @@ from holdfast.kernel.journal import (
     Tagged,
     void_positions,
 )
+from holdfast.kernel.messages import CancelRequest, Envelope
+from holdfast.kernel.runs import ENDED, Run, Status
 
 Outcome = Literal["no_effects", "partial", "resumable", "compensated", "completed_first", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

@@ -23,76 +23,11 @@ What a store does beyond checking and writing is fixed here, so that every store
 
 from __future__ import annotations
 
-from enum import StrEnum
+from msgspec import Struct
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.structs import replace
-
-from holdfast.kernel.journal import Entry, Value
-
-_decode_value = msgspec.json.Decoder(Value).decode
-
-
-class Status(StrEnum):
-    """Where a run stands."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    WAITING = "waiting"
-    BLOCKED = "blocked"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
-SETTLED = ENDED | {Status.BLOCKED}  # nothing more happens unless a person acts
-
-
-class Run(Struct, frozen=True, gc=False):
-    """A run's row: everything about it but its payloads and its journal.
-
-    `(epoch, nonce)` is the fence. `wake_ms` says from when it may be claimed (never, if None); `length` is the
-    number of journal entries so far; `unread` the number of messages not yet recorded, which the store alone counts;
-    `holds_key` whether its key is still its own. `waits` says what it waits for, since it was let go in order; it is
-    None while somebody may have something under way for it.
-    """
-
-    id: str
-    namespace: str
-    workflow: str
-    key: str | None
-    queue: str
-    priority: int
-    digest: str
-    request_id: str
-    retention_ms: int
-    created_ms: int
-    status: Status = Status.PENDING
-    epoch: int = 0
-    nonce: str = ""
-    owner: str | None = None
-    wake_ms: int | None = None
-    length: int = 0
-    unread: int = 0
-    holds_key: bool = True
-    started_ms: int | None = None
-    finished_ms: int | None = None
-    expires_ms: int | None = None
-    output: bytes | None = None  # encoded `Value`
-    error: bytes | None = None  # encoded `Failure`
-    change_id: str = ""
-    version: str = ""  # of the code that admitted it
-    attributes: bytes = b""
-    markers: bytes = b""
-    waits: bytes | None = None
-    input: Value | None = None  # as the journal's first entry has it
-
-    @property
-    def fence(self) -> Fenced:
-        """The guard that holds as long as nobody else has taken this run."""
-        return Fenced(self.id, self.epoch, self.nonce)
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import Envelope, Watcher
+from holdfast.kernel.runs import Fenced, Run
 
 
 class KeyFree(Struct, frozen=True, gc=False):
@@ -104,14 +39,6 @@ class KeyHeldBy(Struct, frozen=True, gc=False):
 
     run_id: str
     fence: Fenced | None = None
-
-
-class Fenced(Struct, frozen=True, gc=False):
-    """The run is still at this fence."""
-
-    run_id: str
-    epoch: int
-    nonce: str
 
 
 class Known(Struct, frozen=True, gc=False):
@@ -158,69 +85,6 @@ class Beat(Struct, frozen=True, gc=False):
 
     step: str
     details: bytes
-
-
-class Watcher(Struct, frozen=True, gc=False):
-    """A parent's wish to be told how a run ended.
-
-    `epoch` is that of the parent when it asks about a run that may have ended already. It is not kept: it makes the
-    message about that end another one than those that an earlier life of the parent has read (it was cancelled then,
-    or failed, and had no use for it).
-    """
-
-    run_id: str
-    step: str
-    epoch: int = 0
-
-
-class _Message(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what", tag=str.lower):
-    id: str
-
-
-class Outcome(_Message, frozen=True):
-    """How a watched run ended."""
-
-    step: str
-    from_run: str
-    status: Status
-    output: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
-
-class Signal(_Message, frozen=True):
-    """A payload for a hook. `by_key` says that it was sent to whoever owns the key, not to this very run."""
-
-    hook: str
-    payload: Raw
-    by_key: bool = False
-
-
-class CancelRequest(_Message, frozen=True, tag="cancel"):
-    """Somebody wants the run cancelled, and its cleanup ended by the deadline."""
-
-    deadline_ms: int
-    reason: str = ""
-
-
-class KeyTaken(_Message, frozen=True, tag="key_taken"):
-    """The run has lost its key, and shall record it."""
-
-    reason: str = ""
-
-
-Message = Outcome | Signal | CancelRequest | KeyTaken
-
-
-class Envelope(Struct, frozen=True, gc=False):
-    """A message and whom it is for. `scope` is where its id counts beyond the run: a key or a token.
-
-    Within its scope it has been received before, too, if a message with the id `formerly` has.
-    """
-
-    run_id: str
-    message: Message
-    scope: str = ""
-    formerly: str = ""
 
 
 class HookOpen(Struct, frozen=True, gc=False):
@@ -286,39 +150,3 @@ class Refused(Struct, frozen=True, gc=False):
 
 
 Answer = Committed | Refused
-
-
-def outcome_message(run: Run, watcher: Watcher) -> Outcome:
-    """What `watcher` is told about the end of `run`."""
-    return outcome(run.id, run.epoch, run.status, output=run.output, error=run.error, watcher=watcher)
-
-
-def outcome(
-    run_id: str, epoch: int, status: Status, *, output: bytes | None, error: bytes | None, watcher: Watcher
-) -> Outcome:
-    """What `watcher` is told about the end of a run. Its id makes a repetition harmless."""
-    life = f"{epoch}.{watcher.epoch}" if watcher.epoch else f"{epoch}"
-    return Outcome(
-        f"{run_id}/{life}/{watcher.step}",
-        watcher.step,
-        run_id,
-        status,
-        UNSET if output is None else Raw(output),
-        UNSET if error is None else Raw(error),
-    )
-
-
-def blob_of(message: Message) -> str | None:
-    """The digest of the blob that holds the message's value; a store copies it to the run that is told."""
-    if not isinstance(message, Outcome) or message.output is UNSET:
-        return None
-    return _decode_value(message.output).blob or None
-
-
-def with_key_released(holder: Run) -> Run:
-    """`holder` after a successor has taken over its key.
-
-    The epoch of a run that has ended grows: a retry decided before must not land. A live one keeps its owner.
-    """
-    ended = holder.finished_ms is not None
-    return replace(holder, holds_key=False, epoch=holder.epoch + 1 if ended else holder.epoch)

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from holdfast.errors import NotAllowedNow
 from holdfast.kernel import cancels, waits
-from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.kernel.journal import (
     Attempted,
     Blocked,
@@ -44,6 +43,7 @@ from holdfast.kernel.journal import (
     Tagged,
     void_positions,
 )
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 

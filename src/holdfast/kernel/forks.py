@@ -19,7 +19,7 @@ from holdfast.errors import NotAllowedNow, UsageError
 from holdfast.kernel import attributes, markers
 from holdfast.kernel.attributes import FORKED_FROM, Scalar
 from holdfast.kernel.cancels import UNDO
-from holdfast.kernel.changes import ENDED, Change, HookOpen, KeyFree, KeyHeldBy, Run, Status
+from holdfast.kernel.changes import Change, HookOpen, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import (
     CancelAsked,
     Closed,
@@ -39,6 +39,7 @@ from holdfast.kernel.journal import (
     Value,
     void_positions,
 )
+from holdfast.kernel.runs import ENDED, Run, Status
 
 
 def prefix(source: Run, journal: tuple[Entry, ...], step: str) -> tuple[Entry, ...]:

@@ -22,7 +22,8 @@ from __future__ import annotations
 from msgspec import Raw
 
 from holdfast.kernel import ids, keys
-from holdfast.kernel.changes import Alive, Change, Envelope, Signal, TokenHeldBy
+from holdfast.kernel.changes import Alive, Change, TokenHeldBy
+from holdfast.kernel.messages import Envelope, Signal
 
 _KEY, _TOKEN = "key", "token"  # no length looks like these
 _AS_A_HOOK = "token "  # what went before a token

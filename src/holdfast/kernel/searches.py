@@ -18,7 +18,7 @@ from msgspec import Struct
 from holdfast.errors import UsageError
 from holdfast.kernel import attributes
 from holdfast.kernel.attributes import Indexed, Scalar
-from holdfast.kernel.changes import Run, Status
+from holdfast.kernel.runs import Run, Status
 
 Bound = int | float | datetime
 PAGE_MAX = 1000

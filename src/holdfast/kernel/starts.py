@@ -30,20 +30,10 @@ from __future__ import annotations
 from msgspec import UNSET, Raw, Struct
 
 from holdfast.kernel import hooks, ids
-from holdfast.kernel.changes import (
-    ENDED,
-    Blob,
-    CancelRequest,
-    Change,
-    Envelope,
-    KeyFree,
-    KeyHeldBy,
-    Run,
-    Signal,
-    Status,
-    Watcher,
-)
+from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
+from holdfast.kernel.messages import CancelRequest, Envelope, Signal, Watcher
+from holdfast.kernel.runs import ENDED, Run, Status
 
 SUPERSEDED_DEADLINE_MS = 30_000  # as long as any cancellation has by default
 

@@ -20,8 +20,8 @@ from typing import Literal, assert_never
 import msgspec
 from msgspec import Struct
 
-from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.units import utc_of
 
 Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "outcome", "blocked"]

@@ -24,9 +24,11 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run, Status
+from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.ports.notices import Notice
 

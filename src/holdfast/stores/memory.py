@@ -11,31 +11,23 @@ from msgspec.structs import replace
 
 from holdfast.kernel import hooks
 from holdfast.kernel.changes import (
-    ENDED,
     Alive,
     Answer,
     Beat,
     Change,
     Committed,
-    Envelope,
-    Fenced,
     HookOpen,
     KeyFree,
     KeyHeldBy,
     Known,
-    Message,
     Refused,
-    Run,
-    Status,
     TokenFree,
     TokenHeldBy,
-    Watcher,
-    blob_of,
-    outcome_message,
-    with_key_released,
 )
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import Envelope, Message, Watcher, blob_of, outcome_message
+from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 from holdfast.kernel.searches import Search, matches
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, Notice

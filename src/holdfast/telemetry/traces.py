@@ -28,8 +28,8 @@ from holdfast.engine.tracing import Tried
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, RunEnded
 from holdfast.kernel import traces
-from holdfast.kernel.changes import Status
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.runs import Status
 from holdfast.kernel.traces import Caused, Lineage
 
 if TYPE_CHECKING:

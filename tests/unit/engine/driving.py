@@ -14,10 +14,9 @@ from holdfast.engine.code.machine import Machine
 from holdfast.engine.code.replay import replay
 from holdfast.engine.failures import described
 from holdfast.errors import RunCancelled
-from holdfast.kernel import attributes as shown, runs
+from holdfast.kernel import attributes as shown, transitions
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import UNDO
-from holdfast.kernel.changes import Status
 from holdfast.kernel.journal import (
     Attempted,
     CancelAsked,
@@ -47,6 +46,7 @@ from holdfast.kernel.journal import (
     original_input,
 )
 from holdfast.kernel.replay import noted
+from holdfast.kernel.runs import Status
 from holdfast.pack import Pack, Workflow
 from holdfast.workflow import Current
 from tests.builders import NOW_MS, a_run
@@ -243,14 +243,14 @@ class Play:
         assert isinstance(self.machine.outcome, CodeRaised)
         error = described(self.machine.outcome.error, CODEC)
         journal = (self.first, *self.journal, Failed(self.now_ms, error))
-        change = runs.retry(a_run(status=Status.FAILED, length=len(journal)), journal, now_ms=self.now_ms)
+        change = transitions.retry(a_run(status=Status.FAILED, length=len(journal)), journal, now_ms=self.now_ms)
         return Play.of(code or self.workflow, journal + change.entries, run_id=self.run_id)
 
     def resumed(self) -> Play:
         """The run, which was cancelled, after `run.resume()`."""
         assert self.is_cancelled
         journal = (self.first, *self.journal, Cancelled(self.now_ms))
-        change = runs.resume(a_run(status=Status.CANCELLED, length=len(journal)), journal, now_ms=self.now_ms)
+        change = transitions.resume(a_run(status=Status.CANCELLED, length=len(journal)), journal, now_ms=self.now_ms)
         return Play.of(self.workflow, journal + change.entries, run_id=self.run_id)
 
     def anew(self) -> Play:

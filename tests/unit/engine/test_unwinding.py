@@ -12,8 +12,8 @@ from holdfast import Pack, hook, shield, spawn
 from holdfast.engine.code.commands import CodeCancelled
 from holdfast.kernel import cancels
 from holdfast.kernel.cancels import Receipt
-from holdfast.kernel.changes import Status
 from holdfast.kernel.journal import Cancelled, Forked, Late, Performed
+from holdfast.kernel.runs import Status
 from holdfast.pack import Workflow
 from tests.builders import a_run
 from tests.unit.engine.driving import Play, assert_same_from_every_prefix

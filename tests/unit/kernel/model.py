@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.kernel.changes import (
-    ENDED,
-    Alive,
-    Answer,
-    Change,
-    Committed,
-    Envelope,
-    Fenced,
-    KeyFree,
-    KeyHeldBy,
-    Message,
-    Refused,
-    Run,
-    Status,
-    with_key_released,
-)
+from holdfast.kernel.changes import Alive, Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import Envelope, Message
+from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 
 
 class ModelStore:

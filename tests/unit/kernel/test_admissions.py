@@ -9,8 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.kernel import runs
-from holdfast.kernel.changes import ENDED, Change, Committed, KeyFree, KeyHeldBy, Run, Status
+from holdfast.kernel import transitions
+from holdfast.kernel.changes import Change, Committed, KeyFree, KeyHeldBy
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.starts import Again, Mine, Mismatch, Theirs, Wanted, admission, resolve
 from tests.builders import NOW_MS, a_failure, a_hand, a_value, wanted
 from tests.unit.kernel.model import ModelStore
@@ -151,12 +152,12 @@ class Admissions(RuleBasedStateMachine):
                 return
             run = claimed
         event = {
-            "return": runs.Returned(a_value()),
-            "raise": runs.Raised(a_failure()),
-            "block": runs.Stuck("a", "b"),
-            "cancel": runs.CancelledItself(),
+            "return": transitions.Returned(a_value()),
+            "raise": transitions.Raised(a_failure()),
+            "block": transitions.Stuck("a", "b"),
+            "cancel": transitions.CancelledItself(),
         }[how]
-        assert isinstance(self.store.commit(runs.decide(run, event, now_ms=self.now_ms)), Committed)
+        assert isinstance(self.store.commit(transitions.decide(run, event, now_ms=self.now_ms)), Committed)
 
     @precondition(lambda self: any(run.status in {Status.FAILED, Status.BLOCKED} for run in self.store.runs.values()))
     @rule(data=st.data())
@@ -164,7 +165,7 @@ class Admissions(RuleBasedStateMachine):
         able = [run for run in self.store.runs.values() if run.status in {Status.FAILED, Status.BLOCKED}]
         run = data.draw(st.sampled_from(sorted(able, key=lambda run: run.id)))
         if run.holds_key or run.key is None:
-            self.retries.append(runs.retry(run, self.store.journals[run.id], now_ms=self.now_ms))
+            self.retries.append(transitions.retry(run, self.store.journals[run.id], now_ms=self.now_ms))
 
     @precondition(lambda self: self.retries)
     @rule()

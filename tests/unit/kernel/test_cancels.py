@@ -10,7 +10,7 @@ from holdfast.engine.failures import described
 from holdfast.errors import NotAllowedNow, TimedOut
 from holdfast.kernel import cancels
 from holdfast.kernel.cancels import ChildLeft, Left, Way, receipt, taken_back, way
-from holdfast.kernel.changes import ENDED, Alive, CancelRequest, Envelope, Run, Status
+from holdfast.kernel.changes import Alive
 from holdfast.kernel.journal import (
     Blocked,
     Cancelled,
@@ -29,6 +29,8 @@ from holdfast.kernel.journal import (
     Stopped,
     Tagged,
 )
+from holdfast.kernel.messages import CancelRequest, Envelope
+from holdfast.kernel.runs import ENDED, Run, Status
 from tests.builders import (
     CANCELLED,
     NOW_MS,

@@ -7,21 +7,18 @@ import pytest
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from holdfast.kernel.changes import (
-    ENDED,
+from holdfast.kernel.journal import Value
+from holdfast.kernel.messages import (
     CancelRequest,
-    Fenced,
     KeyTaken,
     Message,
-    Outcome,
+    OutcomeMessage,
     Signal,
-    Status,
     Watcher,
     blob_of,
     outcome_message,
-    with_key_released,
 )
-from holdfast.kernel.journal import Value
+from holdfast.kernel.runs import ENDED, Fenced, Status, with_key_released
 from tests.builders import NOW_MS, a_failure, a_run, a_signal, a_value, running
 
 
@@ -52,8 +49,8 @@ def test_a_watcher_of_a_failed_run_is_told_why():
 
 
 MESSAGES = [
-    Outcome("run-2/1/pay#1", "pay#1", "run-2", Status.COMPLETED, Raw(b'{"json":1}')),
-    Outcome("run-2/1/pay#1", "pay#1", "run-2", Status.FAILED, error=Raw(b'{"type":"ValueError"}')),
+    OutcomeMessage("run-2/1/pay#1", "pay#1", "run-2", Status.COMPLETED, Raw(b'{"json":1}')),
+    OutcomeMessage("run-2/1/pay#1", "pay#1", "run-2", Status.FAILED, error=Raw(b'{"type":"ValueError"}')),
     a_signal(payload={"deep": [1, None, "é"]}),
     CancelRequest("cancel/n-1", NOW_MS, "no longer wanted"),
     CancelRequest("cancel/n-1", NOW_MS),

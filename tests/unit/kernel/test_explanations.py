@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.kernel import explanations
-from holdfast.kernel.changes import Status
 from holdfast.kernel.explanations import next_actions, story, under_way, worded
 from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Retried
+from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import Wait
 from tests.builders import (
     CANCELLED,

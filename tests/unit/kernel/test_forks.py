@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow, UsageError
 from holdfast.kernel import attributes, forks, markers
-from holdfast.kernel.changes import ENDED, Change, HookOpen, KeyFree, KeyHeldBy, Run, Status
+from holdfast.kernel.changes import Change, HookOpen, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import (
     Closed,
     Completed,
@@ -24,6 +24,7 @@ from holdfast.kernel.journal import (
     Tagged,
     to_replay,
 )
+from holdfast.kernel.runs import ENDED, Run, Status
 from tests.builders import (
     CANCELLED,
     NOW_MS,

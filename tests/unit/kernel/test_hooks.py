@@ -6,7 +6,8 @@ from msgspec import Raw
 
 from holdfast.errors import UsageError
 from holdfast.kernel import hooks
-from holdfast.kernel.changes import Alive, Envelope, Signal, TokenHeldBy
+from holdfast.kernel.changes import Alive, TokenHeldBy
+from holdfast.kernel.messages import Envelope, Signal
 from tests.builders import a_signal
 
 TEXTS = st.text("ab/0123456789", min_size=1, max_size=6)

@@ -9,23 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.kernel import hooks, runs, starts
-from holdfast.kernel.changes import (
-    ENDED,
-    Alive,
-    CancelRequest,
-    Change,
-    Committed,
-    Envelope,
-    KeyFree,
-    KeyHeldBy,
-    KeyTaken,
-    Refused,
-    Run,
-    Signal,
-    Status,
-)
+from holdfast.kernel import hooks, starts, transitions
+from holdfast.kernel.changes import Alive, Change, Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.journal import Started
+from holdfast.kernel.messages import CancelRequest, Envelope, KeyTaken, Signal
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.starts import Again, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from tests.builders import NOW_MS, a_failure, a_value, wanted
 from tests.unit.kernel.model import ModelStore
@@ -185,14 +173,14 @@ class KeysForLife(RuleBasedStateMachine):
         run = self.store.runs[data.draw(st.sampled_from(sorted(self.store.runs)))]
         if run.holds_key:
             nonce = f"n-{len(self.releases)}-{self.minted}"
-            self.releases.append(runs.release_key(run, reason="", nonce=nonce, now_ms=self.now_ms))
+            self.releases.append(transitions.release_key(run, reason="", nonce=nonce, now_ms=self.now_ms))
 
     @precondition(lambda self: self._failed_owners())
     @rule(data=st.data(), order=st.permutations(["call", "call", "retry"]), replaces=st.booleans())
     def a_retry_meets_a_takeover(self, data: Any, order: list[str], *, replaces: bool) -> None:
         """Both have seen the same failed owner; whoever comes first is right."""
         run = data.draw(st.sampled_from(self._failed_owners()))
-        retry = runs.retry(run, self.store.journals[run.id], now_ms=self.now_ms)
+        retry = transitions.retry(run, self.store.journals[run.id], now_ms=self.now_ms)
         if replaces:
             self._begin(run.key or "", 1, 0, replaces=run.id)
         else:
@@ -235,20 +223,20 @@ class KeysForLife(RuleBasedStateMachine):
             case "take":
                 self._takes(run, unheard, unread)
             case "let go":
-                self._commit(run, runs.LetGo(None))
+                self._commit(run, transitions.LetGo(None))
             case "return":
                 self._returns(run, unheard, unread)
             case _:
-                event = runs.Raised(a_failure()) if how == "raise" else runs.CancelledItself()
+                event = transitions.Raised(a_failure()) if how == "raise" else transitions.CancelledItself()
                 if unread:  # it must not end over them
-                    assert self.store.commit(runs.decide(run, event, now_ms=self.now_ms)) == Refused(run)
+                    assert self.store.commit(transitions.decide(run, event, now_ms=self.now_ms)) == Refused(run)
                 self._commit(run, event, read=tuple(message.id for message in unread))
                 unheard.clear()
 
     def _takes(self, run: Run, unheard: list[Signal], unread: list[Any]) -> None:
         """The engine records what has come; the code takes the first of it."""
         if unread:
-            self._commit(run, runs.Progressed(), read=tuple(message.id for message in unread))
+            self._commit(run, transitions.Progressed(), read=tuple(message.id for message in unread))
             unheard += [message for message in unread if isinstance(message, Signal)]
         if unheard:
             signal = unheard.pop(0)
@@ -260,7 +248,7 @@ class KeysForLife(RuleBasedStateMachine):
         first = self.store.journals[run.id][0]
         assert isinstance(first, Started)
         moves = tuple(message.id for message in unread if isinstance(message, Signal))
-        event = runs.Returned(a_value(), first, tuple(unheard), moves)
+        event = transitions.Returned(a_value(), first, tuple(unheard), moves)
         before = set(self.store.runs)
         self._commit(run, event, read=tuple(message.id for message in unread if message.id not in moves))
         if (unheard or moves) and self.store.runs[run.id].holds_key:
@@ -269,9 +257,9 @@ class KeysForLife(RuleBasedStateMachine):
             self.owned.add(self.store.runs[run_id].key or "")
         unheard.clear()
 
-    def _commit(self, run: Run, event: runs.Event, *, read: tuple[str, ...] = ()) -> None:
+    def _commit(self, run: Run, event: transitions.Event, *, read: tuple[str, ...] = ()) -> None:
         entries = tuple(Started(self.now_ms, a_value()) for _ in read)  # any entry: they make each change another one
-        change = runs.decide(run, event, recorded=runs.Recorded(entries, read=read), now_ms=self.now_ms)
+        change = transitions.decide(run, event, recorded=transitions.Recorded(entries, read=read), now_ms=self.now_ms)
         assert isinstance(self.store.commit(change), Committed)
 
     # -- time

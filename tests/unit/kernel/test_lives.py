@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import runs
-from holdfast.kernel.changes import ENDED, Change, Committed, Refused, Run, Status
+from holdfast.kernel import transitions
+from holdfast.kernel.changes import Change, Committed, Refused
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.starts import admission
 from tests.builders import NOW_MS, a_failure, a_hand, a_value, gave_up, performed, wanted
 from tests.unit.kernel.model import ModelStore
@@ -20,10 +21,14 @@ RUNS = st.sampled_from(["run-1", "run-1", "run-1", "run-2"])  # the second only 
 STEPS = st.sampled_from(["charge#1", "charge#2"])
 # Most of what happens to a run is no end of it.
 EVENTS = st.sampled_from(
-    [runs.Progressed()] * 4
-    + [runs.LetGo(wake_ms) for wake_ms in (None, NOW_MS, NOW_MS, NOW_MS, NOW_MS + 60_000)]
-    + [runs.Raised(a_failure(step="charge#1")), runs.Raised(a_failure())]
-    + [runs.Returned(a_value("done")), runs.CancelledItself(), runs.Stuck("replay_diverged", "why")]
+    [transitions.Progressed()] * 4
+    + [transitions.LetGo(wake_ms) for wake_ms in (None, NOW_MS, NOW_MS, NOW_MS, NOW_MS + 60_000)]
+    + [transitions.Raised(a_failure(step="charge#1")), transitions.Raised(a_failure())]
+    + [
+        transitions.Returned(a_value("done")),
+        transitions.CancelledItself(),
+        transitions.Stuck("replay_diverged", "why"),
+    ]
 )
 
 
@@ -70,7 +75,7 @@ class Life(RuleBasedStateMachine):
         self.held[worker, run_id] = (run, self.term[run_id])
 
     @rule(worker=WORKERS, run_id=RUNS, event=EVENTS, steps=st.lists(STEPS, max_size=2), failed=st.booleans())
-    def act(self, worker: str, run_id: str, event: runs.Event, steps: list[str], *, failed: bool) -> None:
+    def act(self, worker: str, run_id: str, event: transitions.Event, steps: list[str], *, failed: bool) -> None:
         """A worker, perhaps one that lost the run long ago, writes what it thinks has become of it."""
         row, term = self.held.get((worker, run_id), (None, 0))
         if row is None or row.status is not Status.RUNNING:
@@ -79,9 +84,9 @@ class Life(RuleBasedStateMachine):
         if row is None or row.status is not Status.RUNNING:
             return
         entries = tuple(gave_up(step) if failed else performed(step) for step in steps)
-        if isinstance(event, runs.Progressed) and not entries:
+        if isinstance(event, transitions.Progressed) and not entries:
             return  # nothing to commit
-        change = runs.decide(row, event, recorded=runs.Recorded(entries), now_ms=self.now_ms)
+        change = transitions.decide(row, event, recorded=transitions.Recorded(entries), now_ms=self.now_ms)
         before = self.store.runs[run_id]
         answer = self.store.commit(change)
         if term != self.term[run_id]:
@@ -131,13 +136,15 @@ class Life(RuleBasedStateMachine):
         try:
             match verb:
                 case "retry":
-                    change = runs.retry(run, journal, now_ms=self.now_ms)
+                    change = transitions.retry(run, journal, now_ms=self.now_ms)
                 case "resume":
-                    change = runs.resume(run, journal, now_ms=self.now_ms)
+                    change = transitions.resume(run, journal, now_ms=self.now_ms)
                 case _ if run.status in ENDED:
                     return
                 case _:
-                    change = runs.stop(run, journal, reason="", late=late, recorded=runs.NOTHING, now_ms=self.now_ms)
+                    change = transitions.stop(
+                        run, journal, reason="", late=late, recorded=transitions.NOTHING, now_ms=self.now_ms
+                    )
         except NotAllowedNow:
             assert run.status not in allowed or verb == "resume"
         else:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import UsageError
 from holdfast.kernel import attributes, searches
-from holdfast.kernel.changes import Run, Status
+from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import ALWAYS, Range, Search, Span, conditions_of, cursor_of, matches, place_of, span
 from tests.builders import NOW_MS, a_run
 

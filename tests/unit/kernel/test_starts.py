@@ -5,8 +5,10 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast.kernel import hooks
-from holdfast.kernel.changes import Blob, CancelRequest, Envelope, Fenced, KeyFree, KeyHeldBy, Status, Watcher
+from holdfast.kernel.changes import Blob, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Started
+from holdfast.kernel.messages import CancelRequest, Envelope, Watcher
+from holdfast.kernel.runs import Fenced, Status
 from holdfast.kernel.starts import (
     SUPERSEDED_DEADLINE_MS,
     Again,

@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import runs, waits
+from holdfast.kernel import transitions, waits
 from holdfast.kernel.cancels import Way, way
-from holdfast.kernel.changes import ENDED, Run, Status
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.waits import Kind, Wait, next_actions, waits_of
 from tests.builders import CANCELLED, NOW_MS, STARTED, a_run, cancel_asked, running
 
@@ -92,11 +92,11 @@ def test_no_verb_is_offered_that_would_be_refused(run):
     for verb in next_actions(run):
         match verb:
             case "retry":
-                assert runs.retry(run, journal, now_ms=NOW_MS)
+                assert transitions.retry(run, journal, now_ms=NOW_MS)
             case "resume":
-                assert runs.resume(run, journal, now_ms=NOW_MS)
+                assert transitions.resume(run, journal, now_ms=NOW_MS)
             case "release_key":
-                assert runs.release_key(run, reason="", nonce="n", now_ms=NOW_MS)
+                assert transitions.release_key(run, reason="", nonce="n", now_ms=NOW_MS)
             case "cancel":
                 assert way(run) is not Way.ENDED
             case "signal":
@@ -112,9 +112,9 @@ def test_no_verb_is_kept_from_a_run_that_allows_it(run):
     journal = (STARTED, cancel_asked(), *CANCELLED) if run.status is Status.CANCELLED else (STARTED,)
     offered = next_actions(run)
     for verb, decide in (
-        ("retry", lambda: runs.retry(run, journal, now_ms=NOW_MS)),
-        ("resume", lambda: runs.resume(run, journal, now_ms=NOW_MS)),
-        ("release_key", lambda: runs.release_key(run, reason="", nonce="n", now_ms=NOW_MS)),
+        ("retry", lambda: transitions.retry(run, journal, now_ms=NOW_MS)),
+        ("resume", lambda: transitions.resume(run, journal, now_ms=NOW_MS)),
+        ("release_key", lambda: transitions.release_key(run, reason="", nonce="n", now_ms=NOW_MS)),
     ):
         if verb not in offered:
             with pytest.raises(NotAllowedNow):

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast import events
 from holdfast.buses.memory import Exchange, MemoryBus
 from holdfast.errors import InvalidConfig, StoreUnavailable
-from holdfast.kernel.changes import Status
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import Backlog, Depth, Member, Serves
 from holdfast.telemetry import metrics
 from holdfast.telemetry.metrics import METRICS, Metrics

@@ -18,8 +18,8 @@ from holdfast.errors import InvalidConfig
 from holdfast.events import RunEnded, RunSignalled
 from holdfast.kernel import attributes, traces
 from holdfast.kernel.attributes import PARENT, ROOT
-from holdfast.kernel.changes import Run
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.runs import Run
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.telemetry.traces import Traces
 

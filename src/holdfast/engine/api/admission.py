@@ -8,7 +8,8 @@ from holdfast.engine.committer import Committer, Learn
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts
-from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Run
+from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy
+from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from holdfast.ports.store import Store
 

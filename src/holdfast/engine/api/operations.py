@@ -12,10 +12,11 @@ from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.values import inline, unread
 from holdfast.errors import NotAllowedNow, TimedOut, UndeclaredOutcome, UnknownRun, UnknownWorkflow
-from holdfast.kernel import cancels, forks, keys, runs
+from holdfast.kernel import cancels, forks, keys, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
-from holdfast.kernel.changes import ENDED, Blob, Change, Committed, HookOpen, Run
+from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
 from holdfast.kernel.journal import Value
+from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.units import Duration, milliseconds
 
 GRACE_MS = 500  # for a worker to say itself that the deadline has passed
@@ -103,7 +104,9 @@ class Operations:
             return
         now_ms = self._scope.store.now_ms()
         recorded = unread(history, now_ms=now_ms)
-        change = runs.stop(history.run, history.journal, reason=reason, late=late, recorded=recorded, now_ms=now_ms)
+        change = transitions.stop(
+            history.run, history.journal, reason=reason, late=late, recorded=recorded, now_ms=now_ms
+        )
         answer = await self._scope.commit(change)
         if isinstance(answer, Committed) and answer.run is not None:
             self._scope.emit(events.ended(answer.run, f"cancelled: {reason}" if reason else ""))
@@ -157,13 +160,13 @@ class Operations:
 
     async def retry(self, run_id: str) -> Run:
         """Try a failed or blocked run again from its last record."""
-        run = await self._move(run_id, runs.retry)
+        run = await self._move(run_id, transitions.retry)
         self._scope.emit(events.RunRetried(run_id))
         return run
 
     async def resume(self, run_id: str) -> Run:
         """Let a cancelled run go on as if it had not been cancelled."""
-        run = await self._move(run_id, runs.resume)
+        run = await self._move(run_id, transitions.resume)
         self._scope.emit(events.RunResumed(run_id))
         return run
 
@@ -227,7 +230,7 @@ class Operations:
         nonce = self._scope.ids.nonce()
         while True:
             run = await self._scope.run(run_id)
-            change = runs.release_key(run, reason=reason, nonce=nonce, now_ms=self._scope.store.now_ms())
+            change = transitions.release_key(run, reason=reason, nonce=nonce, now_ms=self._scope.store.now_ms())
             if isinstance(await self._scope.commit(change), Committed):
                 self._scope.emit(events.KeyWasReleased(run_id, run.key or ""))
                 return await self._scope.run(run_id)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.kernel import explanations, waits
-from holdfast.kernel.changes import ENDED, Run
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, History, Member

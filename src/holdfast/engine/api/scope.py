@@ -10,8 +10,9 @@ from holdfast.engine.tracing import Tracing
 from holdfast.engine.values import inline
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.events import Emit
-from holdfast.kernel.changes import Answer, Change, Run
+from holdfast.kernel.changes import Answer, Change
 from holdfast.kernel.journal import Value
+from holdfast.kernel.runs import Run
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import History, Store

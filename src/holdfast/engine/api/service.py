@@ -40,8 +40,9 @@ from holdfast.errors import (
 )
 from holdfast.kernel import attributes as attributes_, ids, keys, traces
 from holdfast.kernel.attributes import Scalar
-from holdfast.kernel.changes import ENDED, SETTLED, Run, Signal, Status
 from holdfast.kernel.journal import Failure, Value
+from holdfast.kernel.messages import Signal
+from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
 from holdfast.kernel.starts import Wanted
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds

@@ -10,7 +10,9 @@ from holdfast.engine.api.scope import Scope
 from holdfast.errors import NotAllowedNow, PayloadRefused, UnknownHook, UnknownRun
 from holdfast.events import RunSignalled
 from holdfast.kernel import hooks, json_schema, keys
-from holdfast.kernel.changes import Committed, HookOpen, Run, Signal
+from holdfast.kernel.changes import Committed, HookOpen
+from holdfast.kernel.messages import Signal
+from holdfast.kernel.runs import Run
 
 
 class Signals:

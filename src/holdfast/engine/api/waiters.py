@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from holdfast.errors import TimedOut, TransientError, UnknownRun
 from holdfast.events import Emit, StoreTroubled
-from holdfast.kernel.changes import SETTLED, Run
+from holdfast.kernel.runs import SETTLED, Run
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 

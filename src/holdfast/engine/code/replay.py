@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.engine.code.machine import Machine, exhaust
-from holdfast.kernel.changes import Run
 from holdfast.kernel.journal import Continued, Entry, input_of, to_replay
 from holdfast.kernel.replay import last_delivery
+from holdfast.kernel.runs import Run
 
 ENTRIES_AT_ONCE = 100  # some ten milliseconds
 

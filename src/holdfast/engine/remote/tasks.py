@@ -16,9 +16,9 @@ from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.errors import UnknownTask, UsageError
 from holdfast.events import PartFailed
 from holdfast.kernel import keys, tasks
-from holdfast.kernel.changes import ENDED
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.leases import checked_ttl
+from holdfast.kernel.runs import ENDED
 from holdfast.kernel.tasks import Beat, Claim, Claimed, Json, Outcome, Place, Raised, Returned, Task
 from holdfast.kernel.units import Duration, milliseconds
 

@@ -30,8 +30,8 @@ from holdfast.engine.runs.completions import Again, Arrival, Interrupted, Record
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
 from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
-from holdfast.kernel import runs, waits
-from holdfast.kernel.changes import CancelRequest, Committed, Message, Outcome, Run, Signal
+from holdfast.kernel import transitions, waits
+from holdfast.kernel.changes import Committed
 from holdfast.kernel.journal import (
     Attempted,
     Continued,
@@ -45,6 +45,8 @@ from holdfast.kernel.journal import (
     input_of,
     original_input,
 )
+from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, Signal
+from holdfast.kernel.runs import Run
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
 
@@ -240,7 +242,7 @@ class Activation:
         self._mail_arrived = False
         for message in tuple(self._delivery.arrivals):
             if (
-                isinstance(message, Outcome)
+                isinstance(message, OutcomeMessage)
                 and message.output is not UNSET
                 and message.step in self._delivery.machine.open
             ):
@@ -317,15 +319,15 @@ class Activation:
 
     async def _end(self, record: Record) -> bool:
         """The code has ended. True if the run goes on all the same: it begins anew, or there is mail to be read."""
-        event: runs.Event
+        event: transitions.Event
         match self._delivery.machine.outcome:
             case CodeReturned(value):
                 event = self._returned(value, record)
             case CodeRaised(error):
                 record = await self._see_effects_through(record)
-                event = runs.Raised(described(error, self._host.codec))
+                event = transitions.Raised(described(error, self._host.codec))
             case CodeCancelled():
-                event = runs.CancelledItself()
+                event = transitions.CancelledItself()
             case CodeContinued(call):
                 await self._begin_anew(call.arguments, record)
                 return True
@@ -333,7 +335,7 @@ class Activation:
                 raise AssertionError
         self._delivery.take_what_ended(record)
         self._delivery.note_what_may_be_under_way(record)
-        if not isinstance(event, runs.Returned):
+        if not isinstance(event, transitions.Returned):
             self._delivery.record_leftovers(record)
         while True:
             try:
@@ -381,17 +383,17 @@ class Activation:
         self._record = Record()
         return self._record
 
-    async def _read_mail_first(self, event: runs.Event, record: Record) -> runs.Event | None:
+    async def _read_mail_first(self, event: transitions.Event, record: Record) -> transitions.Event | None:
         """Take the end back if a signal came before it: None. Otherwise the end that is to be tried again.
 
         What is no signal is dismissed, since nothing waits for it any more. What a successor was to take over is
         recorded here if the run has lost its key: then there is none.
         """
         history = await self._as_it_is()
-        moves = event.unread if isinstance(event, runs.Returned) else ()
+        moves = event.unread if isinstance(event, transitions.Returned) else ()
         news = [message for message in history.messages if message.id not in {*record.read, *moves}]
         if self._delivery.machine.cancelling or not any(isinstance(message, Signal) for message in news):
-            if isinstance(event, runs.Returned) and not history.run.holds_key:
+            if isinstance(event, transitions.Returned) and not history.run.holds_key:
                 event = msgspec.structs.replace(event, unheard=(), unread=())
                 news = [message for message in history.messages if message.id not in record.read]
             self._delivery.dismiss(news, record)
@@ -453,7 +455,7 @@ class Activation:
         unheard = self._delivery.machine.inbox.untaken()
         # The large values of the former generation go; those that nobody has heard yet must not.
         record.blobs += self._delivery.kept(original_input(before), *(each.value for each in unheard))
-        await self._commit(runs.BeganAnew(first, unheard), record)
+        await self._commit(transitions.BeganAnew(first, unheard), record)
         self._host.emit(events.RunContinued(self.run.id, generation))
         await self._begin_again(History(self.run, (first, *unheard)), self._delivery.blobs)
 
@@ -491,7 +493,7 @@ class Activation:
         self._delivery.record_leftovers(record)
         while True:
             try:
-                await self._commit(runs.CancelledItself(), record)
+                await self._commit(transitions.CancelledItself(), record)
             except MailCame:
                 history = await self._as_it_is()
                 self._delivery.dismiss([each for each in history.messages if each.id not in record.read], record)
@@ -499,17 +501,17 @@ class Activation:
                 self._host.settled(self.run)
                 return
 
-    def _returned(self, value: Any, record: Record) -> runs.Returned | runs.Raised:
+    def _returned(self, value: Any, record: Record) -> transitions.Returned | transitions.Raised:
         codec = self._host.codec
         try:
             data = codec.encode(value, what=self._workflow.result_name)
             codec.decode(data, self._workflow.signature.returns)  # what cannot be read back must not look completed
         except UsageError as error:
-            return runs.Raised(described(error, codec))
+            return transitions.Raised(described(error, codec))
         output, first = self._delivery.recorder.keep(data, record), input_of(self._delivery.history.journal)
         unheard, unread = self._delivery.for_a_successor()
         self._delivery.record_leftovers(record, but=unread)
-        return runs.Returned(output, first, unheard, unread, self._delivery.kept(original_input(first)))
+        return transitions.Returned(output, first, unheard, unread, self._delivery.kept(original_input(first)))
 
     async def _block(self, code: str, message: str, record: Record) -> None:
         """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
@@ -519,7 +521,7 @@ class Activation:
             await self._stop_in_doubt(record)
             return
         self._delivery.note_what_may_be_under_way(record)
-        await self._commit(runs.Stuck(code, message), record)
+        await self._commit(transitions.Stuck(code, message), record)
         self._host.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow))
         self._host.settled(self.run)
 
@@ -537,20 +539,20 @@ class Activation:
             error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
             await self._block(error.code, error.message, record)
             return
-        await self._commit(runs.LetGo(self._delivery.next_due_ms(), waits.encode(machine.waits())), record)
+        await self._commit(transitions.LetGo(self._delivery.next_due_ms(), waits.encode(machine.waits())), record)
         self._host.emit(events.RunLetGo(self.run.id, self.run.wake_ms))
         self._host.let_go(self.run)
 
     async def _progress(self, record: Record) -> None:
         if record.is_worth_a_commit:
-            await self._commit(runs.Progressed(), record)
+            await self._commit(transitions.Progressed(), record)
         else:
             self._read_later += record.read
 
-    async def _commit(self, event: runs.Event, record: Record) -> None:
+    async def _commit(self, event: transitions.Event, record: Record) -> None:
         record.read += self._read_later
         self._read_later = []
-        change = runs.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
+        change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
         answer = await self._host.commit(change)
         if not isinstance(answer, Committed):
             raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway

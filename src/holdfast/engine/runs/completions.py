@@ -7,10 +7,12 @@ from msgspec import Struct
 from holdfast.engine.code.commands import Command
 from holdfast.engine.runs.performer import AttemptOutcome
 from holdfast.errors import UnknownOutcome
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Blob, HookOpen, Message, Run, Shown
+from holdfast.kernel import transitions
+from holdfast.kernel.changes import Blob, HookOpen, Shown
 from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import Run
 
 
 class Attempt(Struct, frozen=True):
@@ -106,8 +108,8 @@ class Record:
         """Messages alone are not: the next commit takes them along."""
         return bool(self.entries or self.opens or self.closes)
 
-    def frozen(self) -> runs.Recorded:
-        return runs.Recorded(
+    def frozen(self) -> transitions.Recorded:
+        return transitions.Recorded(
             tuple(self.entries), tuple(self.blobs), tuple(self.read), self.shown, self.opens, self.closes
         )
 

@@ -10,9 +10,10 @@ from holdfast.engine.code.commands import Command
 from holdfast.engine.runs.host import RunHost
 from holdfast.errors import LeaseLost
 from holdfast.kernel import retries
-from holdfast.kernel.changes import Beat, Change, Run
+from holdfast.kernel.changes import Beat, Change
 from holdfast.kernel.documents import Document
 from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.kernel.runs import Run
 from holdfast.pack import EffectPolicy
 
 

@@ -11,7 +11,9 @@ from holdfast.engine.runs.performer import Performer
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import TransientError
 from holdfast.events import Emit
-from holdfast.kernel.changes import Answer, Change, Run, Watcher
+from holdfast.kernel.changes import Answer, Change
+from holdfast.kernel.messages import Watcher
+from holdfast.kernel.runs import Run
 from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec

@@ -39,9 +39,10 @@ from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, Attemp
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InputMismatch, LeaseLost, NotPerformed, ReservedKey, UnknownRun, UnknownWorkflow
 from holdfast.kernel import retries, tasks
-from holdfast.kernel.changes import Change, Committed, TokenFree, Watcher
+from holdfast.kernel.changes import Change, Committed, TokenFree
 from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Late
+from holdfast.kernel.messages import Watcher
 from holdfast.kernel.retries import Begin, Retry
 from holdfast.kernel.tasks import Place, Task
 from holdfast.kernel.units import milliseconds

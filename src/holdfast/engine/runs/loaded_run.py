@@ -25,7 +25,7 @@ from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.in_flight import InFlight
 from holdfast.engine.runs.recorder import Recorder
 from holdfast.kernel import cancels
-from holdfast.kernel.changes import Blob, CancelRequest, KeyTaken, Message, Outcome, Signal
+from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import (
     Attempted,
     Dropped,
@@ -42,6 +42,7 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
+from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, Signal
 from holdfast.kernel.replay import NOTHING_NOTED, noted
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
@@ -149,7 +150,7 @@ class LoadedRun:
                 return self.recorder.entry_of_message(arrival, record, pausing=False)
             case Again(entry=entry):
                 return self._entry_once_more(entry, record)
-            case Outcome():
+            case OutcomeMessage():
                 record.read.append(arrival.id)
             case _:
                 self.in_flight.in_flight.pop(arrival.step, None)
@@ -158,7 +159,7 @@ class LoadedRun:
         if command is not None:
             return self.recorder.entry_of(arrival, command, record)
         dropped = self.dropped.pop(arrival.step, None)
-        if dropped is None or isinstance(arrival, Outcome):
+        if dropped is None or isinstance(arrival, OutcomeMessage):
             return None  # the code no longer waits for it, and there is nothing to record
         if isinstance(arrival, TokenClaimed) and arrival.holder is None and dropped.hook is not None:
             record.closes += (dropped.hook,)  # it was closed before it was its own

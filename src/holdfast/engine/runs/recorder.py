@@ -30,7 +30,6 @@ from holdfast.engine.runs.performer import AttemptRaised, AttemptReturned
 from holdfast.engine.values import kept
 from holdfast.errors import NotPerformed, RunCancelled, TimedOut
 from holdfast.kernel import retries
-from holdfast.kernel.changes import CancelRequest, KeyTaken, Outcome, Signal
 from holdfast.kernel.journal import (
     Attempted,
     CancelAsked,
@@ -49,6 +48,7 @@ from holdfast.kernel.journal import (
     Spawned,
     Value,
 )
+from holdfast.kernel.messages import CancelRequest, KeyTaken, OutcomeMessage, Signal
 from holdfast.pack import Effect, EffectPolicy
 
 
@@ -73,7 +73,7 @@ class Recorder:
         self._in_flight.may_call(command)
         return Intended(self._host.store.now_ms(), command.step, command.intent, command.failures + 1)
 
-    def entry_of(self, arrival: Errand | Outcome, command: Command, record: Record) -> Entry | Command | None:
+    def entry_of(self, arrival: Errand | OutcomeMessage, command: Command, record: Record) -> Entry | Command | None:
         """The entry that records `arrival`; a command that is to be called now; or nothing."""
         now_ms = self._host.store.now_ms()
         match arrival:
@@ -102,7 +102,7 @@ class Recorder:
                 return self._of_expiry(command, now_ms)
             case Broken(error=error):
                 raise error
-            case Outcome():
+            case OutcomeMessage():
                 return self._of_outcome_of_a_run(command, arrival, now_ms)
             case _:  # pragma: no cover
                 assert_never(arrival)
@@ -190,7 +190,7 @@ class Recorder:
         self._host.emit(events.EffectGaveUp(self._run_id, command.step, made, f"TimedOut: {error}", name))
         return GaveUp(now_ms, command.step, command.intent, made, described(error, self._host.codec))
 
-    def _of_outcome_of_a_run(self, command: Command, message: Outcome, now_ms: int) -> Joined:
+    def _of_outcome_of_a_run(self, command: Command, message: OutcomeMessage, now_ms: int) -> Joined:
         step, run_id = command.step, message.from_run
         if message.output is not UNSET:
             return Joined(now_ms, step, run_id, value=msgspec.json.decode(message.output, type=Value))

@@ -28,12 +28,14 @@ from holdfast.engine.values import kept, unread
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.errors import EngineFault, LeaseLost, TransientError, UnknownWorkflow
 from holdfast.events import Emit
-from holdfast.kernel import attributes, cancels, ids, keys, runs
+from holdfast.kernel import attributes, cancels, ids, keys, transitions
 from holdfast.kernel.attributes import PARENT, ROOT
 from holdfast.kernel.cancels import Way
-from holdfast.kernel.changes import ENDED, Answer, Change, Committed, Known, Run, Watcher
+from holdfast.kernel.changes import Answer, Change, Committed, Known
 from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
 from holdfast.kernel.leases import Standing
+from holdfast.kernel.messages import Watcher
+from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.starts import Hand, Wanted
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.pack import Effect, EffectPolicy, Workflow
@@ -243,7 +245,9 @@ class Worker:
     async def _set_aside(self, run: Run, error: Exception) -> None:
         """A journal that cannot be read, written by a newer version or damaged: a person must look."""
         message = f"the journal of run {run.id} cannot be read: {type(error).__name__}: {error}"
-        await self.commit(runs.decide(run, runs.Stuck(EngineFault.code, message), now_ms=self.store.now_ms()))
+        await self.commit(
+            transitions.decide(run, transitions.Stuck(EngineFault.code, message), now_ms=self.store.now_ms())
+        )
         self.emit(events.RunBlocked(run.id, EngineFault.code, message, run.workflow))
 
     async def blobs_of(self, history: History) -> dict[str, bytes]:
@@ -436,7 +440,7 @@ class Worker:
                 case Way.AT_ONCE:
                     now_ms = self.store.now_ms()
                     recorded = unread(history, now_ms=now_ms)
-                    change = runs.stop(
+                    change = transitions.stop(
                         history.run, history.journal, reason=reason, late=False, recorded=recorded, now_ms=now_ms
                     )
                 case Way.BY_ITS_OWNER:

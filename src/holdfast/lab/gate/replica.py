@@ -21,7 +21,8 @@ from typing import Any
 from holdfast.adapters.machine import SystemClock
 from holdfast.engine.duties.leaders import Leaders
 from holdfast.engine.worker.lease import WorkerLease
-from holdfast.kernel.changes import Change, Fenced
+from holdfast.kernel.changes import Change
+from holdfast.kernel.runs import Fenced
 from holdfast.lab.gate import ledger
 from holdfast.lab.gate.evidence import STALE, TAKEN_BACK
 from holdfast.lab.gate.pack import pack

@@ -14,16 +14,15 @@ from holdfast.kernel.changes import (
     Answer,
     Change,
     Committed,
-    Envelope,
     HookOpen,
     KeyFree,
     KeyHeldBy,
     Refused,
-    Run,
-    Status,
     TokenFree,
     TokenHeldBy,
 )
+from holdfast.kernel.messages import Envelope
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.notices import Ready
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.encode_change import Left, Writes, former_name, left_in, scope_name, token_name

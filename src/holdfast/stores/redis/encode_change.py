@@ -8,21 +8,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from holdfast.kernel import hooks
-from holdfast.kernel.changes import (
-    ENDED,
-    Alive,
-    Beat,
-    Blob,
-    Change,
-    Envelope,
-    Fenced,
-    HookOpen,
-    KeyFree,
-    KeyHeldBy,
-    Known,
-    Run,
-    Status,
-)
+from holdfast.kernel.changes import Alive, Beat, Blob, Change, HookOpen, KeyFree, KeyHeldBy, Known
+from holdfast.kernel.messages import Envelope
+from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.net.client import Call, Reply
 from holdfast.stores.redis.rows import Fields, listed, number, pack, safe

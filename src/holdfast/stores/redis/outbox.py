@@ -22,7 +22,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import EngineFault, TransientError
-from holdfast.kernel.changes import Blob, HookOpen, Run, Status, Watcher, blob_of, outcome
+from holdfast.kernel.changes import Blob, HookOpen
+from holdfast.kernel.messages import Watcher, blob_of, outcome
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.encode_change import Left, Writes, hook_field, left_in, text_of, token_name, wish

@@ -26,8 +26,9 @@ from typing import cast
 import msgspec
 
 from holdfast.kernel import attributes
-from holdfast.kernel.changes import Message, Run, Status
 from holdfast.kernel.journal import Entry, Value
+from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Member, Serves
 from holdfast.stores.redis.net.client import Reply
 

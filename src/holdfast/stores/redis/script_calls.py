@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.errors import EngineFault
-from holdfast.kernel.changes import Run
+from holdfast.kernel.runs import Run
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.net.client import Call, Client, Reply, Script, ScriptFailed
 from holdfast.stores.redis.shards import Shards

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from holdfast.kernel.changes import Run
+from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Condition, Search, matches
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.net.client import Call

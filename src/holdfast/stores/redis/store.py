@@ -15,8 +15,10 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidConfig, TransientError
-from holdfast.kernel.changes import SETTLED, Answer, Beat, Change, HookOpen, Message, Run, Status
+from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.kernel.changes import Status
+from holdfast.kernel.runs import Status
 from holdfast.ports.store import COUNT_MAX, Backlog, Depth
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast.kernel import attributes
-from holdfast.kernel.changes import Message, Run, Status
 from holdfast.kernel.journal import Continued, Entry, Started, Value
+from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Member, Serves
 
 # The table's columns bear the names of the fields. The input is the journal's first entry, and stays there.

@@ -19,8 +19,10 @@ import apsw
 import msgspec
 
 from holdfast.errors import StoreUnavailable
-from holdfast.kernel.changes import Answer, Beat, Change, HookOpen, Message, Run
+from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, Notice

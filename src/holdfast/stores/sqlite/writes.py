@@ -7,28 +7,21 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.kernel.changes import (
-    ENDED,
     Alive,
     Answer,
     Beat,
     Change,
     Committed,
-    Envelope,
-    Fenced,
     HookOpen,
     KeyFree,
     KeyHeldBy,
     Known,
     Refused,
-    Run,
-    Status,
     TokenFree,
     TokenHeldBy,
-    Watcher,
-    blob_of,
-    outcome_message,
-    with_key_released,
 )
+from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
+from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.rows import admitted, attribute_rows, encode_entries, encode_message, run_of

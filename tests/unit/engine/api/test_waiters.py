@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.engine.api.waiters import SAFETY_POLL_SECONDS, Waiters
-from holdfast.kernel import runs
-from holdfast.kernel.changes import Committed, Run
+from holdfast.kernel import transitions
+from holdfast.kernel.changes import Committed
+from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import admission
 from holdfast.stores.memory import MemoryStore
 from tests.builders import FakeClock, a_hand, a_value, wanted
@@ -37,7 +38,9 @@ class World:
 
     async def ended(self, run: Run) -> None:
         """It ends, and nobody is told."""
-        await self.store.commit([runs.decide(run, runs.Returned(a_value("done")), now_ms=self.store.now_ms())])
+        await self.store.commit(
+            [transitions.decide(run, transitions.Returned(a_value("done")), now_ms=self.store.now_ms())]
+        )
 
     async def settles(self) -> None:
         for _ in range(20):

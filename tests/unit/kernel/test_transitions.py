@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import runs, starts
-from holdfast.kernel.changes import ENDED, Alive, Blob, Envelope, HookOpen, KeyTaken, Shown, Status
+from holdfast.kernel import starts, transitions
+from holdfast.kernel.changes import Alive, Blob, HookOpen, Shown
 from holdfast.kernel.journal import (
     Blocked,
     CancelAsked,
@@ -22,7 +22,9 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
-from holdfast.kernel.runs import (
+from holdfast.kernel.messages import Envelope, KeyTaken
+from holdfast.kernel.runs import ENDED, Status
+from holdfast.kernel.transitions import (
     NOTHING,
     BeganAnew,
     CancelledItself,
@@ -72,7 +74,7 @@ NAMES = [type(event).__name__ for event, _, _ in EVENTS]
 def test_what_an_event_makes_of_a_running_run(event, becomes, last):
     run = running(unread=2)
     recorded = Recorded((performed(),), (Blob("d", b"x"),), ("m-1",))
-    change = runs.decide(run, event, recorded=recorded, now_ms=NOW_MS)
+    change = transitions.decide(run, event, recorded=recorded, now_ms=NOW_MS)
     assert change.run is not None
     assert change.run.status is becomes
     assert change.entries == (performed(),) + ((last,) if last else ())
@@ -86,7 +88,7 @@ def test_what_an_event_makes_of_a_running_run(event, becomes, last):
 
 @pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)
 def test_only_a_running_run_has_an_owner(event, becomes, last):
-    after = runs.decide(running(), event, now_ms=NOW_MS).run
+    after = transitions.decide(running(), event, now_ms=NOW_MS).run
     assert after is not None
     assert (after.owner == "w-1") is (becomes is Status.RUNNING)
 
@@ -96,7 +98,7 @@ def test_only_a_running_run_has_an_owner(event, becomes, last):
     [(LetGo(LATER_MS), LATER_MS), (LetGo(None), None), *((event, None) for event, _, _ in EVENTS[3:])],
 )
 def test_only_a_run_with_a_timer_wakes_by_itself(event, wake_ms):
-    after = runs.decide(running(), event, now_ms=NOW_MS).run
+    after = transitions.decide(running(), event, now_ms=NOW_MS).run
     assert after is not None
     assert after.wake_ms == wake_ms
 
@@ -104,7 +106,7 @@ def test_only_a_run_with_a_timer_wakes_by_itself(event, wake_ms):
 @pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)
 def test_retention_is_counted_from_the_end_and_from_nothing_else(event, becomes, last):
     """K4: the key never expires while its run has not ended."""
-    after = runs.decide(running(retention_ms=DAY_MS), event, now_ms=LATER_MS).run
+    after = transitions.decide(running(retention_ms=DAY_MS), event, now_ms=LATER_MS).run
     assert after is not None
     has_ended = becomes in {Status.COMPLETED, Status.FAILED, Status.CANCELLED}
     assert after.finished_ms == (LATER_MS if has_ended else None)
@@ -114,7 +116,7 @@ def test_retention_is_counted_from_the_end_and_from_nothing_else(event, becomes,
 
 @pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)
 def test_what_a_run_waits_for_is_known_exactly_while_it_waits(event, becomes, last):
-    after = runs.decide(running(waits=b"[]"), event, now_ms=NOW_MS).run
+    after = transitions.decide(running(waits=b"[]"), event, now_ms=NOW_MS).run
     assert after is not None
     if becomes is not Status.RUNNING:
         assert after.waits == (event.waits if isinstance(event, LetGo) else None)
@@ -125,20 +127,20 @@ def test_what_a_run_shows_changes_with_what_it_records(event, becomes, last):
     run = running(attributes=b'{"a":1}', markers=b'[["x",1]]')
     shown = Shown(b'{"a":2}', b'[["y",2]]')
     opens, closes = (HookOpen("approval", "token-1"),), (HookOpen("items"),)
-    change = runs.decide(run, event, recorded=Recorded(shown=shown, opens=opens, closes=closes), now_ms=NOW_MS)
+    change = transitions.decide(run, event, recorded=Recorded(shown=shown, opens=opens, closes=closes), now_ms=NOW_MS)
     assert change.run is not None
     assert (change.shown, change.opens, change.closes) == (shown, opens, closes)
     assert (change.run.attributes, change.run.markers) == (shown.attributes, shown.markers)
-    kept = runs.decide(run, event, now_ms=NOW_MS)
+    kept = transitions.decide(run, event, now_ms=NOW_MS)
     assert kept.run is not None
     assert kept.shown is None
     assert (kept.run.attributes, kept.run.markers) == (run.attributes, run.markers)
 
 
 def test_the_output_and_the_error_are_kept_in_the_row():
-    done = runs.decide(running(), Returned(a_value([1])), now_ms=NOW_MS).run
-    failed = runs.decide(running(), Raised(a_failure(step="charge#1")), now_ms=NOW_MS).run
-    stuck = runs.decide(running(), Stuck("unknown_outcome", "why"), now_ms=NOW_MS).run
+    done = transitions.decide(running(), Returned(a_value([1])), now_ms=NOW_MS).run
+    failed = transitions.decide(running(), Raised(a_failure(step="charge#1")), now_ms=NOW_MS).run
+    stuck = transitions.decide(running(), Stuck("unknown_outcome", "why"), now_ms=NOW_MS).run
     assert done is not None
     assert failed is not None
     assert stuck is not None
@@ -155,21 +157,21 @@ def test_the_output_and_the_error_are_kept_in_the_row():
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.RUNNING])
 def test_nothing_reaches_a_run_that_is_not_running(status):
     with pytest.raises(AssertionError):
-        runs.decide(a_run(status=status), Progressed(), now_ms=NOW_MS)
+        transitions.decide(a_run(status=status), Progressed(), now_ms=NOW_MS)
 
 
 def test_a_repeated_decision_has_the_same_id_and_another_decision_another():
     run = running()
     recorded = Recorded((performed(),))
     ids = [
-        runs.decide(run, event, recorded=what, now_ms=now_ms).id
+        transitions.decide(run, event, recorded=what, now_ms=now_ms).id
         for event in (Progressed(), LetGo(None), Returned(a_value()), Stuck("a", "b"))
         for what in (recorded, Recorded((performed(), performed("charge#2"))))
         for now_ms in (NOW_MS, LATER_MS)
     ]
     assert len(set(ids)) == 8
-    assert runs.decide(replace(run, epoch=2), Progressed(), recorded=recorded, now_ms=NOW_MS).id not in ids
-    assert runs.decide(replace(run, id="run-2"), Progressed(), recorded=recorded, now_ms=NOW_MS).id not in ids
+    assert transitions.decide(replace(run, epoch=2), Progressed(), recorded=recorded, now_ms=NOW_MS).id not in ids
+    assert transitions.decide(replace(run, id="run-2"), Progressed(), recorded=recorded, now_ms=NOW_MS).id not in ids
 
 
 # -- continue as new
@@ -179,7 +181,7 @@ def test_a_run_that_continues_as_new_stays_what_it_is_with_a_new_journal():
     run = running(length=40, unread=3, markers=b'[["charged",1]]', attributes=b'{"a":1}')
     recorded = Recorded((performed(),), (Blob("d", b"x"),), ("m-1",))
     unheard = (received("items"), received("approval"))
-    change = runs.decide(run, BeganAnew(continued(), unheard), recorded=recorded, now_ms=NOW_MS)
+    change = transitions.decide(run, BeganAnew(continued(), unheard), recorded=recorded, now_ms=NOW_MS)
     assert change.anew
     assert change.entries == (continued(), *unheard)  # signals that nobody has taken go along
     assert (change.blobs, change.read, change.guard) == (recorded.blobs, ("m-1",), run.fence)
@@ -192,7 +194,9 @@ def test_a_run_that_continues_as_new_stays_what_it_is_with_a_new_journal():
 
 
 def test_beginning_anew_is_a_decision_of_its_own():
-    ids = [runs.decide(running(length=length), BeganAnew(continued()), now_ms=NOW_MS).id for length in range(40, 45)]
+    ids = [
+        transitions.decide(running(length=length), BeganAnew(continued()), now_ms=NOW_MS).id for length in range(40, 45)
+    ]
     assert len(set(ids)) == 5
 
 
@@ -202,7 +206,7 @@ def test_beginning_anew_is_a_decision_of_its_own():
 def test_a_run_that_returns_over_signals_to_its_key_leaves_them_to_a_successor():
     """K8: whoever sends to a key wants the payload to be seen by some run."""
     run, signals, blobs = running(), (a_signal(), a_signal(dedupe="d-2")), (Blob("d", b"x"),)
-    change = runs.decide(run, Returned(a_value(), STARTED, signals, ("m-9",), blobs), now_ms=LATER_MS)
+    change = transitions.decide(run, Returned(a_value(), STARTED, signals, ("m-9",), blobs), now_ms=LATER_MS)
     then = change.then
     assert then is not None
     assert change.moves == ("m-9",)
@@ -211,7 +215,7 @@ def test_a_run_that_returns_over_signals_to_its_key_leaves_them_to_a_successor()
 
 @pytest.mark.parametrize("event", [Returned(a_value()), Returned(a_value(), STARTED)])
 def test_a_run_that_has_heard_everything_has_no_successor(event):
-    change = runs.decide(running(), event, now_ms=NOW_MS)
+    change = transitions.decide(running(), event, now_ms=NOW_MS)
     assert (change.then, change.moves) == (None, ())
 
 
@@ -226,7 +230,7 @@ def test_a_run_that_has_heard_everything_has_no_successor(event):
 def test_a_run_that_is_stopped_by_another_hand_is_cancelled_at_once(run, unsure, asked):
     run, journal = with_journal(run, *((cancel_asked("before"),) if asked else ()))
     recorded = Recorded((received(),), (Blob("d", b"x"),), ("m-1",))
-    change = runs.stop(run, journal, reason="why", late=asked, recorded=recorded, now_ms=LATER_MS)
+    change = transitions.stop(run, journal, reason="why", late=asked, recorded=recorded, now_ms=LATER_MS)
     request = () if asked else (CancelAsked(LATER_MS, LATER_MS, "why"),)
     stopped = Stopped(LATER_MS, by_deadline=asked, unsure=unsure)
     # It must not end over unread messages; if it is resumed some day, it sees its signals.
@@ -243,8 +247,8 @@ def test_a_run_that_is_stopped_by_another_hand_is_cancelled_at_once(run, unsure,
 def test_a_stop_is_never_taken_for_what_its_owner_decides_at_the_same_time():
     """Both may record as many entries; whoever comes second must be refused, or it would believe it has written."""
     run, journal = with_journal(running(), cancel_asked())
-    stopped = runs.stop(run, journal, reason="", late=True, recorded=NOTHING, now_ms=NOW_MS)
-    own = runs.decide(run, CancelledItself(), recorded=Recorded((performed(),)), now_ms=NOW_MS)
+    stopped = transitions.stop(run, journal, reason="", late=True, recorded=NOTHING, now_ms=NOW_MS)
+    own = transitions.decide(run, CancelledItself(), recorded=Recorded((performed(),)), now_ms=NOW_MS)
     assert len(stopped.entries) == len(own.entries)
     assert stopped.id != own.id
     assert stopped.run is not None
@@ -254,13 +258,13 @@ def test_a_stop_is_never_taken_for_what_its_owner_decides_at_the_same_time():
 @pytest.mark.parametrize("status", sorted(ENDED))
 def test_what_has_ended_is_not_stopped(status):
     with pytest.raises(AssertionError):
-        runs.stop(a_run(status=status), (STARTED,), reason="", late=False, recorded=NOTHING, now_ms=NOW_MS)
+        transitions.stop(a_run(status=status), (STARTED,), reason="", late=False, recorded=NOTHING, now_ms=NOW_MS)
 
 
 def test_a_run_that_was_stopped_before_any_code_ran_can_be_resumed():
-    change = runs.stop(a_run(), (STARTED,), reason="why", late=False, recorded=NOTHING, now_ms=NOW_MS)
+    change = transitions.stop(a_run(), (STARTED,), reason="why", late=False, recorded=NOTHING, now_ms=NOW_MS)
     assert change.run is not None
-    [resumed] = runs.resume(change.run, (STARTED, *change.entries), now_ms=LATER_MS).entries
+    [resumed] = transitions.resume(change.run, (STARTED, *change.entries), now_ms=LATER_MS).entries
     assert resumed == Resumed(LATER_MS, (1, 2, 3))
 
 
@@ -271,7 +275,7 @@ def test_a_resumed_run_is_pending_with_a_new_fence_and_without_an_end():
     run, journal = with_journal(
         a_run(status=Status.CANCELLED, epoch=4, nonce="n", finished_ms=1, expires_ms=2), cancel_asked(), *CANCELLED
     )
-    change = runs.resume(run, journal, now_ms=LATER_MS)
+    change = transitions.resume(run, journal, now_ms=LATER_MS)
     after = change.run
     assert after is not None
     assert change.guard == run.fence
@@ -283,12 +287,12 @@ def test_a_resumed_run_is_pending_with_a_new_fence_and_without_an_end():
 def test_a_run_whose_key_was_taken_over_is_not_resumed():
     run, journal = with_journal(a_run(status=Status.CANCELLED, holds_key=False), cancel_asked(), *CANCELLED)
     with pytest.raises(NotAllowedNow, match="no longer holds its key 'order:1'"):
-        runs.resume(run, journal, now_ms=NOW_MS)
+        transitions.resume(run, journal, now_ms=NOW_MS)
 
 
 def test_only_a_cancelled_run_is_resumed():
     with pytest.raises(NotAllowedNow, match="is failed"):
-        runs.resume(a_run(status=Status.FAILED), (STARTED,), now_ms=NOW_MS)
+        transitions.resume(a_run(status=Status.FAILED), (STARTED,), now_ms=NOW_MS)
 
 
 # -- release_key
@@ -297,7 +301,7 @@ def test_only_a_cancelled_run_is_resumed():
 @pytest.mark.parametrize("status", sorted(ENDED))
 def test_the_key_of_an_ended_run_is_released_at_once(status):
     run = a_run(status=status, finished_ms=NOW_MS, epoch=2)
-    change = runs.release_key(run, reason="by hand", nonce="n-1", now_ms=LATER_MS)
+    change = transitions.release_key(run, reason="by hand", nonce="n-1", now_ms=LATER_MS)
     assert change.takes_key
     assert change.guard == run.fence
     assert change.entries == (KeyReleased(LATER_MS, "by hand"),)
@@ -308,7 +312,7 @@ def test_the_key_of_an_ended_run_is_released_at_once(status):
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in ENDED])
 def test_a_live_run_is_told_that_its_key_is_gone(status):
-    change = runs.release_key(a_run(status=status), reason="by hand", nonce="n-1", now_ms=NOW_MS)
+    change = transitions.release_key(a_run(status=status), reason="by hand", nonce="n-1", now_ms=NOW_MS)
     assert change.takes_key
     assert change.guard == Alive("run-1")
     assert change.envelopes == (Envelope("run-1", KeyTaken("key_taken/n-1", "by hand")),)
@@ -318,7 +322,7 @@ def test_a_live_run_is_told_that_its_key_is_gone(status):
 @pytest.mark.parametrize("fields", [{"key": None, "holds_key": False}, {"holds_key": False}])
 def test_a_key_that_a_run_does_not_hold_is_not_released(fields):
     with pytest.raises(NotAllowedNow, match="holds no key"):
-        runs.release_key(a_run(**fields), reason="", nonce="n-1", now_ms=NOW_MS)
+        transitions.release_key(a_run(**fields), reason="", nonce="n-1", now_ms=NOW_MS)
 
 
 # -- retry
@@ -335,15 +339,15 @@ def failed_with(*entries: Entry, step: str) -> tuple[Entry, ...]:
 def test_only_a_failed_or_blocked_run_is_retried(status, allowed):
     run = a_run(status=status)
     if allowed:
-        assert runs.retry(run, failed_with(step=""), now_ms=NOW_MS).guard == run.fence
+        assert transitions.retry(run, failed_with(step=""), now_ms=NOW_MS).guard == run.fence
     else:
         with pytest.raises(NotAllowedNow, match=f"run-1 is {status}"):
-            runs.retry(run, (STARTED,), now_ms=NOW_MS)
+            transitions.retry(run, (STARTED,), now_ms=NOW_MS)
 
 
 def test_a_retried_run_is_pending_with_a_new_fence_and_without_an_end():
     run = a_run(status=Status.FAILED, epoch=4, nonce="n", length=3, finished_ms=1, expires_ms=2, error=b"{}")
-    change = runs.retry(run, failed_with(gave_up(), step="charge#1"), now_ms=LATER_MS)
+    change = transitions.retry(run, failed_with(gave_up(), step="charge#1"), now_ms=LATER_MS)
     after = change.run
     assert after is not None
     assert (after.status, after.epoch, after.nonce, after.owner) == (Status.PENDING, 5, "", None)
@@ -356,10 +360,10 @@ def test_a_retried_run_is_pending_with_a_new_fence_and_without_an_end():
 def test_a_run_whose_key_was_taken_over_is_not_retried(key, allowed):
     run = a_run(key=key, status=Status.FAILED, holds_key=False)
     if allowed:
-        assert runs.retry(run, failed_with(step=""), now_ms=NOW_MS).run is not None
+        assert transitions.retry(run, failed_with(step=""), now_ms=NOW_MS).run is not None
     else:
         with pytest.raises(NotAllowedNow, match="no longer holds its key 'order:1'"):
-            runs.retry(run, failed_with(step=""), now_ms=NOW_MS)
+            transitions.retry(run, failed_with(step=""), now_ms=NOW_MS)
 
 
 CHILD = Spawned(NOW_MS, "pay#1", an_intent("shop.pay", kind="child"), "child-1")
@@ -392,12 +396,12 @@ CHILD = Spawned(NOW_MS, "pay#1", an_intent("shop.pay", kind="child"), "child-1")
 )
 def test_a_retry_voids_the_records_of_the_failed_step_and_nothing_else(journal, void):
     status = Status.BLOCKED if isinstance(journal[-1], Blocked) else Status.FAILED
-    [retried] = runs.retry(a_run(status=status, length=len(journal)), journal, now_ms=NOW_MS).entries
+    [retried] = transitions.retry(a_run(status=status, length=len(journal)), journal, now_ms=NOW_MS).entries
     assert retried == Retried(NOW_MS, void)
 
 
 def test_a_retry_of_a_later_generation_names_positions_of_the_run():
     failed = Failed(NOW_MS, a_failure(step="g1/charge#1"))
     run, journal = with_journal(a_run(status=Status.FAILED), continued(), gave_up("g1/charge#1"), failed, first=40)
-    [retried] = runs.retry(run, journal, now_ms=NOW_MS).entries
+    [retried] = transitions.retry(run, journal, now_ms=NOW_MS).entries
     assert retried == Retried(NOW_MS, (41,))

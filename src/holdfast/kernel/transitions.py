@@ -1,0 +1,274 @@
+"""The life of a run.
+
+                     claim                    let go
+        ┌─────────┐ ────────▶ ┌─────────┐ ────────▶ ┌─────────┐
+  ────▶ │ pending │           │ running │           │ waiting │
+        └─────────┘ ◀──────── └─────────┘ ◀──────── └─────────┘
+             ▲     leave, rescue  │  │     claim (timer due, message)
+             │                    │  └───▶ completed · failed · cancelled
+             │       stuck        ▼                     │
+             ├────────────── blocked                    │
+             └─── retry (blocked, failed), resume (cancelled) ◀────┘
+
+Rules
+- Only the owner moves a running run, and only at its fence. Claiming, leaving and rescuing raise the epoch, so
+  whoever held the run before is refused from then on. They are the store's own verbs, since they select.
+- What an activation recorded travels in the same Change as what became of the run.
+- A run that ends keeps its key for `retention_ms` more, counted from the end.
+- A run that continues as new stays what it is, with its key, its inbox and its owner; only its journal begins anew.
+- Whoever ends a run that is not its own (a deadline passed, or no code needs to run) raises its epoch.
+- A retry voids the record of the failure that ended the run, if an effect or a child caused it, and nothing else:
+  what the code did about the failure stays recorded, and is not done again if it is asked for again.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.errors import NotAllowedNow
+from holdfast.kernel import cancels, starts
+from holdfast.kernel.changes import Alive, Blob, Change, HookOpen, Shown
+from holdfast.kernel.journal import (
+    Attempted,
+    Blocked,
+    CancelAsked,
+    Cancelled,
+    Completed,
+    Continued,
+    Entry,
+    Failed,
+    Failure,
+    GaveUp,
+    Intended,
+    Joined,
+    KeyReleased,
+    Received,
+    Resumed,
+    Retried,
+    Started,
+    Stopped,
+    Value,
+    void_positions,
+)
+from holdfast.kernel.messages import Envelope, KeyTaken, Signal
+from holdfast.kernel.runs import ENDED, Run, Status
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Recorded(Struct, frozen=True, gc=False):
+    """What an activation has to record: entries, the large values among them, the messages they came from.
+
+    Besides, what the run shows, if that has changed, and the hooks that it opened and closed.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    blobs: tuple[Blob, ...] = ()
+    read: tuple[str, ...] = ()
+    shown: Shown | None = None
+    opens: tuple[HookOpen, ...] = ()
+    closes: tuple[HookOpen, ...] = ()
+
+
+NOTHING = Recorded()
+
+
+class Progressed(Struct, frozen=True, gc=False):
+    """It goes on; there is something to record."""
+
+
+class LetGo(Struct, frozen=True, gc=False):
+    """It only waits, and costs nothing while it does. `wake_ms` is the first of its timers, if it has any."""
+
+    wake_ms: int | None
+    waits: bytes = b"[]"
+
+
+class BeganAnew(Struct, frozen=True, gc=False):
+    """It continues as new. `unheard` are the signals that the code has not taken yet: they go along."""
+
+    first: Continued
+    unheard: tuple[Received, ...] = ()
+
+
+class Returned(Struct, frozen=True, gc=False):
+    """It returned. `unheard` are signals to its key that it did not take: a successor begins with them.
+
+    `unread` are the ids of those that are not even recorded. `first` is the entry that its journal begins with, and
+    `blobs` what belongs to it.
+    """
+
+    output: Value
+    first: Started | Continued | None = None
+    unheard: tuple[Signal, ...] = ()
+    unread: tuple[str, ...] = ()
+    blobs: tuple[Blob, ...] = ()
+
+
+class Raised(Struct, frozen=True, gc=False):
+    error: Failure
+
+
+class CancelledItself(Struct, frozen=True, gc=False):
+    """The workflow ended in its own cancellation."""
+
+
+class Stuck(Struct, frozen=True, gc=False):
+    """It cannot go on without a person."""
+
+    code: str
+    message: str
+
+
+Event = Progressed | LetGo | BeganAnew | Returned | Raised | CancelledItself | Stuck
+
+
+def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: int) -> Change:
+    """What becomes of a running run when `event` reaches it."""
+    assert run.status is Status.RUNNING, run
+    match event:
+        case Progressed():
+            return _change(run, run, recorded)
+        case LetGo(wake_ms, waits):
+            after = replace(_unowned(run, Status.WAITING, wake_ms=wake_ms), waits=waits)
+            return _change(run, after, recorded)
+        case BeganAnew(first, unheard):
+            after = replace(run, markers=b"", input=first.input)
+            kept = replace(recorded, entries=(first, *unheard))
+            return replace(_change(run, after, kept), anew=True)
+        case Returned(output, first, unheard, unread, blobs):
+            after = _ended(run, Status.COMPLETED, now_ms=now_ms, output=_encode(output))
+            change = _change(run, after, recorded, Completed(now_ms))
+            if first is None or not (unheard or unread):
+                return change
+            then = starts.successor(after, first, unheard, blobs=blobs, now_ms=now_ms)
+            return replace(change, then=then, moves=unread)
+        case Raised(error):
+            after = _ended(run, Status.FAILED, now_ms=now_ms, error=_encode(error))
+            return _change(run, after, recorded, Failed(now_ms, error))
+        case CancelledItself():
+            return _change(run, _ended(run, Status.CANCELLED, now_ms=now_ms), recorded, Cancelled(now_ms))
+        case Stuck(code, message):
+            after = replace(_unowned(run, Status.BLOCKED, wake_ms=None), error=_encode(Failure(code, message)))
+            return _change(run, after, recorded, Blocked(now_ms, code, message))
+        case _:  # pragma: no cover
+            assert_never(event)
+
+
+def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: int) -> Change:
+    """Try a failed or blocked run again from its last record."""
+    if run.status not in {Status.FAILED, Status.BLOCKED}:
+        raise NotAllowedNow(f"run {run.id} is {run.status}", hint="Only a failed or a blocked run can be retried.")
+    return _go_on(run, Retried(now_ms, _void(run, journal)), now_ms=now_ms)
+
+
+def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: int) -> Change:
+    """Let a cancelled run go on as if it had not been cancelled."""
+    return _go_on(run, Resumed(now_ms, cancels.taken_back(run, journal)), now_ms=now_ms)
+
+
+def _go_on(run: Run, why: Retried | Resumed, *, now_ms: int) -> Change:
+    if run.key is not None and not run.holds_key:
+        raise NotAllowedNow(
+            f"run {run.id} no longer holds its key {run.key!r}",
+            hint="A later run has taken the key over; look at that one, or fork this one under another key.",
+        )
+    after = replace(
+        run,
+        status=Status.PENDING,
+        epoch=run.epoch + 1,
+        nonce="",
+        wake_ms=now_ms,
+        finished_ms=None,
+        expires_ms=None,
+        error=None,
+    )
+    return _change(run, after, NOTHING, why)
+
+
+def stop(run: Run, journal: tuple[Entry, ...], *, reason: str, late: bool, recorded: Recorded, now_ms: int) -> Change:
+    """End a live run without its owner: nothing more is run for it, and whoever holds it is refused from now on.
+
+    `late` says that the deadline of a request has passed; `recorded` is what lies unread in its inbox: if it is resumed
+    some day, it will see its signals.
+    """
+    assert run.status not in ENDED, run
+    asked = cancels.request_in(run, journal) is not None
+    request = () if asked else (CancelAsked(now_ms, now_ms, reason),)
+    stopped = Stopped(now_ms, by_deadline=late, unsure=cancels.is_unsure(run))
+    after = replace(_ended(run, Status.CANCELLED, now_ms=now_ms), epoch=run.epoch + 1, nonce="")
+    change = _change(run, after, recorded, *request, stopped, Cancelled(now_ms))
+    # Its owner may end it at the same length; each must know whose end it was.
+    change_id = f"{change.id}.stop"
+    return replace(change, id=change_id, run=None if change.run is None else replace(change.run, change_id=change_id))
+
+
+def release_key(run: Run, *, reason: str, nonce: str, now_ms: int) -> Change:
+    """Take the key from a run. An ended one records it at once, a live one by its owner."""
+    if run.key is None or not run.holds_key:
+        raise NotAllowedNow(f"run {run.id} holds no key", hint="There is nothing to release.")
+    if run.status in ENDED:
+        after = replace(run, holds_key=False, epoch=run.epoch + 1)
+        return replace(_change(run, after, NOTHING, KeyReleased(now_ms, reason)), takes_key=True)
+    message = KeyTaken(f"key_taken/{nonce}", reason)
+    return Change(f"{run.id}/{message.id}", Alive(run.id), envelopes=(Envelope(run.id, message),), takes_key=True)
+
+
+def _void(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
+    """The positions of the records that led to the failure: the failed step's, so that it starts afresh."""
+    failures = [entry for entry in journal if isinstance(entry, Failed)]
+    step = failures[-1].error.step if failures else ""
+    if not step or not isinstance(journal[-1], Failed):
+        return ()
+    already = void_positions(journal)
+    return tuple(
+        position
+        for position, entry in enumerate(journal, run.length - len(journal))
+        if isinstance(entry, Intended | Attempted | GaveUp | Joined) and entry.step == step and position not in already
+    )
+
+
+def _unowned(run: Run, status: Status, *, wake_ms: int | None) -> Run:
+    return replace(run, status=status, owner=None, wake_ms=wake_ms, waits=None)
+
+
+def _ended(run: Run, status: Status, *, now_ms: int, output: bytes | None = None, error: bytes | None = None) -> Run:
+    return replace(
+        run,
+        status=status,
+        owner=None,
+        wake_ms=None,
+        finished_ms=now_ms,
+        expires_ms=now_ms + run.retention_ms,
+        output=output,
+        error=error,
+        waits=None,
+    )
+
+
+def _change(before: Run, after: Run, recorded: Recorded, *last: Entry) -> Change:
+    entries = recorded.entries + last
+    length = before.length + len(entries)
+    # Unique without chance: a holder brings a run to each (length, status) at most once, and a retried
+    # commit of the very same decision must carry the very same id. The epoch alone does not name the holder: a failover
+    # of the store may forget a claim and issue its epoch again. Without the nonce, the second of the two holders
+    # would be told that its own change is stored, although it is the other's.
+    change_id = f"{before.id}/{before.epoch}.{before.nonce}.{length}.{after.status}"
+    after = replace(after, length=length, change_id=change_id)
+    if recorded.shown is not None:
+        after = replace(after, attributes=recorded.shown.attributes, markers=recorded.shown.markers)
+    return Change(
+        change_id,
+        before.fence,
+        after,
+        entries,
+        recorded.blobs,
+        read=recorded.read,
+        shown=recorded.shown,
+        opens=recorded.opens,
+        closes=recorded.closes,
+    )
