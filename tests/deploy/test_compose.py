@@ -8,7 +8,7 @@ import re
 import pytest
 
 from holdfast.engine import replica
-from holdfast.engine.worker.worker import worker
+from holdfast.engine.worker import worker
 from holdfast.gateway import health, server
 from holdfast.stores.redis import outbox
 from holdfast.stores.redis.net import pubsub

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.engine.api import apikeys
 from holdfast.engine.code import machine, pending
-from holdfast.engine.duties.periodic import leaders as engine_leaders, relay, rescuer
+from holdfast.engine.duties import leaders as engine_leaders, relay, rescuer
 from holdfast.engine.runs import heartbeats, loaded_run
 from holdfast.gateway import streams
 from holdfast.kernel import hooks, leaders, transitions

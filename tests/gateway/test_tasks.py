@@ -63,7 +63,7 @@ async def result_of(gateway: Gateway, run_id: str) -> httpx.Response:
 async def test_a_task_is_claimed_kept_alive_and_completed(serve: Serve, studio: Pack, home: Home) -> None:
     gateway = await serve(studio, on=home)
     waiting = asyncio.create_task(claim(gateway.http))  # a long poll: there is nothing to do yet
-    await eventually(lambda: gateway.hf._replica._board._seekers)
+    await eventually(lambda: gateway.hf._replica._task_watch._seekers)
     run_id = await start(gateway)
     task = await waiting
     assert {name: task[name] for name in ("effect", "key", "run", "attempt", "input", "last_heartbeat")} == {

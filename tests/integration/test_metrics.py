@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Retry, RunFailed, hook
-from holdfast.engine.duties.periodic import pruner
+from holdfast.engine.duties import pruner
 from holdfast.events import (
     AskedInVain,
     EffectBegan,

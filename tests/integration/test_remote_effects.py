@@ -119,7 +119,7 @@ async def test_work_and_outcomes_are_pushed_from_process_to_process(sqlite_home:
     studio = Studio()
     async with sqlite_home.holdfast(studio.pack) as hf, sqlite_home.holdfast(worker=False) as gateway:
         seeking = asyncio.create_task(claimed(gateway))
-        await eventually(lambda: gateway._replica._board._seekers)
+        await eventually(lambda: gateway._replica._task_watch._seekers)
         run = (await hf.start(studio.thumbnail("cat.png"))).run
         await complete(gateway, await seeking, "small")
         assert await run.result(timeout=PATIENCE_SECONDS) == "small"
@@ -754,7 +754,7 @@ async def test_a_worker_that_was_rung_for_and_took_another_task_passes_the_bell_
         await eventually(lambda: store.answers == 1)
         other = asyncio.create_task(tasks.claim(["studio.z"], worker="w-2", wait="1h"))
         await eventually(lambda: store.answers == 2)
-        await hf._replica._board.write([offered(store, run.id, effect) for effect in ("studio.z", "studio.a")])
+        await hf._replica._task_watch.write([offered(store, run.id, effect) for effect in ("studio.z", "studio.a")])
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert [handed.place.effect for handed in await either] == ["studio.a"]
             assert [handed.place.effect for handed in await other] == ["studio.z"]

@@ -18,7 +18,7 @@ from holdfast.workflow import Current
 from tests.integration.conftest import PATIENCE_SECONDS, Home, heard
 
 CHILDREN = 10_000
-SHORT = "8s"  # a piece of the replay takes a fraction of it, also on a very busy machine
+SHORT = "15s"  # a piece of the replay takes a fraction of it, also on a very busy machine
 
 
 class Wide:
