@@ -13,7 +13,6 @@ from typer.main import get_command
 from holdfast.cli import completions, doctor, watch
 from holdfast.cli.main import app
 from holdfast.cli.output import Output
-from holdfast.cli.samples import sample
 from holdfast.cli.watch import View
 from tests.cli.conftest import ROOT
 
@@ -180,37 +179,3 @@ async def test_a_view_is_told_anew_only_when_it_has_changed(monkeypatch, capsys)
 
     await watch.keep_showing(Output(as_json=True), look)
     assert capsys.readouterr().out.splitlines() == ['"a"', '"b"', '"a"']
-
-
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        ({"type": "string"}, "text-1"),
-        ({"type": "string", "format": "date-time"}, "2026-01-31T12:00:00Z"),
-        ({"type": "integer", "minimum": 5}, 5),
-        ({"type": "integer"}, 1),
-        ({"type": "boolean"}, True),
-        ({"enum": ["a", "b"]}, "a"),
-        ({"const": 3}, 3),
-        ({"default": [1]}, [1]),
-        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 1.5),
-        ({"type": "array", "items": {"type": "string"}}, ["text-1"]),
-        ({"type": "array"}, []),
-        ({}, None),
-        (
-            {
-                "$ref": "#/$defs/Order",
-                "$defs": {
-                    "Order": {
-                        "type": "object",
-                        "properties": {"id": {"type": "string"}, "next": {"$ref": "#/$defs/Order"}},
-                        "required": ["id"],
-                    }
-                },
-            },
-            {"id": "id-1"},
-        ),
-    ],
-)
-def test_a_sample_fits_its_schema(schema, value):
-    assert sample(schema) == value

@@ -32,7 +32,7 @@ async def check(response: httpx.Response) -> None:
         return
     await response.aread()
     assert media == problems.MEDIA_TYPE, f"{response} is {media}: {response.text:.300}"
-    problem: wire.Problem = _is_exactly(wire.Problem, response)
+    problem: wire.ProblemView = _is_exactly(wire.ProblemView, response)
     assert problem.status == response.status_code
     assert problem.type == f"urn:holdfast:problem:{problem.code}"
     assert all((problem.title, problem.detail, problem.code)), problem

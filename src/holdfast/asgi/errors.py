@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
-
-from holdfast import wire
 from holdfast.asgi.messages import Response, Scope, response
 from holdfast.errors import TransientError, UsageError
-from holdfast.statuses import title_of
-
-RETRY_AFTER_SECONDS = 1
+from holdfast.wire.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, encode
 
 
 class Refusal(UsageError):
@@ -70,17 +65,8 @@ class NotKept(Refusal):
 def problem(error: Refusal | TransientError, scope: Scope) -> Response:
     """The response to a request that ended with `error`."""
     status, try_again = (error.status, error.try_again) if isinstance(error, Refusal) else (503, True)
-    body = wire.Problem(
-        type=f"urn:holdfast:problem:{error.code}",
-        title=title_of(type(error)),
-        status=status,
-        detail=error.message,
-        code=error.code,
-        hint=error.hint,
-        instance=scope["path"],
-    )
-    data = msgspec.json.encode(body)
-    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(data))]
+    data = encode(error, status=status, instance=scope["path"])
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(data))]
     if try_again:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
     return response(status, headers, data)

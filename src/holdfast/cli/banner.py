@@ -13,8 +13,8 @@ from rich.text import Text
 
 from holdfast.assembly import Holdfast
 from holdfast.cli.output import Output, plain
-from holdfast.cli.samples import sample_start
 from holdfast.config import Config
+from holdfast.wire.samples import sample_start
 
 
 async def banner(hf: Holdfast, config: Config, out: Output) -> Callable[[str], None]:

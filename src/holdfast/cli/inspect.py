@@ -15,14 +15,14 @@ from holdfast.cli.session import Session
 from holdfast.cli.watch import View, keep_showing
 from holdfast.client import LIVE
 from holdfast.errors import InvalidConfig
-from holdfast.gateway import views
 from holdfast.kernel.runs import Status
+from holdfast.wire import outbound
 
 
 async def workflows(session: Session) -> None:
     """List the workflows, and what each takes."""
     described = await session.workflows()
-    session.out.show(wire.Workflows([views.workflow(each) for each in described]), render.workflows(described))
+    session.out.show(wire.WorkflowsView([outbound.workflow(each) for each in described]), render.workflows(described))
 
 
 async def workers(session: Session, *, watch: Watch = False) -> None:
@@ -31,7 +31,7 @@ async def workers(session: Session, *, watch: Watch = False) -> None:
 
         async def look() -> View:
             members, backlog = await caller.workers(), await caller.backlog()
-            document = {"workers": [views.worker(each) for each in members], "backlog": views.backlog(backlog)}
+            document = {"workers": [outbound.worker(each) for each in members], "backlog": outbound.backlog(backlog)}
             return View(document, render.workers(members, backlog))
 
         if watch:

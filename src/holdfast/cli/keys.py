@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -11,9 +10,10 @@ from holdfast import wire
 from holdfast.cli import render
 from holdfast.cli.output import plain
 from holdfast.cli.session import Session
-from holdfast.gateway import views
 from holdfast.kernel.apikeys import ApiKey, Scope
 from holdfast.kernel.units import utc_of
+from holdfast.wire import outbound
+from holdfast.wire.times import utc_or_none
 
 
 async def create(
@@ -26,7 +26,7 @@ async def create(
     async with session.caller(creates=True) as caller:
         token, key = await caller.api_keys.create(name, namespace=caller.namespace, scope=scope, expires_in=expires_in)
         session.out.note(f"API key {key.id} for namespace {key.namespace!r} with scope {key.scope}. Keep its token:")
-        session.out.show(wire.NewApiKey(token=token, key=views.api_key(key)), token)
+        session.out.show(wire.NewApiKeyView(token=token, key=outbound.api_key(key)), token)
 
 
 async def listed(session: Session) -> None:
@@ -34,11 +34,11 @@ async def listed(session: Session) -> None:
     async with session.caller() as caller:
         keys = await caller.api_keys.listed(caller.namespace)
         rows = [
-            (key.id, plain(key.name), key.scope, f"…{key.tail}", f"{_instant(key.created_ms):%Y-%m-%d}", _standing(key))
+            (key.id, plain(key.name), key.scope, f"…{key.tail}", f"{utc_of(key.created_ms):%Y-%m-%d}", _standing(key))
             for key in keys
         ]
         shown = render.table("id", "name", "scope", "ends in", "created", "", rows=rows, nothing="No API keys.")
-        session.out.show(wire.ApiKeys([views.api_key(key) for key in keys]), shown)
+        session.out.show(wire.ApiKeysView([outbound.api_key(key) for key in keys]), shown)
 
 
 async def revoke(
@@ -47,15 +47,11 @@ async def revoke(
     """Revoke an API key. It is refused from now on."""
     async with session.caller() as caller:
         key = await caller.api_keys.revoke(caller.namespace, id)
-        session.out.show(views.api_key(key), f"API key {key.id} ({key.name}) is revoked")
+        session.out.show(outbound.api_key(key), f"API key {key.id} ({key.name}) is revoked")
 
 
 def _standing(key: ApiKey) -> str:
     if key.revoked_ms is not None:
         return "revoked"
-    expires = _instant(key.expires_ms)
+    expires = utc_or_none(key.expires_ms)
     return "" if expires is None else f"expires {expires:%Y-%m-%d %H:%M}Z"
-
-
-def _instant(ms: int | None) -> datetime | None:
-    return None if ms is None else utc_of(ms)

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast import wire
 from holdfast.cli import render
 from holdfast.cli.arguments import Reason, RunReference, json_or_text
 from holdfast.cli.session import Session, referred
 from holdfast.client import Run
-from holdfast.gateway import views
+from holdfast.wire import outbound
 
 
 async def signal(
@@ -51,14 +50,14 @@ async def cancel(
         found = await referred(caller, run)
         with session.out.waiting(f"run {found.id} is being cancelled"):
             receipt = await found.cancel(reason, deadline=deadline)
-        session.out.show(wire.receipt_out(receipt), render.receipt(receipt))
+        session.out.show(outbound.receipt(receipt), render.receipt(receipt))
 
 
 async def receipt(session: Session, run: RunReference) -> None:
     """Say again what a cancelled run left behind."""
     async with session.caller() as caller:
         left = await (await referred(caller, run)).receipt()
-        session.out.show(wire.receipt_out(left), render.receipt(left))
+        session.out.show(outbound.receipt(left), render.receipt(left))
 
 
 async def resume(session: Session, run: RunReference) -> None:
@@ -95,4 +94,4 @@ async def release_key(session: Session, run: RunReference, reason: Reason = None
 
 
 def _answer(session: Session, run: Run[Any], words: str) -> None:
-    session.out.show(views.run(run), words)
+    session.out.show(outbound.run(run), words)

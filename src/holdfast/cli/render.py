@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,13 +12,15 @@ from rich.text import Text
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.cli.output import plain
-from holdfast.cli.samples import parameters
 from holdfast.client import Run
 from holdfast.engine.api.registry import Description
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.units import utc_of
 from holdfast.ports.store import COUNT_MAX, Backlog, Finding, Member
+from holdfast.wire import times
+from holdfast.wire.samples import parameters
+from holdfast.wire.times import duration, exact
 
 STYLES = {
     "pending": "dim",
@@ -31,7 +33,6 @@ STYLES = {
 }
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
 WIDE = 110  # columns
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _clock = SystemClock()
 
 
@@ -41,15 +42,7 @@ def status(word: str) -> Text:
 
 def ago(instant: datetime) -> str:
     """How long ago an instant was, in its largest unit."""
-    return f"{span(_clock.wall_ms() / 1000 - instant.timestamp())} ago"
-
-
-def span(seconds: float) -> str:
-    """A duration to two digits, as people say it."""
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{max(seconds, 0) * 1000:.0f}ms"
+    return times.ago(instant, utc_of(_clock.wall_ms()))
 
 
 def table(*columns: str, rows: Iterable[Sequence[RenderableType]], nothing: str) -> RenderableType:
@@ -88,12 +81,12 @@ def headline(run: Run[Any]) -> Table:
     if run.key is not None:
         grid.add_row("key", plain(run.key + ("" if run.holds_key else " (no longer its own)")))
     grid.add_row("status", status(run.status))
-    grid.add_row("created", f"{_instant(run.created_at)} ({ago(run.created_at)})")
+    grid.add_row("created", f"{exact(run.created_at)} ({ago(run.created_at)})")
     if run.finished_at is not None:
-        took = span((run.finished_at - run.created_at).total_seconds())
-        grid.add_row("ended", f"{_instant(run.finished_at)} (after {took})")
+        took = duration((run.finished_at - run.created_at).total_seconds() * 1_000)
+        grid.add_row("ended", f"{exact(run.finished_at)} (after {took})")
     for marker in run.markers:
-        grid.add_row("marker", plain(f"{marker.name} at {_instant(marker.at)}"))
+        grid.add_row("marker", plain(f"{marker.name} at {exact(marker.at)}"))
     for name, value in run.attributes.items():
         grid.add_row("attribute", plain(f"{name} = {value}"))
     for wait in run.waiting_on:
@@ -103,7 +96,7 @@ def headline(run: Run[Any]) -> Table:
 
 
 def story(told: Story) -> RenderableType:
-    lines = [plain(f"{_instant(line.at)}  {line.text}", "" if line.counts else "dim strike") for line in told.lines]
+    lines = [plain(f"{exact(line.at)}  {line.text}", "" if line.counts else "dim strike") for line in told.lines]
     waits = [plain(f"It waits for {wait}.", "yellow") for wait in told.waiting_on]
     possible = ", ".join(action.replace("_", "-") for action in told.next_actions)
     return Group(plain(told.headline, "bold"), *lines, *waits, Text(f"Possible now: {possible}."))
@@ -132,7 +125,7 @@ def workflows(described: Sequence[Description]) -> RenderableType:
             plain(each.key or ""),
             plain(", ".join(parameters(each))),
             plain(each.queue),
-            span(each.retention_ms / 1000),
+            duration(each.retention_ms),
             plain(each.doc.partition("\n")[0]),
         )
         for each in described
@@ -178,7 +171,3 @@ def findings(found: Sequence[Finding]) -> RenderableType:
 
 def _count(number: int) -> str:
     return f"{number:,} or more" if number >= COUNT_MAX else f"{number:,}"
-
-
-def _instant(instant: datetime) -> str:
-    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"

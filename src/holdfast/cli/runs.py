@@ -8,16 +8,17 @@ import typer
 from rich.console import Group
 
 from holdfast.cli import render
-from holdfast.cli.arguments import RunReference, Watch, conditions_of, instant_of
+from holdfast.cli.arguments import RunReference, Watch, moment_of
 from holdfast.cli.completions import workflow_names
 from holdfast.cli.output import plain
 from holdfast.cli.session import Session, referred
 from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
 from holdfast.client import PAGE, Caller, Run
-from holdfast.gateway import views
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.runs import ENDED, Status
+from holdfast.wire import outbound
+from holdfast.wire.filters import parse_each
 
 Instant = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 
@@ -45,18 +46,18 @@ async def runs(
         found = caller.runs(
             workflow,
             [each.value for each in status] if status else None,
-            attributes=conditions_of(attribute or ()),
+            attributes=parse_each(attribute or ()),
             key_prefix=key_prefix,
-            created_after=instant_of(created_after),
-            created_before=instant_of(created_before),
-            finished_after=instant_of(finished_after),
-            finished_before=instant_of(finished_before),
+            created_after=moment_of(created_after),
+            created_before=moment_of(created_before),
+            finished_after=moment_of(finished_after),
+            finished_before=moment_of(finished_before),
             newest_first=not oldest_first,
         )
 
         async def look() -> View:
             page = await found.page(after=after, limit=limit)
-            return View(views.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
+            return View(outbound.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
 
         if watch:
             await keep_showing(session.out, look)
@@ -94,7 +95,7 @@ async def explain(session: Session, run: RunReference) -> None:
     """Tell the story of a run: its journal in words, why it waits, what may be done now."""
     async with session.caller() as caller:
         story = await (await referred(caller, run)).explain()
-        session.out.show(views.story(story), render.story(story))
+        session.out.show(outbound.story(story), render.story(story))
 
 
 async def journal(session: Session, run: RunReference) -> None:
@@ -106,7 +107,7 @@ async def journal(session: Session, run: RunReference) -> None:
 
 async def _view(caller: Caller, run: Run[Any]) -> View:
     tree = await tree_of(caller, run)
-    return View(views.run(run), Group(render.headline(run), "", tree), over=Status(run.status) in ENDED)
+    return View(outbound.run(run), Group(render.headline(run), "", tree), over=Status(run.status) in ENDED)
 
 
 async def _follow(session: Session, run: Run[Any]) -> None:

@@ -18,7 +18,7 @@ from holdfast.cli.output import encoded
 from holdfast.cli.session import Session, referred
 from holdfast.client import Run
 from holdfast.errors import UsageError
-from holdfast.gateway import views
+from holdfast.wire import outbound
 
 LOOK_SECONDS = 1.0
 
@@ -62,13 +62,13 @@ async def start(
         under = "" if run.key is None else f" under key {run.key}"
         words = f"{verb} run {run.id} of {run.workflow}{under}"
         if not wait:
-            session.out.show({"created": started.created, "run": views.run(run)}, words)
+            session.out.show({"created": started.created, "run": outbound.run(run)}, words)
             for lacking in (each for each in run.waiting_on if each.kind == "no_worker"):
                 session.out.note(f"It waits for {lacking}.", "yellow")
             return
         session.out.note(words)
         value = await _result(session, run, timeout)
-        document = msgspec.structs.replace(views.run(await run.refresh()), result=msgspec.Raw(encoded(value)))
+        document = msgspec.structs.replace(outbound.run(await run.refresh()), result=msgspec.Raw(encoded(value)))
         session.out.value({"created": started.created, "run": document}, value)
 
 
@@ -76,7 +76,7 @@ async def result(session: Session, run: RunReference, timeout: Timeout = None) -
     """Wait for a run's result, and print it. Exit code 1 if the run failed, was cancelled or is blocked."""
     async with session.caller() as caller:
         value = await _result(session, await referred(caller, run), timeout)
-        session.out.value(wire.Result(msgspec.Raw(encoded(value))), value)
+        session.out.value(wire.ResultView(msgspec.Raw(encoded(value))), value)
 
 
 async def input_(session: Session, run: RunReference) -> None:

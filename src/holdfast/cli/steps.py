@@ -15,6 +15,7 @@ from holdfast.client import Caller, Run
 from holdfast.errors import UnknownRun
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.journal import Attempted, Entry, GaveUp, Intended, Joined, Performed, Spawned
+from holdfast.wire.times import duration
 
 DEPTH_MAX = 5
 STEP = Intended | Attempted | Performed | GaveUp | Spawned | Joined
@@ -104,4 +105,4 @@ def _label(step: Step, began_ms: int) -> Text:
 
 
 def _at(entry: Entry, began_ms: int) -> Text:
-    return Text(f"+{render.span((entry.at_ms - began_ms) / 1000)} ", style="dim")
+    return Text(f"+{duration(entry.at_ms - began_ms)} ", style="dim")

@@ -1,4 +1,4 @@
-"""Forms: what a browser posts, and what stands in a form before anybody has typed."""
+"""Forms: what a browser posts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from holdfast.errors import PayloadTooLarge, TimedOut, UsageError
 BODY_BYTES_MAX = 1024 * 1024
 BODY_SECONDS_MAX = 30.0
 FIELDS_MAX = 50
-_SAMPLES: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
 
 
 class NotAForm(UsageError):
@@ -73,35 +72,3 @@ async def read(request: Request) -> Form:
         raise NotAForm(f"the body is no form: {error}", hint="Send the form of the page.") from None
     # Browsers send line breaks as CR LF, whatever the text area held.
     return Form({name: value.replace("\r\n", "\n").strip() for name, value in fields})
-
-
-def sample(schema: Mapping[str, Any] | None) -> str:
-    """JSON to begin with: an object that has what the schema requires, each of the plainest value."""
-    if schema is None:
-        return "{}"
-    whole = _resolved(schema, schema)
-    required: list[str] = whole.get("required", [])
-    properties: Mapping[str, Any] = whole.get("properties", {})
-    value = {name: _sample(properties.get(name, {}), schema) for name in required}
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-
-
-def _sample(part: Mapping[str, Any], schema: Mapping[str, Any], depth: int = 0) -> Any:
-    part = _resolved(part, schema)
-    if "default" in part:
-        return part["default"]
-    if part.get("enum"):
-        return part["enum"][0]
-    if "minimum" in part and part.get("type") in {"integer", "number"}:
-        return part["minimum"]
-    if part.get("type") == "object" and depth < 3:
-        properties: Mapping[str, Any] = part.get("properties", {})
-        return {name: _sample(properties[name], schema, depth + 1) for name in part.get("required", ())}
-    if part.get("type") == "array" and "items" in part and depth < 3:
-        return [_sample(part["items"], schema, depth + 1)]
-    return _SAMPLES.get(part.get("type", ""))
-
-
-def _resolved(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    name = str(part.get("$ref", "")).rpartition("/")[2]
-    return schema.get("$defs", {}).get(name, {}) if name else part

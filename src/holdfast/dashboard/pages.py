@@ -1,4 +1,4 @@
-"""The pages that list things: overview, runs, workflows, workers. The page of one run is `portrait`."""
+"""The pages that list things: overview, runs, workflows, workers. The page of one run is `run_page`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from holdfast.client import Page as RunPage
-from holdfast.dashboard import filters, forms
+from holdfast.dashboard import filters
 from holdfast.dashboard.context import Page, Problem, Visit, problem_of
 from holdfast.dashboard.series import bars
 from holdfast.errors import UsageError
 from holdfast.kernel.runs import Status
 from holdfast.kernel.units import utc_of
 from holdfast.ports.store import COUNT_MAX
+from holdfast.wire import samples
 
 RECENT = 6
 PAGE = 50
@@ -103,7 +104,7 @@ async def workflow(visit: Visit, *, problem: Problem | None = None) -> Page:
             "workflow": found,
             "input_schema": _laid_out(found.input_schema),
             "result_schema": _laid_out(found.result_schema),
-            "sample": forms.sample(found.input_schema),
+            "sample": samples.form_input(found.input_schema),
             "form": visit.form,
             "nonce": visit.form["nonce"] or secrets.token_hex(8),
             "problem": problem,

@@ -9,10 +9,10 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from holdfast.dashboard import formats
 from holdfast.dashboard.context import Page, Visit
 from holdfast.dashboard.files import Files
 from holdfast.kernel.units import utc_of
+from holdfast.wire import times
 
 NAVIGATION = (("/", "Overview"), ("/runs", "Runs"), ("/workflows", "Workflows"), ("/workers", "Workers"))
 
@@ -25,13 +25,11 @@ def part(text: str) -> str:
 def plain(value: object) -> str:
     """The value of an attribute."""
     if isinstance(value, datetime):
-        return formats.exact(value)
+        return times.exact(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-FILTERS = {
-    each.__name__: each for each in (formats.ago, formats.duration, formats.exact, utc_of, formats.instant, part, plain)
-}
+FILTERS = {each.__name__: each for each in (times.ago, times.duration, times.exact, utc_of, times.instant, part, plain)}
 
 
 class Renderer:

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from holdfast.dashboard.formats import duration, exact
 from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.journal import (
     Attempted,
@@ -46,6 +45,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
+from holdfast.wire.times import duration, exact
 
 Kind = Literal["effect", "undo", "timer", "hook", "child", "markers", "cancel", "blocked", "work"]
 State = Literal["done", "failed", "pause", "open"]

@@ -6,45 +6,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
-from msgspec import Struct
 from starlette.responses import Response
 
+from holdfast import wire
 from holdfast.assembly import Holdfast
 from holdfast.errors import HoldfastError
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
 from holdfast.gateway.problems import NoSuchPlace
 
 STORE_SECONDS_MAX = 1.0
-State = Literal["ok", "failing", "slow", "lost", "closing"]
-
-
-class Alive(Struct, frozen=True):
-    """This process answers."""
-
-    status: Literal["ok"] = "ok"
-
-
-class Ready(Struct, frozen=True):
-    """Whether requests should come here, and the state of each part that this takes."""
-
-    ready: bool
-    parts: dict[str, State]
 
 
 async def livez(asked: Asked[Nothing, None]) -> Answer:  # noqa: ARG001 - it depends on nothing
-    return Answer(Alive())
+    return Answer(wire.AliveView())
 
 
 async def readyz(asked: Asked[Nothing, None]) -> Answer:
     house = asked.house
-    parts: dict[str, State] = {"gateway": "closing" if house.lobby.closing.is_set() else "ok"}
+    parts: dict[str, wire.PartState] = {"gateway": "closing" if house.lobby.closing.is_set() else "ok"}
     parts["store"] = await _store(house.hf)
     if (reliable := house.hf.lease_reliable) is not None:
         parts["worker"] = "ok" if reliable else "lost"
     ready = all(state == "ok" for state in parts.values())
-    return Answer(Ready(ready, parts), 200 if ready else 503)
+    return Answer(wire.ReadyView(ready, parts), 200 if ready else 503)
 
 
 async def metrics(asked: Asked[Nothing, None]) -> Response:
@@ -57,7 +42,7 @@ async def metrics(asked: Asked[Nothing, None]) -> Response:
     return Response(text, headers={"Content-Type": content_type})
 
 
-async def _store(hf: Holdfast) -> State:
+async def _store(hf: Holdfast) -> wire.PartState:
     try:
         async with asyncio.timeout(STORE_SECONDS_MAX):
             await hf.store.document("", "health", "any")  # there is none: it is enough that the store says so
@@ -75,7 +60,7 @@ ENDPOINTS = (
         handler=livez,
         summary="Whether this process answers",
         scope=None,
-        answers={200: Alive},
+        answers={200: wire.AliveView},
     ),
     Endpoint(
         method="GET",
@@ -83,7 +68,7 @@ ENDPOINTS = (
         handler=readyz,
         summary="Whether requests should be sent here",
         scope=None,
-        answers={200: Ready, 503: Ready},
+        answers={200: wire.ReadyView, 503: wire.ReadyView},
     ),
     Endpoint(
         method="GET",

@@ -7,8 +7,9 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast import wire
-from holdfast.gateway import idempotency, views
+from holdfast.gateway import idempotency
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header
+from holdfast.wire import outbound
 
 
 class HookQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -19,7 +20,9 @@ class HookQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def deliver(asked: Asked[HookQuery, Any]) -> Answer:
     dedupe = await idempotency.dedupe_id(asked, asked.query.dedupe)
-    return Answer(views.run(await asked.caller.verbs.resume_hook(asked.path["token"], asked.body, dedupe=dedupe)), 202)
+    return Answer(
+        outbound.run(await asked.caller.verbs.resume_hook(asked.path["token"], asked.body, dedupe=dedupe)), 202
+    )
 
 
 ENDPOINTS = (
@@ -31,7 +34,7 @@ ENDPOINTS = (
         scope="write",
         query=HookQuery,
         body=Any,
-        answers={202: wire.Run},
+        answers={202: wire.RunView},
         refuses=(404, 422),
         headers={
             idempotency.HEADER: Header("Names the payload, unless `dedupe` does.", length_max=idempotency.LENGTH_MAX)

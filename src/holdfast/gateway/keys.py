@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from holdfast import wire
-from holdfast.gateway import views
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.wire import outbound
 
 
 async def every(asked: Asked[Nothing, None]) -> Answer:
     keys = await asked.house.hf.api_keys.listed(asked.caller.verbs.namespace)
-    return Answer(wire.ApiKeys([views.api_key(key) for key in keys]))
+    return Answer(wire.ApiKeysView([outbound.api_key(key) for key in keys]))
 
 
-async def create(asked: Asked[Nothing, wire.CreateApiKey]) -> Answer:
+async def create(asked: Asked[Nothing, wire.CreateApiKeyBody]) -> Answer:
     token, key = await asked.house.hf.api_keys.create(
         asked.body.name,
         namespace=asked.caller.verbs.namespace,
@@ -20,12 +20,12 @@ async def create(asked: Asked[Nothing, wire.CreateApiKey]) -> Answer:
         expires_in=asked.body.expires_in,
     )
     # The answer is the only place where the token is ever shown: nothing on the way may keep a copy.
-    return Answer(wire.NewApiKey(token=token, key=views.api_key(key)), 201, {"Cache-Control": "no-store"})
+    return Answer(wire.NewApiKeyView(token=token, key=outbound.api_key(key)), 201, {"Cache-Control": "no-store"})
 
 
 async def revoke(asked: Asked[Nothing, None]) -> Answer:
     key = await asked.house.hf.api_keys.revoke(asked.caller.verbs.namespace, asked.path["key_id"])
-    return Answer(views.api_key(key))
+    return Answer(outbound.api_key(key))
 
 
 ENDPOINTS = (
@@ -35,7 +35,7 @@ ENDPOINTS = (
         handler=every,
         summary="The API keys of this namespace",
         scope="admin",
-        answers={200: wire.ApiKeys},
+        answers={200: wire.ApiKeysView},
     ),
     Endpoint(
         method="POST",
@@ -43,8 +43,8 @@ ENDPOINTS = (
         handler=create,
         summary="Make an API key; its token is shown this once",
         scope="admin",
-        body=wire.CreateApiKey,
-        answers={201: wire.NewApiKey},
+        body=wire.CreateApiKeyBody,
+        answers={201: wire.NewApiKeyView},
     ),
     Endpoint(
         method="DELETE",
@@ -52,7 +52,7 @@ ENDPOINTS = (
         handler=revoke,
         summary="Revoke an API key; all processes are told at once, and notice within two seconds if that is lost",
         scope="admin",
-        answers={200: wire.ApiKey},
+        answers={200: wire.ApiKeyView},
         refuses=(404,),
     ),
 )

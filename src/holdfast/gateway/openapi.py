@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.gateway import problems
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
 from holdfast.gateway.requests import JSON
+from holdfast.wire.problems import MEDIA_TYPE
 
 PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 REF = "#/components/schemas/{name}"
@@ -43,8 +43,9 @@ def endpoint(others: Sequence[Endpoint]) -> Endpoint:
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """All of it."""
     types = list(dict.fromkeys(_types(endpoints)))
-    shapes, components = msgspec.json.schema_components(types, ref_template=REF)
-    schemas = dict(zip(types, shapes, strict=True))
+    shapes, by_type_name = msgspec.json.schema_components(types, ref_template=REF)
+    schemas = dict(zip(types, map(_published, shapes), strict=True))
+    components = {wire.published_name(name): _published(schema) for name, schema in by_type_name.items()}
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
         path = PARAMETER.sub(r"{\1}", each.path)
@@ -66,8 +67,23 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
+def _published(node: Any) -> Any:
+    """A schema with the published names of its types, in references and titles."""
+    match node:
+        case dict():
+            return {key: _published_text(key, value) for key, value in node.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - JSON
+        case list():
+            return [_published(each) for each in node]  # pyright: ignore[reportUnknownVariableType] - JSON
+        case _:
+            return node
+
+
+def _published_text(key: str, value: Any) -> Any:
+    return wire.published_name(value) if key in {"$ref", "title"} and isinstance(value, str) else _published(value)
+
+
 def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:
-    yield wire.Problem
+    yield wire.ProblemView
     for each in endpoints:
         yield each.query
         yield from (kind for kind in (each.body, *each.answers.values()) if kind is not None)
@@ -129,7 +145,7 @@ def _responses(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
             # What is no JSON has no schema: tools would hold each part of a stream against it.
             content = {"schema": schemas[kind]} if endpoint.media == JSON else {}
             responses[str(status)]["content"] = {endpoint.media: content}
-    problem = {problems.MEDIA_TYPE: {"schema": schemas[wire.Problem]}}
+    problem = {MEDIA_TYPE: {"schema": schemas[wire.ProblemView]}}
     body = WITH_A_BODY if endpoint.body is not None else (413,)
     for status in sorted({*ANYWHERE, *body, *endpoint.refuses}):
         responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": problem})

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import msgspec
-from msgspec import UNSET
 from starlette.responses import Response
 
-from holdfast import errors, wire
+from holdfast import errors
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.statuses import status_of, title_of
+from holdfast.statuses import status_of
+from holdfast.wire.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, encode
 
-MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER = {"Retry-After": "1"}
+RETRY_AFTER = {"Retry-After": f"{RETRY_AFTER_SECONDS}"}
 
 HEADERS: tuple[tuple[type[HoldfastError], Mapping[str, str]], ...] = (
     (errors.NotAuthenticated, {"WWW-Authenticate": "Bearer"}),
@@ -91,21 +89,4 @@ def _headers_of(error: HoldfastError) -> Mapping[str, str]:
 
 
 def _response(error: HoldfastError, status: int, headers: Mapping[str, str], instance: str) -> Response:
-    problem = wire.Problem(
-        type=f"urn:holdfast:problem:{error.code}",
-        title=title_of(type(error)),
-        status=status,
-        detail=error.message,
-        code=error.code,
-        hint=error.hint,
-        instance=instance,
-        run_id=getattr(error, "run_id", UNSET),
-        error=_error_of(error),
-    )
-    return Response(msgspec.json.encode(problem), status, dict(headers), MEDIA_TYPE)
-
-
-def _error_of(error: HoldfastError) -> wire.Error | msgspec.UnsetType:
-    if isinstance(error, errors.RunFailed):
-        return wire.Error(type=error.error_type, message=error.error_message)
-    return UNSET
+    return Response(encode(error, status=status, instance=instance), status, dict(headers), MEDIA_TYPE)

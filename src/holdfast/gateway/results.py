@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec import Raw
 
 from holdfast import wire
-from holdfast.gateway import views, waiting
+from holdfast.gateway import waiting
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint
 from holdfast.gateway.problems import RETRY_AFTER
 from holdfast.gateway.waiting import WaitQuery
+from holdfast.wire import outbound
 
 
 async def result(asked: Asked[WaitQuery, None]) -> Answer:
@@ -17,8 +18,8 @@ async def result(asked: Asked[WaitQuery, None]) -> Answer:
     with waiting.place(asked, seconds):
         run = await waiting.settled(asked, seconds, run)
     if not run.is_settled:
-        return Answer(views.run(run), 202, RETRY_AFTER)
-    return Answer(wire.Result(Raw(await run.result_json())))
+        return Answer(outbound.run(run), 202, RETRY_AFTER)
+    return Answer(wire.ResultView(Raw(await run.result_json())))
 
 
 ENDPOINTS = (
@@ -29,7 +30,7 @@ ENDPOINTS = (
         summary="What a run returned; 202 while it goes on",
         scope="read",
         query=WaitQuery,
-        answers={200: wire.Result, 202: wire.Run},
+        answers={200: wire.ResultView, 202: wire.RunView},
         refuses=(404, 409),
     ),
 )

@@ -9,11 +9,12 @@ from msgspec import Meta, Struct
 
 from holdfast import wire
 from holdfast.client import PAGE, Run
-from holdfast.gateway import idempotency, views, waiting
+from holdfast.gateway import idempotency, waiting
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header, Nothing
 from holdfast.gateway.problems import RETRY_AFTER, Malformed
 from holdfast.gateway.waiting import WaitQuery
 from holdfast.kernel.searches import PAGE_MAX
+from holdfast.wire import inbound, outbound
 
 _decode_filters = msgspec.json.Decoder(dict[str, str | int | float | bool | wire.Filter]).decode
 
@@ -59,18 +60,18 @@ async def listed(asked: Asked[SearchQuery, None]) -> Answer:
         finished_before=query.finished_before,
         newest_first=query.newest_first,
     )
-    return Answer(views.page(await found.page(after=query.after, limit=query.limit)))
+    return Answer(outbound.page(await found.page(after=query.after, limit=query.limit)))
 
 
 def _filters(text: str) -> dict[str, Any]:
     try:
-        return wire.filters_in(_decode_filters(text))
+        return inbound.conditions(_decode_filters(text))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Malformed(f"attributes={text:.60} does not fit: {error}", hint='Send {"customer": "c-1"}.') from None
 
 
 async def one(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(views.run(await _run(asked)))
+    return Answer(outbound.run(await _run(asked)))
 
 
 async def input_of(asked: Asked[Nothing, None]) -> Answer:
@@ -78,21 +79,21 @@ async def input_of(asked: Asked[Nothing, None]) -> Answer:
 
 
 async def journal(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(views.journal(await (await _run(asked)).recorded()))
+    return Answer(outbound.journal(await (await _run(asked)).recorded()))
 
 
 async def explain(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(views.story(await (await _run(asked)).explain()))
+    return Answer(outbound.story(await (await _run(asked)).explain()))
 
 
 async def receipt(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(wire.receipt_out(await (await _run(asked)).receipt()))
+    return Answer(outbound.receipt(await (await _run(asked)).receipt()))
 
 
 # -- moving
 
 
-async def cancel(asked: Asked[WaitQuery, wire.Cancel]) -> Answer:
+async def cancel(asked: Asked[WaitQuery, wire.CancelBody]) -> Answer:
     settings = asked.house.settings
     seconds = waiting.seconds_of(asked.query.wait, settings, otherwise=settings.wait_seconds_max)
     run = await _run(asked)
@@ -100,31 +101,31 @@ async def cancel(asked: Asked[WaitQuery, wire.Cancel]) -> Answer:
         cancelling = await run.ask_cancel(asked.body.reason, deadline=asked.body.deadline)
         done = await waiting.within(asked, seconds, cancelling.receipt())
     if done is None:  # it goes on without us
-        return Answer(views.run(await run.refresh()), 202, {"Location": f"/v1/runs/{run.id}/receipt", **RETRY_AFTER})
-    return Answer(wire.receipt_out(done.result()))
+        return Answer(outbound.run(await run.refresh()), 202, {"Location": f"/v1/runs/{run.id}/receipt", **RETRY_AFTER})
+    return Answer(outbound.receipt(done.result()))
 
 
 async def resume(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(views.run(await (await _run(asked)).resume()))
+    return Answer(outbound.run(await (await _run(asked)).resume()))
 
 
 async def retry(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(views.run(await (await _run(asked)).retry()))
+    return Answer(outbound.run(await (await _run(asked)).retry()))
 
 
-async def fork(asked: Asked[Nothing, wire.Fork]) -> Answer:
+async def fork(asked: Asked[Nothing, wire.ForkBody]) -> Answer:
     fork = await (await _run(asked)).fork(asked.body.at, key=asked.body.key)
-    return Answer(views.run(fork), 201, {"Location": f"/v1/runs/{fork.id}"})
+    return Answer(outbound.run(fork), 201, {"Location": f"/v1/runs/{fork.id}"})
 
 
-async def signal(asked: Asked[Nothing, wire.SentSignal]) -> Answer:
+async def signal(asked: Asked[Nothing, wire.SentSignalBody]) -> Answer:
     run, body = await _run(asked), asked.body
     await run.signal(body.hook, body.payload, dedupe=await idempotency.dedupe_id(asked, body.dedupe))
-    return Answer(views.run(await run.refresh()), 202)
+    return Answer(outbound.run(await run.refresh()), 202)
 
 
-async def release_key(asked: Asked[Nothing, wire.ReleaseKey]) -> Answer:
-    return Answer(views.run(await (await _run(asked)).release_key(asked.body.reason)))
+async def release_key(asked: Asked[Nothing, wire.ReleaseKeyBody]) -> Answer:
+    return Answer(outbound.run(await (await _run(asked)).release_key(asked.body.reason)))
 
 
 async def _run(asked: Asked[Any, Any]) -> Run[Any]:
@@ -140,7 +141,7 @@ ENDPOINTS = (
         summary="Find runs, page by page",
         scope="read",
         query=SearchQuery,
-        answers={200: wire.RunPage},
+        answers={200: wire.RunPageView},
         refuses=(404,),
     ),
     Endpoint(
@@ -149,7 +150,7 @@ ENDPOINTS = (
         handler=one,
         summary="A run as it is",
         scope="read",
-        answers={200: wire.Run},
+        answers={200: wire.RunView},
         refuses=(404,),
     ),
     Endpoint(
@@ -167,7 +168,7 @@ ENDPOINTS = (
         handler=journal,
         summary="What a run has done, since it last began anew",
         scope="read",
-        answers={200: wire.Journal},
+        answers={200: wire.JournalView},
         refuses=(404,),
     ),
     Endpoint(
@@ -176,7 +177,7 @@ ENDPOINTS = (
         handler=explain,
         summary="What happened to a run in words, why it waits, and what may be done",
         scope="read",
-        answers={200: wire.Story},
+        answers={200: wire.StoryView},
         refuses=(404,),
     ),
     Endpoint(
@@ -185,7 +186,7 @@ ENDPOINTS = (
         handler=receipt,
         summary="What the cancellation of an ended run has left behind",
         scope="read",
-        answers={200: wire.Receipt},
+        answers={200: wire.ReceiptView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -195,9 +196,9 @@ ENDPOINTS = (
         summary="Cancel a run; 202 if it has not ended when the time is up",
         scope="write",
         query=WaitQuery,
-        body=wire.Cancel,
+        body=wire.CancelBody,
         body_optional=True,
-        answers={200: wire.Receipt, 202: wire.Run},
+        answers={200: wire.ReceiptView, 202: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -206,7 +207,7 @@ ENDPOINTS = (
         handler=resume,
         summary="Let a cancelled run go on",
         scope="write",
-        answers={200: wire.Run},
+        answers={200: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -215,7 +216,7 @@ ENDPOINTS = (
         handler=retry,
         summary="Try a failed or blocked run again from its last record",
         scope="write",
-        answers={200: wire.Run},
+        answers={200: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -224,8 +225,8 @@ ENDPOINTS = (
         handler=fork,
         summary="A new run that begins with what this one did before a step",
         scope="write",
-        body=wire.Fork,
-        answers={201: wire.Run},
+        body=wire.ForkBody,
+        answers={201: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -234,8 +235,8 @@ ENDPOINTS = (
         handler=signal,
         summary="Send a payload to one of the hooks of a run",
         scope="write",
-        body=wire.SentSignal,
-        answers={202: wire.Run},
+        body=wire.SentSignalBody,
+        answers={202: wire.RunView},
         refuses=(404, 409, 422),
         headers={
             idempotency.HEADER: Header("Names the payload, unless `dedupe` does.", length_max=idempotency.LENGTH_MAX)
@@ -247,9 +248,9 @@ ENDPOINTS = (
         handler=release_key,
         summary="Take the key from a run, so that it can be used again",
         scope="admin",
-        body=wire.ReleaseKey,
+        body=wire.ReleaseKeyBody,
         body_optional=True,
-        answers={200: wire.Run},
+        answers={200: wire.RunView},
         refuses=(404, 409),
     ),
 )

@@ -20,10 +20,11 @@ from msgspec import UNSET, Raw, Struct
 from holdfast import wire
 from holdfast.client import Run
 from holdfast.errors import RunCancelled, RunError, RunFailed
-from holdfast.gateway import idempotency, views, waiting
+from holdfast.gateway import idempotency, waiting
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header
 from holdfast.gateway.waiting import Wait
 from holdfast.kernel import keys
+from holdfast.wire import inbound, outbound
 
 TRACEPARENT = "traceparent"
 
@@ -35,7 +36,7 @@ class StartQuery(Struct, frozen=True, forbid_unknown_fields=True):
     join: bool = True
 
 
-async def start(asked: Asked[StartQuery, wire.Start]) -> Answer:
+async def start(asked: Asked[StartQuery, wire.StartBody]) -> Answer:
     body, verbs = asked.body, asked.caller.verbs
     seconds = waiting.seconds_of(asked.query.wait, asked.house.settings)
     call = verbs.call(asked.path["name"], b"{}" if body.input is UNSET else bytes(body.input))
@@ -50,13 +51,13 @@ async def start(asked: Asked[StartQuery, wire.Start]) -> Answer:
             retention=body.retention,
             delay=body.delay,
             priority=body.priority,
-            attributes=None if body.attributes is None else wire.attributes_in(body.attributes),
+            attributes=None if body.attributes is None else inbound.scalars(body.attributes),
             replace=None if body.replace is None else await verbs.get(body.replace),
             signal=None if body.signal is None else await _signal(asked, body.signal, request_id),
             traceparent=asked.sent.header(TRACEPARENT),
         )
         run = await waiting.settled(asked, seconds, run)
-    view = views.run(run)
+    view = outbound.run(run)
     if seconds and run.is_settled:
         view = await _with_its_end(run, view)
     headers = {"Location": f"/v1/runs/{run.id}"}
@@ -64,22 +65,22 @@ async def start(asked: Asked[StartQuery, wire.Start]) -> Answer:
 
 
 async def _signal(
-    asked: Asked[Any, Any], signal: wire.SentSignal, request_id: str | None
+    asked: Asked[Any, Any], signal: wire.SentSignalBody, request_id: str | None
 ) -> tuple[str, Any] | tuple[str, Any, str]:
     # A request that is repeated must not deliver twice.
     dedupe = request_id if signal.dedupe is None else await idempotency.own_dedupe(asked, signal.dedupe)
     return (signal.hook, signal.payload) if dedupe is None else (signal.hook, signal.payload, dedupe)
 
 
-async def _with_its_end(run: Run[Any], view: wire.Run) -> wire.Run:
+async def _with_its_end(run: Run[Any], view: wire.RunView) -> wire.RunView:
     try:
         return msgspec.structs.replace(view, result=Raw(await run.result_json()))
     except RunFailed as error:
-        failure = wire.Error(type=error.error_type, message=error.error_message)
+        failure = wire.ErrorView(type=error.error_type, message=error.error_message)
     except RunCancelled:
         return view
     except RunError as error:  # it is blocked
-        failure = wire.Error(type=error.code, message=error.message)
+        failure = wire.ErrorView(type=error.code, message=error.message)
     return msgspec.structs.replace(view, error=failure)
 
 
@@ -91,9 +92,9 @@ ENDPOINTS = (
         summary="Start a run, once per key",
         scope="write",
         query=StartQuery,
-        body=wire.Start,
+        body=wire.StartBody,
         body_optional=True,
-        answers={201: wire.Run, 200: wire.Run},
+        answers={201: wire.RunView, 200: wire.RunView},
         answers_with={
             201: {"Location": "The address of the run."},
             200: {"Location": "The address of the run.", "Idempotency-Replayed": "`true`: the run was there already."},

@@ -29,9 +29,9 @@ from holdfast.client import Run
 from holdfast.engine.api.queries import RunEvent
 from holdfast.errors import HoldfastError
 from holdfast.events import PartFailed
-from holdfast.gateway import views
 from holdfast.gateway.endpoints import Asked, Endpoint, Header
 from holdfast.gateway.problems import Malformed
+from holdfast.wire import outbound
 
 MEDIA_TYPE = "text/event-stream"
 LAST_EVENT_ID = "Last-Event-ID"
@@ -100,9 +100,9 @@ class Following(Response):
             async with aclosing(cast("AsyncGenerator[RunEvent]", self._run.events(self._after))) as events:
                 async for event in events:
                     await self._still_known()
-                    await write(_event(event.entry.what, views.entry(event.entry), cursor=event.cursor))
+                    await write(_event(event.entry.what, outbound.entry(event.entry), cursor=event.cursor))
             await self._still_known()
-            await write(_event("end", _encode(views.run(await self._run.refresh()))))
+            await write(_event("end", _encode(outbound.run(await self._run.refresh()))))
         except HoldfastError:
             pass  # whoever comes back is answered what is the matter
         except Exception as error:  # noqa: BLE001 - as in any handler

@@ -2,120 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
+from holdfast import wire
 from holdfast.engine.remote import tasks
-from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX, Handed
+from holdfast.engine.remote.tasks import Handed
 from holdfast.gateway import waiting
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
 from holdfast.gateway.problems import Malformed
 from holdfast.kernel.units import milliseconds, utc_of
-from holdfast.wire import Duration, Instant, Key
 
-Fence = Annotated[int, Meta(ge=0, le=2**53 - 1, description="As the claim has answered it.")]
 MARGIN_SECONDS = 5.0  # a claim ends by itself when its time is over; it is not cut short just when it has got something
 
 
-class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker can do, and how long it waits for work."""
-
-    effects: Annotated[list[Key], Meta(min_length=1, max_length=EFFECTS_MAX)]
-    worker: Key
-    limit: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
-    wait: Duration = 0.0
-    lease: Duration = "30s"
-
-
-class Task(Struct, frozen=True, kw_only=True):
-    """One attempt of an effect. `input` has its arguments by name."""
-
-    id: str
-    effect: str
-    key: str
-    run: str
-    attempt: int
-    input: Raw
-    fence: int
-    lease_until: Instant
-    last_heartbeat: Raw
-    traceparent: str | UnsetType = UNSET
-
-
-class Claimed(Struct, frozen=True):
-    """The tasks that are the worker's now; none if there was nothing to do in time."""
-
-    tasks: list[Task]
-
-
-class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The task goes on; `details` say how far it has come."""
-
-    fence: Fence
-    details: Raw | UnsetType = UNSET
-
-
-class Beaten(Struct, frozen=True):
-    """Whether anybody still wants the outcome, and until when the task is the worker's."""
-
-    wanted: bool
-    lease_until: Instant
-
-
-class Complete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the effect returned."""
-
-    fence: Fence
-    result: Raw | UnsetType = UNSET
-
-
-class TaskError(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What went wrong."""
-
-    type: Key
-    message: str = ""
-
-
-class Fail(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why the attempt failed; without `retry` the effect is not tried again, with `retry_after` not before."""
-
-    fence: Fence
-    error: TaskError
-    retry: bool = True
-    retry_after: Duration | None = None
-
-
-class Ended(Struct, frozen=True):
-    """The task has ended, as this worker has said."""
-
-    id: str
-
-
-async def claim(asked: Asked[Nothing, Claim]) -> Answer:
+async def claim(asked: Asked[Nothing, wire.ClaimBody]) -> Answer:
     body, seconds = asked.body, milliseconds(asked.body.wait) / 1000
     if seconds > (limit := asked.house.settings.wait_seconds_max):
         raise Malformed(f"wait={body.wait!r} is too long", hint=f"Wait {limit:g} s at most, and claim again.")
     with waiting.place(asked, seconds):
         work = _tasks(asked).claim(body.effects, worker=body.worker, limit=body.limit, lease=body.lease, wait=seconds)
         done = await waiting.within(asked, seconds + MARGIN_SECONDS, work)
-    return Answer(Claimed([] if done is None else [_task(handed) for handed in done.result()]))
+    return Answer(wire.ClaimedView([] if done is None else [_task(handed) for handed in done.result()]))
 
 
-async def heartbeat(asked: Asked[Nothing, Heartbeat]) -> Answer:
+async def heartbeat(asked: Asked[Nothing, wire.HeartbeatBody]) -> Answer:
     sent = asked.body.details
     details = None if sent is UNSET else bytes(sent)
     beat = await _tasks(asked).heartbeat(asked.path["task_id"], fence=asked.body.fence, details=details)
-    return Answer(Beaten(beat.wanted, utc_of(beat.until_ms)))
+    return Answer(wire.BeatenView(beat.wanted, utc_of(beat.until_ms)))
 
 
-async def complete(asked: Asked[Nothing, Complete]) -> Answer:
+async def complete(asked: Asked[Nothing, wire.CompleteBody]) -> Answer:
     task_id, result = asked.path["task_id"], asked.body.result
     await _tasks(asked).complete(task_id, fence=asked.body.fence, result=b"null" if result is UNSET else bytes(result))
-    return Answer(Ended(task_id))
+    return Answer(wire.EndedView(task_id))
 
 
-async def fail(asked: Asked[Nothing, Fail]) -> Answer:
+async def fail(asked: Asked[Nothing, wire.FailBody]) -> Answer:
     task_id, body = asked.path["task_id"], asked.body
     await _tasks(asked).fail(
         task_id,
@@ -125,16 +50,16 @@ async def fail(asked: Asked[Nothing, Fail]) -> Answer:
         retry=body.retry,
         retry_after=body.retry_after,
     )
-    return Answer(Ended(task_id))
+    return Answer(wire.EndedView(task_id))
 
 
 def _tasks(asked: Asked[Any, Any]) -> tasks.Tasks:
     return asked.house.hf.tasks_in(asked.caller.verbs.namespace)
 
 
-def _task(handed: Handed) -> Task:
+def _task(handed: Handed) -> wire.TaskView:
     task = handed.task
-    return Task(
+    return wire.TaskView(
         id=handed.place.name,
         effect=handed.place.effect,
         key=task.key,
@@ -155,8 +80,8 @@ ENDPOINTS = (
         handler=claim,
         summary="Claim tasks of effects that this worker serves; waits until there is one",
         scope="write",
-        body=Claim,
-        answers={200: Claimed},
+        body=wire.ClaimBody,
+        answers={200: wire.ClaimedView},
     ),
     Endpoint(
         method="POST",
@@ -164,8 +89,8 @@ ENDPOINTS = (
         handler=heartbeat,
         summary="Say that a task goes on, and how far it has come",
         scope="write",
-        body=Heartbeat,
-        answers={200: Beaten},
+        body=wire.HeartbeatBody,
+        answers={200: wire.BeatenView},
         refuses=(404, 409, 422),
     ),
     Endpoint(
@@ -174,8 +99,8 @@ ENDPOINTS = (
         handler=complete,
         summary="Say what the effect returned",
         scope="write",
-        body=Complete,
-        answers={200: Ended},
+        body=wire.CompleteBody,
+        answers={200: wire.EndedView},
         refuses=(404, 409, 422),
     ),
     Endpoint(
@@ -184,8 +109,8 @@ ENDPOINTS = (
         handler=fail,
         summary="Say that the attempt failed; the effect's retry policy decides what follows",
         scope="write",
-        body=Fail,
-        answers={200: Ended},
+        body=wire.FailBody,
+        answers={200: wire.EndedView},
         refuses=(404, 409),
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from holdfast import wire
-from holdfast.gateway import views
 from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.wire import outbound
 
 
 class OfKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -16,15 +16,15 @@ class OfKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def listed(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(wire.Workflows([views.workflow(each) for each in await asked.caller.verbs.workflows()]))
+    return Answer(wire.WorkflowsView([outbound.workflow(each) for each in await asked.caller.verbs.workflows()]))
 
 
 async def one(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(views.workflow(await asked.caller.verbs.workflow(asked.path["name"])))
+    return Answer(outbound.workflow(await asked.caller.verbs.workflow(asked.path["name"])))
 
 
 async def holder(asked: Asked[OfKey, None]) -> Answer:
-    return Answer(views.run(await asked.caller.verbs.find(asked.path["name"], asked.query.key)))
+    return Answer(outbound.run(await asked.caller.verbs.find(asked.path["name"], asked.query.key)))
 
 
 ENDPOINTS = (
@@ -34,7 +34,7 @@ ENDPOINTS = (
         handler=listed,
         summary="The workflows that can be started here",
         scope="read",
-        answers={200: wire.Workflows},
+        answers={200: wire.WorkflowsView},
     ),
     Endpoint(
         method="GET",
@@ -42,7 +42,7 @@ ENDPOINTS = (
         handler=one,
         summary="What a workflow declares, with the schemas of its input and its result",
         scope="read",
-        answers={200: wire.Workflow},
+        answers={200: wire.WorkflowView},
         refuses=(404,),
     ),
     Endpoint(
@@ -52,7 +52,7 @@ ENDPOINTS = (
         summary="The run that holds a key",
         scope="read",
         query=OfKey,
-        answers={200: wire.Run},
+        answers={200: wire.RunView},
         refuses=(404,),
     ),
 )

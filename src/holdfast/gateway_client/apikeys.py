@@ -8,8 +8,8 @@ from holdfast import wire
 from holdfast.errors import UsageError
 from holdfast.gateway_client.transport import Transport
 from holdfast.kernel.apikeys import ApiKey, Scope
-from holdfast.kernel.attributes import micros
 from holdfast.kernel.units import Duration, milliseconds
+from holdfast.wire import inbound
 
 
 class DistantApiKeys:
@@ -28,29 +28,16 @@ class DistantApiKeys:
                 hint="Leave the namespace out, or make the key on the store itself.",
             )
         seconds = None if expires_in is None else milliseconds(expires_in) / 1000
-        body = wire.CreateApiKey(name=name, scope=scope, expires_in=seconds)
-        made = (await self._transport.post("/v1/api-keys", body, again=False)).of(wire.NewApiKey)
-        return made.token, _key(made.key)
+        body = wire.CreateApiKeyBody(name=name, scope=scope, expires_in=seconds)
+        made = (await self._transport.post("/v1/api-keys", body, again=False)).of(wire.NewApiKeyView)
+        return made.token, inbound.api_key(made.key)
 
     async def listed(self, namespace: str = "") -> list[ApiKey]:
         """The keys of one's own namespace."""
         del namespace
-        return [_key(each) for each in (await self._transport.get("/v1/api-keys")).of(wire.ApiKeys).keys]
+        return [inbound.api_key(each) for each in (await self._transport.get("/v1/api-keys")).of(wire.ApiKeysView).keys]
 
     async def revoke(self, namespace: str, id: str) -> ApiKey:
         """Let a key of one's own namespace work no longer."""
         del namespace
-        return _key((await self._transport.delete(f"/v1/api-keys/{quote(id, safe='')}")).of(wire.ApiKey))
-
-
-def _key(shown: wire.ApiKey) -> ApiKey:
-    return ApiKey(
-        id=shown.id,
-        name=shown.name,
-        namespace=shown.namespace,
-        scope=shown.scope,
-        tail=shown.tail,
-        created_ms=micros(shown.created_at) // 1000,
-        expires_ms=None if shown.expires_at is None else micros(shown.expires_at) // 1000,
-        revoked_ms=None if shown.revoked_at is None else micros(shown.revoked_at) // 1000,
-    )
+        return inbound.api_key((await self._transport.delete(f"/v1/api-keys/{quote(id, safe='')}")).of(wire.ApiKeyView))

@@ -26,7 +26,6 @@ from holdfast.errors import (
     UnknownRun,
     UsageError,
 )
-from holdfast.gateway_client import rows
 from holdfast.gateway_client.transport import Transport
 from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
@@ -41,6 +40,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Backlog, Member
+from holdfast.wire import inbound, outbound
 
 WAIT_SECONDS_MAX = 30.0
 STREAM_PAUSE_SECONDS = 0.2
@@ -98,10 +98,10 @@ class Distant:
             )
         if isinstance(call.target, Workflow):
             self._workflows.setdefault(call.target.name, call.target)  # it says what the result is
-        body = wire.Start(
+        body = wire.StartBody(
             input=Raw(self._codec.encode(call.arguments, what=f"the input of {call.target.name}")),
             key=options.key,
-            attributes=None if options.attributes is None else wire.attributes_out(options.attributes),
+            attributes=None if options.attributes is None else outbound.scalars(options.attributes),
             retention=_seconds(options.retention),
             delay=_seconds(options.delay),
             priority=options.priority,
@@ -118,31 +118,31 @@ class Distant:
         except (InputMismatch, Overtaken) as error:
             error.run = await self.get(error.run_id)
             raise
-        return self._run(reply.of(wire.Run)), reply.status == 201
+        return self._run(reply.of(wire.RunView)), reply.status == 201
 
-    def _first_signal(self, signal: Any) -> wire.SentSignal | None:
+    def _first_signal(self, signal: Any) -> wire.SentSignalBody | None:
         if signal is None:
             return None
         if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
             raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
         return self._signal(*signal)  # pyright: ignore[reportUnknownArgumentType]
 
-    def _signal(self, hook: str, payload: Any, dedupe: str | None = None) -> wire.SentSignal:
+    def _signal(self, hook: str, payload: Any, dedupe: str | None = None) -> wire.SentSignalBody:
         # Without an id of its own a signal could not be sent again after a broken connection.
         data = Raw(self._codec.encode(payload, what=f"the payload for hook {hook!r}"))
-        return wire.SentSignal(hook=hook, payload=data, dedupe=dedupe or self._ids.nonce())
+        return wire.SentSignalBody(hook=hook, payload=data, dedupe=dedupe or self._ids.nonce())
 
     # -- looking
 
     async def get(self, run_id: str) -> Run:
-        return self._run((await self._transport.get(_path(run_id))).of(wire.Run))
+        return self._run((await self._transport.get(_path(run_id))).of(wire.RunView))
 
     async def find(self, workflow: str, key: str) -> Run:
         path = f"/v1/workflows/{quote(workflow, safe='')}/holder"
-        return self._run((await self._transport.get(path, {"key": key})).of(wire.Run))
+        return self._run((await self._transport.get(path, {"key": key})).of(wire.RunView))
 
     async def search(self, search: Search) -> list[Run]:
-        page = (await self._transport.get("/v1/runs", rows.query(search))).of(wire.RunPage)
+        page = (await self._transport.get("/v1/runs", outbound.query(search))).of(wire.RunPageView)
         return [self._run(each) for each in page.runs]
 
     async def served(self, runs: Sequence[Run]) -> frozenset[str] | None:
@@ -154,24 +154,26 @@ class Distant:
         return () if run.waits is None else waits.decode(run.waits)
 
     async def descriptions(self) -> tuple[Description, ...]:
-        shown = (await self._transport.get("/v1/workflows")).of(wire.Workflows)
-        return tuple(map(rows.description, shown.workflows))
+        shown = (await self._transport.get("/v1/workflows")).of(wire.WorkflowsView)
+        return tuple(map(inbound.description, shown.workflows))
 
     async def description(self, name: str) -> Description:
-        return rows.description((await self._transport.get(f"/v1/workflows/{quote(name, safe='')}")).of(wire.Workflow))
+        return inbound.description(
+            (await self._transport.get(f"/v1/workflows/{quote(name, safe='')}")).of(wire.WorkflowView)
+        )
 
     async def members(self) -> list[Member]:
-        shown = (await self._transport.get("/v1/workers")).of(wire.Workers)
-        return [rows.member(each, self.namespace) for each in shown.workers]
+        shown = (await self._transport.get("/v1/workers")).of(wire.WorkersView)
+        return [inbound.member(each, self.namespace) for each in shown.workers]
 
     async def backlog(self) -> Backlog:
-        return rows.backlog((await self._transport.get("/v1/backlog")).of(wire.Backlog))
+        return inbound.backlog((await self._transport.get("/v1/backlog")).of(wire.BacklogView))
 
     async def explain(self, run_id: str) -> Story:
-        return rows.story((await self._transport.get(f"{_path(run_id)}/explain")).of(wire.Story))
+        return inbound.story((await self._transport.get(f"{_path(run_id)}/explain")).of(wire.StoryView))
 
     async def recorded(self, run_id: str) -> tuple[RunEvent, ...]:
-        shown = (await self._transport.get(f"{_path(run_id)}/journal")).of(wire.Journal)
+        shown = (await self._transport.get(f"{_path(run_id)}/journal")).of(wire.JournalView)
         return tuple(RunEvent(at, _decode_entry(entry)) for at, entry in enumerate(shown.entries, shown.first))
 
     async def replay_check(
@@ -257,8 +259,8 @@ class Distant:
             query = {"wait": f"{wait_seconds:.3f}"}
             reply = await self._transport.get(f"{_path(run.id)}/result", query, wait_seconds=wait_seconds)
             if reply.status == 200:
-                return bytes(reply.of(wire.Result).result)
-            reply.of(wire.Run)  # it goes on; anything else is no answer of a gateway
+                return bytes(reply.of(wire.ResultView).result)
+            reply.of(wire.RunView)  # it goes on; anything else is no answer of a gateway
             if until_ms is not None and self._clock.steady_ms() >= until_ms:
                 raise TimedOut(
                     f"run {run.id} has not ended within {(limit_ms or 0) / 1000:g} s",
@@ -269,13 +271,13 @@ class Distant:
 
     async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> Run:
         body = self._signal(hook, payload, dedupe)
-        return self._run((await self._transport.post(f"{_path(run_id)}/signal", body, again=True)).of(wire.Run))
+        return self._run((await self._transport.post(f"{_path(run_id)}/signal", body, again=True)).of(wire.RunView))
 
     async def to_token(self, token: str, payload: Any, dedupe: str | None) -> Run:
         body = Raw(self._codec.encode(payload, what=f"the payload for token {token!r}"))
         query = {"dedupe": dedupe or self._ids.nonce()}
         path = f"/v1/hooks/{quote(token, safe='')}"
-        return self._run((await self._transport.post(path, body, query=query, again=True)).of(wire.Run))
+        return self._run((await self._transport.post(path, body, query=query, again=True)).of(wire.RunView))
 
     async def cancel(self, run_id: str, reason: str, deadline: Duration) -> Receipt:
         """Cancel, and ask for the receipt until it is there: the gateway waits only so long."""
@@ -283,16 +285,16 @@ class Distant:
         path = f"{_path(run_id)}/cancel"
         while True:
             left_ms = max(0.0, until_ms - self._clock.steady_ms())  # the same instant, however often it is asked
-            body = wire.Cancel(reason=reason or None, deadline=left_ms / 1000)
+            body = wire.CancelBody(reason=reason or None, deadline=left_ms / 1000)
             reply = await self._transport.post(path, body, wait_seconds=2 * WAIT_SECONDS_MAX, again=True)
             if reply.status == 200:
-                return wire.receipt_in(reply.of(wire.Receipt))
-            reply.of(wire.Run)  # it goes on; anything else is no answer of a gateway
+                return inbound.receipt(reply.of(wire.ReceiptView))
+            reply.of(wire.RunView)  # it goes on; anything else is no answer of a gateway
 
     async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
         limit_ms = milliseconds(deadline)
         asked = Cancellation(run_id, self._ids.nonce(), reason, int(self._clock.steady_ms()) + limit_ms)
-        body = wire.Cancel(reason=reason or None, deadline=limit_ms / 1000)
+        body = wire.CancelBody(reason=reason or None, deadline=limit_ms / 1000)
         await self._transport.post(f"{_path(run_id)}/cancel", body, query={"wait": "0s"}, again=True)
         return asked
 
@@ -301,7 +303,7 @@ class Distant:
         return await self.cancel(asked.run_id, asked.reason, left_ms / 1000)
 
     async def receipt(self, run_id: str) -> Receipt:
-        return wire.receipt_in((await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.Receipt))
+        return inbound.receipt((await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.ReceiptView))
 
     async def retry(self, run_id: str) -> Run:
         return await self._moved(run_id, "retry")
@@ -310,21 +312,23 @@ class Distant:
         return await self._moved(run_id, "resume")
 
     async def fork(self, run_id: str, step: str, key: str | None) -> Run:
-        return await self._moved(run_id, "fork", wire.Fork(at=step, key=key))
+        return await self._moved(run_id, "fork", wire.ForkBody(at=step, key=key))
 
     async def release_key(self, run_id: str, reason: str) -> Run:
-        return await self._moved(run_id, "release-key", wire.ReleaseKey(reason=reason or None))
+        return await self._moved(run_id, "release-key", wire.ReleaseKeyBody(reason=reason or None))
 
     async def _moved(self, run_id: str, verb: str, body: object = UNSET) -> Run:
         # Not again: a second fork would be a second run, a second retry is refused by what the first one did.
         try:
-            return self._run((await self._transport.post(f"{_path(run_id)}/{verb}", body, again=False)).of(wire.Run))
+            return self._run(
+                (await self._transport.post(f"{_path(run_id)}/{verb}", body, again=False)).of(wire.RunView)
+            )
         except GatewayUnavailable as error:
             error.hint = f"Whether run {run_id} was moved is not known: look at it before you try again."
             raise
 
-    def _run(self, shown: wire.Run) -> Run:
-        return rows.run(shown, self.namespace)
+    def _run(self, shown: wire.RunView) -> Run:
+        return inbound.run(shown, self.namespace)
 
 
 def _path(run_id: str) -> str:

@@ -189,7 +189,7 @@ def _httpx() -> Any:
 def _error(response: httpx.Response) -> HoldfastError:
     """What went wrong at the gateway, as the error that it was there."""
     try:
-        problem = msgspec.json.decode(response.content, type=wire.Problem)
+        problem = msgspec.json.decode(response.content, type=wire.ProblemView)
     except msgspec.MsgspecError:
         return GatewayUnavailable(
             f"{response.url.path} was answered with {response.status_code}, and not as a gateway of Holdfast does",

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from starlette.requests import Request
 
-from holdfast.adapters.payloads import JsonCodec
 from holdfast.dashboard import forms
 from holdfast.dashboard.forms import BODY_BYTES_MAX, Form, NotAForm
 from holdfast.errors import PayloadTooLarge, UsageError
-from tests.browser.demo import checkout
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -46,29 +43,3 @@ def test_a_field_holds_json_or_says_what_is_wrong_with_it():
     assert Form({}).json("payload") is None
     with pytest.raises(UsageError, match="the payload is not JSON"):
         Form({"payload": "yes"}).json("payload")
-
-
-def test_the_sample_of_a_workflow_is_its_input_with_plain_values():
-    schema = JsonCodec().schema(checkout.signature.arguments_type)
-    sample = msgspec.json.decode(forms.sample(schema))
-    assert sample == {"order": "", "customer": "", "items": [{"sku": "", "cents": 0}]}
-
-
-@pytest.mark.parametrize(
-    ("schema", "sample"),
-    [
-        (None, {}),
-        ({"type": "object"}, {}),
-        ({"required": ["a"], "properties": {"a": {"enum": ["x", "y"]}}}, {"a": "x"}),
-        ({"required": ["a"], "properties": {"a": {"type": "integer", "minimum": 3}}}, {"a": 3}),
-        ({"required": ["a"], "properties": {"a": {"anyOf": []}}}, {"a": None}),
-        ({"required": ["a"], "properties": {"a": {"$ref": "#/$defs/gone"}}}, {"a": None}),
-    ],
-)
-def test_samples_of_schemas(schema: dict[str, Any] | None, sample: dict[str, Any]):
-    assert msgspec.json.decode(forms.sample(schema)) == sample
-
-
-def test_a_schema_that_contains_itself_has_an_end():
-    tree = {"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#/$defs/tree"}}}
-    assert forms.sample({"$ref": "#/$defs/tree", "$defs": {"tree": tree}}).startswith("{")

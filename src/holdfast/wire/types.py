@@ -1,23 +1,21 @@
-"""The JSON that a gateway speaks: what it is sent and what it answers, as types.
+"""The JSON that a gateway speaks, as types: a `View` is what it sends, a `Body` what is sent to it.
 
 The gateway encodes them, the client decodes them, and the OpenAPI document is generated from them: nothing is said
-twice. Instants are RFC 3339 in UTC. An attribute that is an instant is written `{"at": "..."}`, since JSON has no type
-of its own for it.
+twice. That document names a type without its suffix (`RunView` is published as `Run`), since inside this code `Run`,
+`Task` or `Problem` are other things. Instants are RFC 3339 in UTC. An attribute that is an instant is written
+`{"at": "..."}`, since JSON has no type of its own for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from holdfast.errors import UsageError
+from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX
 from holdfast.kernel.apikeys import Scope
-from holdfast.kernel.attributes import Scalar
-from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt as ReceiptValue, State
-from holdfast.kernel.searches import Range
+from holdfast.kernel.cancels import Outcome, State
 
 Instant = Annotated[datetime, Meta(tz=True)]
 Text = Annotated[str, Meta(max_length=255)]
@@ -33,6 +31,8 @@ Duration = (
         ),
     ]
 )
+Fence = Annotated[int, Meta(ge=0, le=2**53 - 1, description="As the claim has answered it.")]
+PartState = Literal["ok", "failing", "slow", "lost", "closing"]
 Status = Literal["pending", "running", "waiting", "blocked", "completed", "failed", "cancelled"]
 
 
@@ -56,17 +56,17 @@ class Filter(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     lt: Bound | None = None
 
 
-# -- what is answered
+# -- what a gateway sends
 
 
-class Marker(Struct, frozen=True):
+class MarkerView(Struct, frozen=True):
     """A marker that a run has reached."""
 
     name: str
     at: Instant
 
 
-class Wait(Struct, frozen=True, kw_only=True):
+class WaitView(Struct, frozen=True, kw_only=True):
     """One thing that a run waits for; `text` says it in words."""
 
     kind: str
@@ -76,14 +76,14 @@ class Wait(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Error(Struct, frozen=True, kw_only=True):
+class ErrorView(Struct, frozen=True, kw_only=True):
     """Why a run failed, or what blocks it."""
 
     type: str
     message: str
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class RunView(Struct, frozen=True, kw_only=True):
     """A run as it is. `result` or `error` is there if the request waited for the end, and it came."""
 
     id: str
@@ -96,37 +96,37 @@ class Run(Struct, frozen=True, kw_only=True):
     version: str | None
     fence: int
     attributes: dict[str, Attribute]
-    markers: list[Marker]
-    waiting_on: list[Wait]
+    markers: list[MarkerView]
+    waiting_on: list[WaitView]
     next_actions: list[str]
     created_at: Instant
     finished_at: Instant | None
     expires_at: Instant | None
     result: Raw | UnsetType = UNSET
-    error: Error | UnsetType = UNSET
+    error: ErrorView | UnsetType = UNSET
 
 
-class RunPage(Struct, frozen=True):
+class RunPageView(Struct, frozen=True):
     """Some of the runs that were searched for; `next` is where the next page begins."""
 
-    runs: list[Run]
+    runs: list[RunView]
     next: str | None
 
 
-class Result(Struct, frozen=True):
+class ResultView(Struct, frozen=True):
     """What a run returned."""
 
     result: Raw
 
 
-class Journal(Struct, frozen=True):
+class JournalView(Struct, frozen=True):
     """What a run has done; the first entry is at position `first`."""
 
     first: int
     entries: list[Raw]
 
 
-class LeftEffect(Struct, frozen=True, kw_only=True):
+class LeftEffectView(Struct, frozen=True, kw_only=True):
     """An effect that was begun, and what became of it."""
 
     key: str
@@ -136,7 +136,7 @@ class LeftEffect(Struct, frozen=True, kw_only=True):
     problem: str
 
 
-class LeftChild(Struct, frozen=True, kw_only=True):
+class LeftChildView(Struct, frozen=True, kw_only=True):
     """A child run, and what its own cancellation left behind."""
 
     run_id: str
@@ -144,18 +144,18 @@ class LeftChild(Struct, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-class Receipt(Struct, frozen=True, kw_only=True):
+class ReceiptView(Struct, frozen=True, kw_only=True):
     """What a cancellation left behind."""
 
     run_id: str
     outcome: Outcome
-    effects: list[LeftEffect]
-    children: list[LeftChild]
+    effects: list[LeftEffectView]
+    children: list[LeftChildView]
     reason: str
     stopped: bool
 
 
-class Line(Struct, frozen=True):
+class LineView(Struct, frozen=True):
     """One entry of the journal, in words."""
 
     position: int
@@ -164,17 +164,17 @@ class Line(Struct, frozen=True):
     counts: bool
 
 
-class Story(Struct, frozen=True, kw_only=True):
+class StoryView(Struct, frozen=True, kw_only=True):
     """What happened to a run, why it waits, and what may be done about it."""
 
     run_id: str
     headline: str
-    waiting_on: list[Wait]
+    waiting_on: list[WaitView]
     next_actions: list[str]
-    lines: list[Line]
+    lines: list[LineView]
 
 
-class Workflow(Struct, frozen=True, kw_only=True):
+class WorkflowView(Struct, frozen=True, kw_only=True):
     """What a workflow declares about itself."""
 
     name: str
@@ -189,13 +189,13 @@ class Workflow(Struct, frozen=True, kw_only=True):
     result_schema: dict[str, Any] | None
 
 
-class Workflows(Struct, frozen=True):
+class WorkflowsView(Struct, frozen=True):
     """The workflows that this gateway knows."""
 
-    workflows: list[Workflow]
+    workflows: list[WorkflowView]
 
 
-class Worker(Struct, frozen=True, kw_only=True):
+class WorkerView(Struct, frozen=True, kw_only=True):
     """A live worker."""
 
     id: str
@@ -208,13 +208,13 @@ class Worker(Struct, frozen=True, kw_only=True):
     lease_until: Instant
 
 
-class Workers(Struct, frozen=True):
+class WorkersView(Struct, frozen=True):
     """The live workers, in the order in which they joined."""
 
-    workers: list[Worker]
+    workers: list[WorkerView]
 
 
-class Depth(Struct, frozen=True, kw_only=True):
+class DepthView(Struct, frozen=True, kw_only=True):
     """How many runs of a workflow wait for a worker, and since when."""
 
     workflow: str
@@ -223,14 +223,14 @@ class Depth(Struct, frozen=True, kw_only=True):
     oldest_at: Instant | None
 
 
-class Backlog(Struct, frozen=True):
+class BacklogView(Struct, frozen=True):
     """How much there is to do. Counts stop at 10,000."""
 
     statuses: dict[str, int]
-    depths: list[Depth]
+    depths: list[DepthView]
 
 
-class ApiKey(Struct, frozen=True, kw_only=True):
+class ApiKeyView(Struct, frozen=True, kw_only=True):
     """An API key, without its secret; `tail` are the last characters of the token."""
 
     id: str
@@ -243,20 +243,20 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     revoked_at: Instant | None
 
 
-class ApiKeys(Struct, frozen=True):
+class ApiKeysView(Struct, frozen=True):
     """The API keys of a namespace, those that no longer work included."""
 
-    keys: list[ApiKey]
+    keys: list[ApiKeyView]
 
 
-class NewApiKey(Struct, frozen=True, kw_only=True):
+class NewApiKeyView(Struct, frozen=True, kw_only=True):
     """A key that was just made. The token is shown this once."""
 
     token: str
-    key: ApiKey
+    key: ApiKeyView
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class ProblemView(Struct, frozen=True, kw_only=True):
     """What went wrong, and what to do now (RFC 9457)."""
 
     type: str
@@ -267,13 +267,60 @@ class Problem(Struct, frozen=True, kw_only=True):
     hint: str
     instance: str
     run_id: str | UnsetType = UNSET
-    error: Error | UnsetType = UNSET
+    error: ErrorView | UnsetType = UNSET
 
 
-# -- what is sent
+class AliveView(Struct, frozen=True):
+    """This process answers."""
+
+    status: Literal["ok"] = "ok"
 
 
-class SentSignal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReadyView(Struct, frozen=True):
+    """Whether requests should come here, and the state of each part that this takes."""
+
+    ready: bool
+    parts: dict[str, PartState]
+
+
+class TaskView(Struct, frozen=True, kw_only=True):
+    """One attempt of an effect. `input` has its arguments by name."""
+
+    id: str
+    effect: str
+    key: str
+    run: str
+    attempt: int
+    input: Raw
+    fence: int
+    lease_until: Instant
+    last_heartbeat: Raw
+    traceparent: str | UnsetType = UNSET
+
+
+class ClaimedView(Struct, frozen=True):
+    """The tasks that are the worker's now; none if there was nothing to do in time."""
+
+    tasks: list[TaskView]
+
+
+class BeatenView(Struct, frozen=True):
+    """Whether anybody still wants the outcome, and until when the task is the worker's."""
+
+    wanted: bool
+    lease_until: Instant
+
+
+class EndedView(Struct, frozen=True):
+    """The task has ended, as this worker has said."""
+
+    id: str
+
+
+# -- what is sent to a gateway
+
+
+class SentSignalBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A payload for a hook; once per `dedupe`."""
 
     hook: Key
@@ -281,7 +328,7 @@ class SentSignal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dedupe: Key | None = None
 
 
-class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to start a run. `input` has the workflow's arguments by name."""
 
     input: Raw | UnsetType = UNSET
@@ -291,25 +338,25 @@ class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay: Duration | None = None
     priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
     replace: Key | None = None
-    signal: SentSignal | None = None
+    signal: SentSignalBody | None = None
     request_id: Key | None = None
 
 
-class Cancel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why to cancel, and how long its cleanup may take."""
 
     reason: Annotated[str, Meta(max_length=1000)] | None = None
     deadline: Duration = "30s"
 
 
-class Fork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The step before which the new run begins, and its key if it is to have another one."""
 
     at: Key
     key: Key | None = None
 
 
-class CreateApiKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CreateApiKeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the key is for, and what it may do."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -317,70 +364,52 @@ class CreateApiKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     expires_in: Duration | None = None
 
 
-class ReleaseKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReleaseKeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why the key is released."""
 
     reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
-# -- between these and the values that they stand for
+class ClaimBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker can do, and how long it waits for work."""
+
+    effects: Annotated[list[Key], Meta(min_length=1, max_length=EFFECTS_MAX)]
+    worker: Key
+    limit: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
+    wait: Duration = 0.0
+    lease: Duration = "30s"
 
 
-def attributes_out(attributes: Mapping[str, Scalar]) -> dict[str, Attribute]:
-    return {name: _out(value) for name, value in attributes.items()}
+class HeartbeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The task goes on; `details` say how far it has come."""
+
+    fence: Fence
+    details: Raw | UnsetType = UNSET
 
 
-def attributes_in(attributes: Mapping[str, Attribute]) -> dict[str, Scalar]:
-    return {name: value.at if isinstance(value, At) else value for name, value in attributes.items()}
+class CompleteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the effect returned."""
+
+    fence: Fence
+    result: Raw | UnsetType = UNSET
 
 
-def filters_in(wanted: Mapping[str, str | int | float | bool | Filter]) -> dict[str, Scalar | Range]:
-    return {name: _filter_in(name, value) if isinstance(value, Filter) else value for name, value in wanted.items()}
+class TaskErrorBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What went wrong."""
+
+    type: Key
+    message: str = ""
 
 
-def _out(value: Scalar) -> Attribute:
-    return At(value) if isinstance(value, datetime) else value
+class FailBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why the attempt failed; without `retry` the effect is not tried again, with `retry_after` not before."""
+
+    fence: Fence
+    error: TaskErrorBody
+    retry: bool = True
+    retry_after: Duration | None = None
 
 
-def _filter_in(name: str, wanted: Filter) -> Scalar | Range:
-    bounds = (wanted.ge, wanted.gt, wanted.le, wanted.lt)
-    if wanted.at is not None and any(bound is not None for bound in bounds):
-        raise UsageError(f"the filter of {name!r} has an instant and a range", hint="Send one of the two.")
-    if wanted.at is not None:
-        return wanted.at
-    ge, gt, le, lt = map(_bound_in, bounds)
-    return Range(ge=ge, gt=gt, le=le, lt=lt)
-
-
-def _bound_in(bound: Bound | None) -> float | datetime | None:
-    return bound.at if isinstance(bound, At) else bound
-
-
-def receipt_out(receipt: ReceiptValue) -> Receipt:
-    return Receipt(
-        run_id=receipt.run_id,
-        outcome=receipt.outcome,
-        effects=[
-            LeftEffect(key=str(left), name=left.name, step=left.step, state=left.state, problem=left.problem)
-            for left in receipt.effects
-        ],
-        children=[
-            LeftChild(run_id=each.run_id, workflow=each.workflow, outcome=each.outcome) for each in receipt.children
-        ],
-        reason=receipt.reason,
-        stopped=receipt.stopped,
-    )
-
-
-def receipt_in(receipt: Receipt) -> ReceiptValue:
-    return ReceiptValue(
-        run_id=receipt.run_id,
-        outcome=receipt.outcome,
-        effects=tuple(
-            Left(left.key, name=left.name, step=left.step, state=left.state, problem=left.problem)
-            for left in receipt.effects
-        ),
-        children=tuple(ChildLeft(each.run_id, each.workflow, each.outcome) for each in receipt.children),
-        reason=receipt.reason,
-        stopped=receipt.stopped,
-    )
+def published_name(name: str) -> str:
+    """The name of a type in the OpenAPI document. Clients are generated from these names, so they never change."""
+    return name.removesuffix("View").removesuffix("Body")
