@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -72,6 +73,15 @@ def open_store(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None = None
                 f"{shown(url)!r} names no store that Holdfast knows ({scheme or 'no scheme'})",
                 hint="Use sqlite:///file.db, redis://host:6379 or memory://.",
             )
+
+
+def file_of(url: str) -> Path | None:
+    """The file in which the store of this URL lives; None if it lives in none."""
+    if urlsplit(url).scheme != "sqlite":
+        return None
+    from holdfast.stores.sqlite.files import path_of  # noqa: PLC0415 - only what is used is loaded
+
+    return path_of(url)
 
 
 def _redis(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None) -> tuple[Store, Bus]:

@@ -35,6 +35,11 @@ def application(house: House, *, api: bool = True, dashboard: bool = True) -> St
     return gateway_app.create(house, more=pages)
 
 
+def keys_are_required(host: str, wanted: bool | None) -> bool:  # noqa: FBT001 - None is the third value
+    """Whether requests need an API key: as `wanted`, or else where others than this machine can reach `host`."""
+    return not is_loopback(host) if wanted is None else wanted
+
+
 async def serve(
     hf: Holdfast,
     *,
@@ -50,8 +55,7 @@ async def serve(
     Without `require_keys` everybody may do everything, so that is possible on a loopback address only, and the default
     there. `on_ready` is told the address as soon as it can be used.
     """
-    if require_keys is None:
-        require_keys = not is_loopback(host)
+    require_keys = keys_are_required(host, require_keys)
     check_exposure(host, require_keys=require_keys)
     shared = house(hf, settings=Settings(require_keys=require_keys))
     server = Server(shared.lobby)

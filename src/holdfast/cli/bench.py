@@ -20,12 +20,11 @@ import typer
 from msgspec import Struct
 from rich.progress import Progress
 
-from holdfast.assembly import Holdfast
+from holdfast.assembly import Holdfast, file_of
 from holdfast.cli import baseline, render
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidConfig
 from holdfast.pack import Pack
-from holdfast.stores.sqlite.files import path_of
 
 AT_ONCE = 50
 EFFECTS_PER_RUN = 10
@@ -71,7 +70,10 @@ async def bench(
     """Measure starts, effects and latency on this machine and disk, against bare SQLite."""
     if session.config.is_gateway:
         raise InvalidConfig("bench measures a disk, not a gateway", hint="Use --url sqlite:///file.db or --directory.")
-    beside = directory or path_of(session.config.url).parent
+    file = file_of(session.config.url)
+    if directory is None and file is None:
+        raise InvalidConfig(f"{session.config.url_shown} lives in no file", hint="Say where to measure: --directory.")
+    beside = directory or (file or Path()).parent
     if not beside.is_dir():
         raise InvalidConfig(f"{beside} is no directory", hint="Name one with --directory.")
     with TemporaryDirectory(prefix="holdfast-bench-", dir=beside) as there, session.out.progress() as progress:

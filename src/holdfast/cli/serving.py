@@ -154,9 +154,9 @@ def _ready(session: Session, config: Config, url: str | None) -> None:
         session.out.note("It executes no runs itself: give it the role worker, or start `holdfast worker` beside it.")
     elif "scheduler" not in config.roles:
         session.out.note("It attends to no duties: some process needs the role scheduler.")
-    from holdfast.gateway.auth import is_loopback  # noqa: PLC0415 - other commands need no web server
+    from holdfast.server import keys_are_required  # noqa: PLC0415 - other commands need no web server
 
-    if url is not None and (not is_loopback(config.host) if config.require_keys is None else config.require_keys):
+    if url is not None and keys_are_required(config.host, config.require_keys):
         session.out.note("Requests need an API key: `holdfast keys create NAME` makes one.")
 
 

@@ -22,12 +22,11 @@ from contextlib import asynccontextmanager
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
-from urllib.parse import urlsplit
 
 import typer
 
 from holdfast import config as settings
-from holdfast.assembly import Holdfast
+from holdfast.assembly import Holdfast, file_of
 from holdfast.cli import packs
 from holdfast.cli.output import Output
 from holdfast.client import Caller, Run
@@ -42,7 +41,6 @@ from holdfast.errors import (
     UnknownWorkflow,
     UsageError,
 )
-from holdfast.stores.sqlite.files import path_of
 from holdfast.telemetry import traces
 
 if TYPE_CHECKING:
@@ -151,10 +149,8 @@ class Session:
 
 def missing_file(config: Config) -> Path | None:
     """The file that the store would be, if there is none yet. Other stores say so by themselves."""
-    if urlsplit(config.url).scheme != "sqlite":
-        return None
-    path = path_of(config.url)
-    return None if path.exists() else path
+    path = file_of(config.url)
+    return None if path is None or path.exists() else path
 
 
 async def referred(caller: Caller, reference: str) -> Run[Any]:
