@@ -48,7 +48,7 @@ from holdfast.kernel.journal import (
     Forked,
     GaveUp,
     Intended,
-    Intent,
+    IntentEntry,
     Joined,
     Late,
     Marked,
@@ -199,18 +199,17 @@ def _effects(entries: list[Entry]) -> tuple[Left, ...]:
     left: dict[str, Left] = {}
     cut_short: dict[str, bool] = {}  # calls that may have happened, whatever comes of the next; whether one timed out
     for entry in entries:
-        intent: Intent | None = getattr(entry, "intent", None)
         if isinstance(entry, Forked) and entry.beside:
             left.clear()  # that was the work of the run it was forked from
-        elif intent is not None and intent.kind == "undo":
+        elif isinstance(entry, IntentEntry) and entry.intent.kind == "undo":
             _learn_of_undo(entry, left)
-        elif intent is not None and intent.kind == "effect":
-            _learn_of_effect(entry, intent, left, cut_short)
+        elif isinstance(entry, IntentEntry) and entry.intent.kind == "effect":
+            _learn_of_effect(entry, left, cut_short)
     return tuple(left.values())
 
 
-def _learn_of_effect(entry: Entry, intent: Intent, left: dict[str, Left], cut_short: dict[str, bool]) -> None:
-    step: str = getattr(entry, "step", "")
+def _learn_of_effect(entry: IntentEntry, left: dict[str, Left], cut_short: dict[str, bool]) -> None:
+    step, intent = entry.step, entry.intent
     unknown = Left(intent.key, name=intent.name, step=step, state="unknown")
     match entry:
         case Late(error=Failure()):
@@ -233,8 +232,8 @@ def _learn_of_effect(entry: Entry, intent: Intent, left: dict[str, Left], cut_sh
             pass
 
 
-def _learn_of_undo(entry: Entry, left: dict[str, Left]) -> None:
-    effect = left.get(getattr(entry, "step", "").removeprefix(UNDO))
+def _learn_of_undo(entry: IntentEntry, left: dict[str, Left]) -> None:
+    effect = left.get(entry.step.removeprefix(UNDO))
     if effect is None:
         return
     match entry:

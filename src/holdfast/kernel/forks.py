@@ -37,6 +37,7 @@ from holdfast.kernel.journal import (
     Started,
     Tagged,
     Value,
+    step_of,
     void_positions,
 )
 from holdfast.kernel.runs import ENDED, Run, Status
@@ -50,27 +51,25 @@ def prefix(source: Run, journal: tuple[Entry, ...], step: str) -> tuple[Entry, .
             f"run {source.id} has continued as new", hint="Its earlier journal is gone; start a run with its input."
         )
     void = void_positions(journal)
-    at = next((n for n, entry in enumerate(journal) if n not in void and getattr(entry, "step", None) == step), None)
+    at = next((n for n, entry in enumerate(journal) if n not in void and step_of(entry) == step), None)
     if at is None:
-        steps = list(dict.fromkeys(getattr(entry, "step", "") for entry in journal))
+        steps = list(dict.fromkeys(map(step_of, journal)))
         known = ", ".join(name for name in steps if name) or "none"
         raise UsageError(f"run {source.id} has no record of step {step!r}", hint=f"Its steps: {known}.")
     if any(isinstance(entry, CancelAsked) and n not in void for n, entry in enumerate(journal[:at])):
         raise NotAllowedNow(f"step {step!r} belongs to the cancellation of run {source.id}", hint="Choose one before.")
-    copied = {getattr(entry, "step", "") for entry in journal[:at]}
-    undone = next(
-        (each for each in journal if getattr(each, "step", "").removeprefix(UNDO) in copied and _undoes(each)), None
-    )
+    copied = set(map(step_of, journal[:at]))
+    undone = next((each for each in journal if step_of(each).removeprefix(UNDO) in copied and _undoes(each)), None)
     if undone is not None:
         raise NotAllowedNow(
-            f"a fork at {step!r} would build on what was taken back: {undone.what} {getattr(undone, 'step', '')}",
+            f"a fork at {step!r} would build on what was taken back: {undone.what} {step_of(undone)}",
             hint="Fork it at that step, or at one before it.",
         )
     return journal[:at]
 
 
 def _undoes(entry: Entry) -> bool:
-    return str(getattr(entry, "step", "")).startswith(UNDO)
+    return step_of(entry).startswith(UNDO)
 
 
 def origin_of(source: Run, journal: tuple[Entry, ...]) -> str:

@@ -37,7 +37,7 @@ The position of an entry is its place in the run's journal; entries are delivere
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -69,10 +69,13 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     members: tuple[Failure, ...] = ()  # of an exception group
 
 
+IntentKind = Literal["effect", "undo", "child", "spawn", "join", "stop", "hook", "timer"]
+
+
 class Intent(Struct, frozen=True, gc=False, omit_defaults=True):
     """What the code asked for, fixed before anything was done about it."""
 
-    kind: str  # "effect", "child" or "spawn"
+    kind: IntentKind
     name: str
     key: str = ""
     digest: str = ""  # of the arguments, less those that have their default value
@@ -109,6 +112,18 @@ class _Entry(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what"
         return str(self.__struct_config__.tag)
 
 
+class StepEntry(_Entry, frozen=True):
+    """An entry of a step: of something that the code asked for, or that it noted."""
+
+    step: str
+
+
+class IntentEntry(StepEntry, frozen=True):
+    """An entry of a step that says what the code asked for."""
+
+    intent: Intent
+
+
 class Started(_Entry, frozen=True):
     input: Value
     attributes: Raw | UnsetType = UNSET  # those it was started with
@@ -122,50 +137,38 @@ class Continued(_Entry, frozen=True):
     attributes: Raw | UnsetType = UNSET
 
 
-class Intended(_Entry, frozen=True):
-    step: str
-    intent: Intent
+class Intended(IntentEntry, frozen=True):
     attempt: int
 
 
-class Attempted(_Entry, frozen=True):
-    step: str
-    intent: Intent
+class Attempted(IntentEntry, frozen=True):
     attempt: int
     error: Failure
     retry_at_ms: int
 
 
-class Performed(_Entry, frozen=True):
-    step: str
-    intent: Intent
+class Performed(IntentEntry, frozen=True):
     attempt: int
     value: Value
 
 
-class GaveUp(_Entry, frozen=True, tag="gave_up"):
-    step: str
-    intent: Intent
+class GaveUp(IntentEntry, frozen=True, tag="gave_up"):
     attempt: int
     error: Failure
 
 
-class Elapsed(_Entry, frozen=True):
-    step: str
+class Elapsed(StepEntry, frozen=True):
     due_ms: int
 
 
-class Spawned(_Entry, frozen=True):
-    step: str
-    intent: Intent
+class Spawned(IntentEntry, frozen=True):
     run_id: str
     key: str = ""
     created: bool = True  # False: the key was taken, and this is the run that holds it
     detached: bool = False
 
 
-class Joined(_Entry, frozen=True):
-    step: str
+class Joined(StepEntry, frozen=True):
     run_id: str
     value: Value | None = None
     error: Failure | None = None
@@ -200,9 +203,7 @@ class Received(_Entry, frozen=True):
     left: bool = False  # recorded with the end of the run: the code had ended, and has not seen it
 
 
-class Opened(_Entry, frozen=True):
-    step: str
-    intent: Intent
+class Opened(IntentEntry, frozen=True):
     holder: Other | None = None  # the live run that has the token, if it is not this one
 
 
@@ -224,18 +225,15 @@ class Resumed(_Entry, frozen=True):
     void: tuple[int, ...] = ()
 
 
-class Marked(_Entry, frozen=True):
-    step: str
+class Marked(StepEntry, frozen=True):
     marker: str
 
 
-class Tagged(_Entry, frozen=True):
-    step: str
+class Tagged(StepEntry, frozen=True):
     attributes: Raw
 
 
-class Closed(_Entry, frozen=True):
-    step: str
+class Closed(StepEntry, frozen=True):
     hook: str
 
 
@@ -249,16 +247,13 @@ class Ignored(_Entry, frozen=True):
     why: str
 
 
-class Dropped(_Entry, frozen=True):
-    step: str
-    intent: Intent
+class Dropped(IntentEntry, frozen=True):
+    pass
 
 
-class Late(_Entry, frozen=True):
+class Late(IntentEntry, frozen=True):
     """Of an effect its value or its failure; of a child that was still admitted, its run id."""
 
-    step: str
-    intent: Intent
     attempt: int
     value: Value | None = None
     error: Failure | None = None
@@ -307,6 +302,11 @@ Entry = (
     | KeyReleased
 )
 Note = Marked | Tagged | Closed | Patched | Ignored | Dropped | Late | Forked | KeyReleased
+
+
+def step_of(entry: Entry) -> str:
+    """The step that the entry belongs to; empty if it belongs to none."""
+    return entry.step if isinstance(entry, StepEntry) else ""
 
 
 def void_positions(journal: tuple[Entry, ...]) -> set[int]:

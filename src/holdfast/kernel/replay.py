@@ -28,6 +28,7 @@ from holdfast.kernel.journal import (
     Ignored,
     Intended,
     Intent,
+    IntentEntry,
     Joined,
     Late,
     Marked,
@@ -38,8 +39,10 @@ from holdfast.kernel.journal import (
     Recorded,
     Retried,
     Spawned,
+    StepEntry,
     Stopped,
     Tagged,
+    step_of,
 )
 
 TIMER = Intent("timer", "timer")
@@ -137,10 +140,9 @@ class Divergence(Struct, frozen=True, gc=False):
 
 def contradiction(entry: Entry, position: int, asked: Mapping[str, Intent]) -> Divergence | None:
     """How `entry` contradicts what the code asks for, if it does. `asked` holds the open steps by id."""
-    step: str | None = getattr(entry, "step", None)
-    if step is None:
+    if not isinstance(entry, StepEntry):
         return None
-    recorded = None if isinstance(entry, Elapsed | Joined) else getattr(entry, "intent", None)
+    step, recorded = entry.step, entry.intent if isinstance(entry, IntentEntry) else None
     intent = asked.get(step)
     if intent is None:
         return Divergence(_recorded(entry, position, step, recorded), _waiting_for(asked))
@@ -163,8 +165,8 @@ def _may_join(entry: Entry, intent: Intent) -> bool:
 
 def ended_early(entry: Entry, position: int) -> Divergence:
     """The code has ended although the journal goes on."""
-    step: str = getattr(entry, "step", "")
-    return Divergence(_recorded(entry, position, step, getattr(entry, "intent", None)), "has already ended there")
+    intent = entry.intent if isinstance(entry, IntentEntry) else None
+    return Divergence(_recorded(entry, position, step_of(entry), intent), "has already ended there")
 
 
 def _recorded(entry: Entry, position: int, step: str, intent: Intent | None) -> str:
@@ -187,8 +189,3 @@ def _named(intent: Intent) -> str:
     if intent.line:
         parts.append(f"at {intent.line}")
     return ", ".join(parts)
-
-
-def waits_for_child(entry: Entry) -> bool:
-    """Whether this entry says that a child was admitted whose outcome is still to come."""
-    return isinstance(entry, Spawned) and entry.intent.kind == "child"

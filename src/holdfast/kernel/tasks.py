@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from holdfast.errors import NotAllowedNow
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.ids import joined
-from holdfast.kernel.journal import Entry, void_positions
+from holdfast.kernel.journal import Entry, step_of, void_positions
 
 KIND = "task/"
 OPEN_KEPT_MS = 365 * 86_400_000  # of runs that ended by force nobody withdraws them; whoever would claim them does
@@ -167,7 +167,7 @@ def id_of(run_id: str, journal: tuple[Entry, ...], step: str, attempt: int, *, f
     That is so after a retry or a resumption, which void the records of the step, and after the run continued as new;
     `first` is the position of the first entry.
     """
-    voided = sum(getattr(journal[position - first], "step", "") == step for position in void_positions(journal))
+    voided = sum(step_of(journal[position - first]) == step for position in void_positions(journal))
     name = joined(run_id, str(first), str(voided), str(attempt), step)
     return blake2b(name.encode(), digest_size=16).hexdigest()
 

@@ -29,7 +29,6 @@ from holdfast.kernel.replay import (
     ended_early,
     last_delivery,
     noted,
-    waits_for_child,
 )
 from tests.builders import (
     NOW_MS,
@@ -176,18 +175,6 @@ def test_code_that_ended_before_its_journal_is_told_so():
     assert "shop.py:12" in divergence.recorded
     assert divergence.asked == "has already ended there"
     assert "completed" in ended_early(Completed(NOW_MS), 3).recorded
-
-
-@pytest.mark.parametrize(
-    ("entry", "waits"),
-    [
-        (Spawned(NOW_MS, "pay#1", CHILD, "child-1"), True),
-        (Spawned(NOW_MS, "pay#1", SPAWN, "child-1"), False),
-        (performed(), False),
-    ],
-)
-def test_only_an_awaited_child_is_waited_for(entry, waits):
-    assert waits_for_child(entry) is waits
 
 
 # -- notes

@@ -47,6 +47,7 @@ from holdfast.kernel.journal import (
     GaveUp,
     Intended,
     Intent,
+    IntentKind,
     Joined,
     Note,
     Opened,
@@ -55,8 +56,10 @@ from holdfast.kernel.journal import (
     Received,
     Spawned,
     Started,
+    StepEntry,
     Stopped,
     Value,
+    step_of,
 )
 from holdfast.kernel.replay import NOTHING_NOTED, Noted, contradiction, ended_early
 from holdfast.kernel.waits import Wait
@@ -174,7 +177,7 @@ class Machine:
         if self.outcome is not None:
             if isinstance(entry, Received):
                 self.inbox.put(entry)  # nobody takes it here; a new generation or a successor may
-            if strict and getattr(entry, "step", None) is not None:
+            if strict and isinstance(entry, StepEntry):
                 raise ReplayDiverged(f"run {self.current.run_id}: {ended_early(entry, position)}")
             return
         divergence = contradiction(entry, position, self.pending.asked)
@@ -184,8 +187,8 @@ class Machine:
                 yield from self._delivering_what_was_put_by()
         elif strict:
             raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
-        elif _step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins anew
-            self._put_by.setdefault(_step_of(entry), []).append(entry)
+        elif step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins anew
+            self._put_by.setdefault(step_of(entry), []).append(entry)
 
     def _delivering(self, entry: Entry) -> Iterator[None]:
         self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
@@ -388,7 +391,9 @@ class Machine:
 
     # -- between the two
 
-    def _ask(self, kind: str, call: Call[Any], key: str | None, line: str, *, detached: bool = False) -> Awaitable[Any]:
+    def _ask(
+        self, kind: IntentKind, call: Call[Any], key: str | None, line: str, *, detached: bool = False
+    ) -> Awaitable[Any]:
         if self.cancelling and self._is_refused():
             return self._parked()
         target = call.target
@@ -551,12 +556,6 @@ def _parts(holder: Other) -> tuple[str, str, str | None]:
 
 _lines: dict[tuple[object, int], str] = {}
 _FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent))
-
-
-def _step_of(entry: Entry) -> str:
-    step: str = getattr(entry, "step", "")
-    assert step, entry  # only entries of steps can be contradicted
-    return step
 
 
 def _line(frame: FrameType) -> str:
