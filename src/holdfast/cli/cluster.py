@@ -20,14 +20,15 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli import packs as pack_names, render
+from holdfast.cli.extras import require_lab
 from holdfast.cli.output import Output, plain
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidConfig, TransientError
-from holdfast.lab.cluster.members import Seen
-from holdfast.lab.cluster.processes import State, wait_until
-from holdfast.lab.cluster.state_file import Action, Place, Record, Request
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # other commands import nothing of the lab
+    from holdfast.lab.cluster.members import Seen
+    from holdfast.lab.cluster.processes import State
+    from holdfast.lab.cluster.state_file import Action, Place, Record, Request
     from holdfast.lab.cluster.topology import Topology
 
 DIRECTORY = Path(".holdfast-cluster")
@@ -60,6 +61,7 @@ async def up(
     directory: Directory = DIRECTORY,
 ) -> None:
     """Start Redis, NATS and replicas of every role on this machine; show them until Ctrl-C, which ends them all."""
+    place = _place(directory)
     from holdfast.lab.cluster.topology import Plan, Topology  # noqa: PLC0415 - other commands start no servers
 
     named = (*session.config.packs, *(packs or ()))
@@ -77,7 +79,6 @@ async def up(
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    place = Place(directory)
     with place.taken():
         topology = Topology(place.path, plan)
         with session.out.waiting("Starting servers and replicas ..."):
@@ -95,7 +96,7 @@ async def up(
 
 async def status(session: Session, directory: Directory = DIRECTORY) -> None:
     """Show the parts of the cluster that is up."""
-    record = Place(directory).read()
+    record = _place(directory).read()
     session.out.show(record, _table(record))
 
 
@@ -126,14 +127,17 @@ async def start(session: Session, part: PartName, directory: Directory = DIRECTO
 
 async def down(session: Session, directory: Directory = DIRECTORY) -> None:
     """End the cluster that is up, and wait until all of it is gone."""
-    place = Place(directory)
+    place = _place(directory)
     os.kill(place.pid(), signal.SIGTERM)
-    wait_until(
-        lambda: not place.is_taken(),
-        seconds=DOWN_SECONDS,
-        what=lambda: f"the cluster in {place.path} does not end",
-    )
+    place.wait_until_free(DOWN_SECONDS)
     session.out.note("All parts have ended.")
+
+
+def _place(directory: Path) -> Place:
+    require_lab("cluster")
+    from holdfast.lab.cluster.state_file import Place  # noqa: PLC0415 - what this module imports, every command does
+
+    return Place(directory)
 
 
 async def _attend(topology: Topology, place: Place, asked: asyncio.Event, out: Output) -> None:
@@ -204,7 +208,7 @@ def _how(exit_code: int | None) -> str:
 
 
 async def _ask(session: Session, action: Action, name: str, directory: Path) -> None:
-    part = Place(directory).ask(Request(action, name))
+    part = _place(directory).ask(action, name)
     if action == "start" and part.state == "dead":
         raise TransientError(f"{name} did not start", hint=f"Its log is {part.log}.")
     session.out.show(part, _sentence(part))

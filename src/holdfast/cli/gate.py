@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli import render
+from holdfast.cli.extras import require_lab
 from holdfast.cli.output import Output, encoded, plain
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidConfig
@@ -53,6 +54,7 @@ async def gate(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data and the logs of all processes.")] = False,
 ) -> None:
     """Kill, stop and restart every part of an installation on this machine, and prove that nothing goes wrong."""
+    require_lab("gate")
     from holdfast.lab.cluster.topology import Plan  # noqa: PLC0415
     from holdfast.lab.gate import installation, suite  # noqa: PLC0415
     from holdfast.lab.gate.page import page  # noqa: PLC0415

@@ -106,19 +106,25 @@ class Place:
         with self._lock.open("a+") as lock:
             return not _try_lock(lock.fileno())
 
-    def ask(self, request: Request) -> Seen:
+    def wait_until_free(self, seconds: float) -> None:
+        """Until no process has this directory any more."""
+        wait_until(
+            lambda: not self.is_taken(), seconds=seconds, what=lambda: f"the cluster in {self.path} does not end"
+        )
+
+    def ask(self, action: Action, part: str) -> Seen:
         """Have something done to a part, and wait for it. Returns the part as it is then."""
-        known = [part.name for part in self.read().parts]
-        if request.part not in known:
-            raise UsageError(f"there is no part {request.part!r}", hint=f"The parts are: {', '.join(known)}.")
-        file = self._wanted / f"{request.action} {request.part}"
+        known = [each.name for each in self.read().parts]
+        if part not in known:
+            raise UsageError(f"there is no part {part!r}", hint=f"The parts are: {', '.join(known)}.")
+        file = self._wanted / f"{action} {part}"
         file.touch()
         wait_until(
             lambda: not (file.exists() and self.is_taken()),
             seconds=DONE_SECONDS,
             what=lambda: f"the cluster in {self.path} does not answer",
         )
-        return next(part for part in self.read().parts if part.name == request.part)
+        return next(each for each in self.read().parts if each.name == part)
 
     def requests(self) -> list[Request]:
         """What is wanted now, oldest first."""
