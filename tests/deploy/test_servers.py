@@ -16,7 +16,7 @@ from holdfast import Holdfast
 from holdfast.lab.cluster import binaries
 from holdfast.lab.cluster.ports import HOST, free_port
 from holdfast.lab.cluster.processes import ServerProcess, wait_until
-from holdfast.lab.cluster.redis import RedisServer, is_in_step, started
+from holdfast.lab.cluster.redis import RedisServer, is_in_step, start_server
 from holdfast.stores.redis.net.connections import LAG_SECONDS_MAX
 from tests.deploy.manifests import DEPLOY
 
@@ -40,7 +40,7 @@ def nodes(tmp_path: Path) -> Iterator[list[RedisServer]]:
             name = f"redis-{number}"
             # The first sync need not wait for replicas that may yet come.
             settings = {"include": both, "bind": HOST, "repl-diskless-sync-delay": 0}
-            servers.append(started(name, tmp_path / name, settings, 0, has_bus=True))
+            servers.append(start_server(name, tmp_path / name, settings, 0, has_bus=True))
         yield servers
     finally:
         for server in servers:

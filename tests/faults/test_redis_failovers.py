@@ -19,9 +19,9 @@ import pytest
 from holdfast import Holdfast, NotPerformed, Pack, StoreUnavailable
 from holdfast.errors import InvalidConfig
 from holdfast.events import StoreTroubled
-from holdfast.lab.cluster.commands import Refused
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster, start_redis_cluster
+from holdfast.lab.cluster.redis_commands import RedisCommandError
 from holdfast.lab.cluster.sentinels import SentinelGroup, start_sentinel
 from holdfast.stores.redis.net.topologies import slot_of
 from tests.faults.cases import RedisCase
@@ -52,7 +52,7 @@ class Pair:
     async def cut(self) -> None:
         """The replica gets nothing from now on, and its primary knows that it has gone."""
         self.replica.stop_signal()
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RedisCommandError):
             self.primary.ask("CLIENT", "KILL", "TYPE", "replica")
         await until(lambda: self.primary.info("replication").get("connected_slaves") == "0", "a cut link")
 

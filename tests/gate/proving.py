@@ -16,16 +16,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
-from holdfast.lab.cluster.topology import Plan
+from holdfast.lab.cluster.local_cluster import Plan
 from holdfast.lab.gate import installation, suite
-from holdfast.lab.gate.cluster import REPLICAS, Site, of_role
-from holdfast.lab.gate.report import Outcome
-from holdfast.lab.gate.scenario import Options
+from holdfast.lab.gate.cluster import REPLICAS, GateCluster, of_role
+from holdfast.lab.gate.report import ScenarioResult
+from holdfast.lab.gate.scenario import GateOptions
 from tests.gate import planting
 from tests.gate.planted import PLANTED
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = Options(runs=20, lease_ms=1_500, patience_ms=40_000)  # most of the time is spent on waiting for leases to end
+OPTIONS = GateOptions(
+    runs=20, lease_ms=1_500, patience_ms=40_000
+)  # most of the time is spent on waiting for leases to end
 IMPATIENT = replace(OPTIONS, patience_ms=8_000)  # where a bug is planted, some runs never end
 PLANTED_SECONDS = 20.0
 ON_SENTINEL = frozenset({"confirmations"})  # what a single Redis has nothing for
@@ -36,16 +38,16 @@ _clock = SystemClock()
 class Ground(NamedTuple):
     """An installation in which bugs can be planted."""
 
-    site: Site
+    cluster: GateCluster
     ledger: Path
     file: Path
 
-    async def outcome(self, scenario: str, bug: str = NOTHING) -> Outcome:
+    async def outcome(self, scenario: str, bug: str = NOTHING) -> ScenarioResult:
         """What the gate says of a scenario with this bug."""
         await self._planted(bug)
         try:
             options = IMPATIENT if bug else OPTIONS
-            report = await suite.run(self.site, [scenario], ledger_file=self.ledger, options=options, tell=_silent)
+            report = await suite.run(self.cluster, [scenario], ledger_file=self.ledger, options=options, tell=_silent)
         finally:
             await self._planted(NOTHING)
         [outcome] = report.scenarios
@@ -55,7 +57,7 @@ class Ground(NamedTuple):
         """Returns when every replica has it."""
         self.file.write_text(bug)
         give_up_ms = _clock.steady_ms() + PLANTED_SECONDS * 1000
-        pids = [self.site.parts[name].pid for name in of_role(self.site, *REPLICAS)]
+        pids = [self.cluster.members[name].pid for name in of_role(self.cluster, *REPLICAS)]
         while any(planting.acknowledged(self.file, pid) != bug for pid in pids):
             assert _clock.steady_ms() < give_up_ms, f"not every replica has planted {bug!r}"
             await _clock.pause(planting.LOOK_SECONDS)
@@ -70,11 +72,11 @@ async def ground(directory: Path, *, sentinel: bool = False) -> AsyncGenerator[G
         packs=("tests.gate.planting",),
         environment={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", planting.FILE: str(file)},
     )
-    async with installation.up(directory, plan, lease_ms=OPTIONS.lease_ms) as (site, ledger):
-        yield Ground(site, ledger, file)
+    async with installation.up(directory, plan, lease_ms=OPTIONS.lease_ms) as (cluster, ledger):
+        yield Ground(cluster, ledger, file)
 
 
-def found(outcome: Outcome) -> set[str]:
+def found(outcome: ScenarioResult) -> set[str]:
     """The kinds of violations that were found."""
     return {violation.kind for violation in outcome.violations}
 
@@ -108,7 +110,7 @@ async def _prove(bugs: Sequence[str]) -> bool:
     return sound and caught == len(bugs)
 
 
-def _told(outcome: Outcome, words: str, is_right: bool) -> bool:
+def _told(outcome: ScenarioResult, words: str, is_right: bool) -> bool:
     seconds = (outcome.ended_ms - outcome.began_ms) / 1000
     kinds = ", ".join(sorted(found(outcome))) or "nothing"
     missing = "; ".join(f"{proof.what}: {proof.seen}" for proof in outcome.proofs if not proof.holds)

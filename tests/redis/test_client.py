@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.errors import InvalidConfig, StoreUnavailable
-from holdfast.lab.cluster.commands import Refused
 from holdfast.lab.cluster.redis import RedisServer
+from holdfast.lab.cluster.redis_commands import RedisCommandError
 from holdfast.stores.redis.net import client as clients
 from holdfast.stores.redis.net.client import Call, Script, ScriptFailed
 from tests.redis.calls import add, echo, read, until
@@ -155,7 +155,7 @@ async def test_a_server_that_loads_its_data_is_waited_for(opened: Opens, started
     def loads() -> bool:
         try:
             server.ask("GET", "n")
-        except Refused as refusal:
+        except RedisCommandError as refusal:
             return "LOADING" in str(refusal)
         except OSError:
             return False

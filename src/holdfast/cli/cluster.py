@@ -26,10 +26,10 @@ from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidConfig, TransientError
 
 if TYPE_CHECKING:  # other commands import nothing of the lab
-    from holdfast.lab.cluster.members import Seen
+    from holdfast.lab.cluster.local_cluster import LocalCluster
+    from holdfast.lab.cluster.members import MemberStatus
     from holdfast.lab.cluster.processes import State
-    from holdfast.lab.cluster.state_file import Action, Place, Record, Request
-    from holdfast.lab.cluster.topology import Topology
+    from holdfast.lab.cluster.state_file import Action, ClusterState, MemberRequest, StateDirectory
 
 DIRECTORY = Path(".holdfast-cluster")
 LOOK_SECONDS = 0.2
@@ -61,8 +61,8 @@ async def up(
     directory: Directory = DIRECTORY,
 ) -> None:
     """Start Redis, NATS and replicas of every role on this machine; show them until Ctrl-C, which ends them all."""
-    place = _place(directory)
-    from holdfast.lab.cluster.topology import Plan, Topology  # noqa: PLC0415 - other commands start no servers
+    state_directory = _state_directory(directory)
+    from holdfast.lab.cluster.local_cluster import LocalCluster, Plan  # noqa: PLC0415 - other commands start no servers
 
     named = (*session.config.packs, *(packs or ()))
     if not named:
@@ -79,25 +79,25 @@ async def up(
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    with place.taken():
-        topology = Topology(place.path, plan)
+    with state_directory.occupy():
+        cluster = LocalCluster(state_directory.path, plan)
         with session.out.waiting("Starting servers and replicas ..."):
-            await asyncio.to_thread(topology.up)
+            await asyncio.to_thread(cluster.up)
         session.out.note(
             "Another terminal may kill, stop, pause, resume and start parts: `holdfast cluster kill redis-1`."
         )
         try:
-            await _attend(topology, place, asked, session.out)
+            await _attend(cluster, state_directory, asked, session.out)
         finally:
             with session.out.waiting("Ending all of them ..."):
-                await asyncio.to_thread(topology.down)
+                await asyncio.to_thread(cluster.down)
     session.out.note("All parts have ended.")
 
 
 async def status(session: Session, directory: Directory = DIRECTORY) -> None:
     """Show the parts of the cluster that is up."""
-    record = _place(directory).read()
-    session.out.show(record, _table(record))
+    state = _state_directory(directory).read()
+    session.out.show(state, _table(state))
 
 
 async def kill(session: Session, part: PartName, directory: Directory = DIRECTORY) -> None:
@@ -127,76 +127,76 @@ async def start(session: Session, part: PartName, directory: Directory = DIRECTO
 
 async def down(session: Session, directory: Directory = DIRECTORY) -> None:
     """End the cluster that is up, and wait until all of it is gone."""
-    place = _place(directory)
-    os.kill(place.pid(), signal.SIGTERM)
-    place.wait_until_free(DOWN_SECONDS)
+    state_directory = _state_directory(directory)
+    os.kill(state_directory.pid(), signal.SIGTERM)
+    state_directory.wait_until_free(DOWN_SECONDS)
     session.out.note("All parts have ended.")
 
 
-def _place(directory: Path) -> Place:
+def _state_directory(directory: Path) -> StateDirectory:
     require_lab("cluster")
-    from holdfast.lab.cluster.state_file import Place  # noqa: PLC0415 - what this module imports, every command does
+    from holdfast.lab.cluster.state_file import StateDirectory  # noqa: PLC0415 - what this module imports, every command does
 
-    return Place(directory)
+    return StateDirectory(directory)
 
 
-async def _attend(topology: Topology, place: Place, asked: asyncio.Event, out: Output) -> None:
+async def _attend(cluster: LocalCluster, state_directory: StateDirectory, asked: asyncio.Event, out: Output) -> None:
     """Show what changes, and do what is wanted, until asked to end."""
     with _shown(out) as show:
         while not asked.is_set():
-            for request in place.requests():
+            for request in state_directory.requests():
                 try:
-                    await asyncio.to_thread(_do, topology, request)
+                    await asyncio.to_thread(_do, cluster, request)
                 except HoldfastError as error:
                     out.note(str(error), "red")
-                place.write(topology.record())
-                place.done(request)
-            record = topology.record()
-            place.write(record)
-            show(record)
+                state_directory.write(cluster.state())
+                state_directory.mark_done(request)
+            state = cluster.state()
+            state_directory.write(state)
+            show(state)
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked.wait(), LOOK_SECONDS)
 
 
 @contextmanager
-def _shown(out: Output) -> Generator[Callable[[Record], None]]:
+def _shown(out: Output) -> Generator[Callable[[ClusterState], None]]:
     """How a cluster is shown again and again: drawn in place on a terminal, else what has changed."""
     if out.is_live:
         with Live(console=out.console, auto_refresh=False) as live:
-            yield lambda record: live.update(_table(record), refresh=True)
+            yield lambda state: live.update(_table(state), refresh=True)
         return
-    last: Record | None = None
+    last: ClusterState | None = None
 
-    def changes(record: Record) -> None:
+    def changes(state: ClusterState) -> None:
         nonlocal last
-        if record != last:
+        if state != last:
             known = () if last is None else last.parts
-            news = [_sentence(part) for part in record.parts if part not in known]
-            out.line(record, Group(*([_where(record)] if last is None else []), *news))
-        last = record
+            news = [_sentence(part) for part in state.parts if part not in known]
+            out.line(state, Group(*([_where(state)] if last is None else []), *news))
+        last = state
 
     yield changes
 
 
-def _table(record: Record) -> RenderableType:
+def _table(state: ClusterState) -> RenderableType:
     rows = [
         (part.name, part.role, str(part.port), str(part.pid), _state(part), render.ago(part.since))
-        for part in record.parts
+        for part in state.parts
     ]
     names = ("part", "role", "port", "pid", "state", "since")
-    return Group(_where(record), "", render.table(*names, rows=rows, nothing="No parts."))
+    return Group(_where(state), "", render.table(*names, rows=rows, nothing="No parts."))
 
 
-def _where(record: Record) -> RenderableType:
-    told = {"store": record.store, "bus": record.bus or "Redis", "gateways": " ".join(record.gateways) or "none"}
+def _where(state: ClusterState) -> RenderableType:
+    told = {"store": state.store, "bus": state.bus or "Redis", "gateways": " ".join(state.gateways) or "none"}
     return Group(*(Text.assemble((f"{name:<10}", "bold"), plain(url)) for name, url in told.items()))
 
 
-def _sentence(part: Seen) -> Text:
+def _sentence(part: MemberStatus) -> Text:
     return Text.assemble(f"{part.name} (port {part.port}, process {part.pid}) is ", _state(part))
 
 
-def _state(part: Seen) -> Text:
+def _state(part: MemberStatus) -> Text:
     return Text(part.state + _how(part.exit_code), style=STYLES[part.state])
 
 
@@ -208,21 +208,21 @@ def _how(exit_code: int | None) -> str:
 
 
 async def _ask(session: Session, action: Action, name: str, directory: Path) -> None:
-    part = _place(directory).ask(action, name)
+    part = _state_directory(directory).ask(action, name)
     if action == "start" and part.state == "dead":
         raise TransientError(f"{name} did not start", hint=f"Its log is {part.log}.")
     session.out.show(part, _sentence(part))
 
 
-def _do(topology: Topology, request: Request) -> None:
+def _do(cluster: LocalCluster, request: MemberRequest) -> None:
     match request.action:
         case "kill":
-            topology.kill(request.part)
+            cluster.kill(request.part)
         case "stop":
-            topology.end(request.part)
+            cluster.end(request.part)
         case "pause":
-            topology.stop_signal(request.part)
+            cluster.stop_signal(request.part)
         case "resume":
-            topology.cont(request.part)
+            cluster.cont(request.part)
         case "start":
-            topology.start(request.part)
+            cluster.start(request.part)

@@ -55,17 +55,17 @@ async def gate(
 ) -> None:
     """Kill, stop and restart every part of an installation on this machine, and prove that nothing goes wrong."""
     require_lab("gate")
-    from holdfast.lab.cluster.topology import Plan  # noqa: PLC0415
+    from holdfast.lab.cluster.local_cluster import Plan  # noqa: PLC0415
     from holdfast.lab.gate import installation, suite  # noqa: PLC0415
     from holdfast.lab.gate.page import page  # noqa: PLC0415
-    from holdfast.lab.gate.scenario import Options, Progress  # noqa: PLC0415
+    from holdfast.lab.gate.scenario import GateOptions, Progress  # noqa: PLC0415
 
     for file in (report, html):
         if file is not None and not file.absolute().parent.is_dir():
             raise InvalidConfig(f"{file} cannot be written: there is no such directory")
     soak_ms = 0 if soak is None else milliseconds(soak)
-    scenarios = suite.chosen(only or (), soak_ms=soak_ms, redis=redis)
-    options = Options(runs=runs, soak_ms=soak_ms)
+    scenarios = suite.choose(only or (), soak_ms=soak_ms, redis=redis)
+    options = GateOptions(runs=runs, soak_ms=soak_ms)
     plan = Plan(
         redis=redis,
         nats=cast("Literal[1, 3]", int(nats)),
@@ -76,8 +76,8 @@ async def gate(
     )
     with _directory(session.out, keep=keep) as directory, _told(session.out, scenarios) as tell:
         tell(Progress(scenario="", words="starting servers and replicas"))
-        async with installation.up(directory, plan, lease_ms=options.lease_ms) as (site, ledger):
-            found = await suite.run(site, scenarios, ledger_file=ledger, options=options, tell=tell)
+        async with installation.up(directory, plan, lease_ms=options.lease_ms) as (cluster, ledger):
+            found = await suite.run(cluster, scenarios, ledger_file=ledger, options=options, tell=tell)
     if report is not None:
         report.write_bytes(msgspec.json.format(encoded(found), indent=2) + b"\n")
     if html is not None:

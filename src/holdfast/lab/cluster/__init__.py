@@ -1,1 +1,1 @@
-"""Real servers and whole topologies on this machine, from their binaries: for `holdfast cluster`, gate and tests."""
+"""Real servers and whole clusters on this machine, from their binaries: for `holdfast cluster`, gate and tests."""

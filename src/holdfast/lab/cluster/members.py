@@ -1,4 +1,4 @@
-"""A part of a topology: one process under its name, whatever it runs."""
+"""A member of a local cluster: one process under its name, whatever it runs. People and JSON call it a part."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.adapters.machine import SystemClock
 from holdfast.kernel.units import utc_of
 from holdfast.lab.cluster.processes import ServerProcess, State
 
-PartRole = Literal["redis", "sentinel", "nats", "scheduler", "worker", "gateway"]
+MemberRole = Literal["redis", "sentinel", "nats", "scheduler", "worker", "gateway"]
 
 
-class Seen(Struct, frozen=True):
-    """A part as it is now."""
+class MemberStatus(Struct, frozen=True):
+    """A member as it is now. Its fields are in the JSON of `holdfast cluster`."""
 
     name: str
-    role: PartRole
+    role: MemberRole
     port: int
     pid: int
     state: State
@@ -28,8 +28,8 @@ class Seen(Struct, frozen=True):
     log: str
 
 
-class Server(Protocol):
-    """What a part is made of."""
+class MemberServer(Protocol):
+    """What a member is made of."""
 
     name: str
     process: ServerProcess
@@ -41,11 +41,11 @@ class Server(Protocol):
     def start(self) -> None: ...
 
 
-class Part:
-    """One process of a topology."""
+class ClusterMember:
+    """One process of a cluster."""
 
-    def __init__(self, role: PartRole, server: Server) -> None:
-        self.role: PartRole = role
+    def __init__(self, role: MemberRole, server: MemberServer) -> None:
+        self.role: MemberRole = role
         self.server = server
         self._since = ((0, "running"), datetime.fromtimestamp(0, UTC))
 
@@ -77,13 +77,13 @@ class Part:
     def exit_code(self) -> int | None:
         return self.server.process.exit_code
 
-    def look(self) -> Seen:
+    def status(self) -> MemberStatus:
         """How it is, and since when that was seen first."""
         process = self.server.process
         now = (process.pid, process.state)
         if self._since[0] != now:
             self._since = (now, utc_of(SystemClock().wall_ms()))
-        return Seen(
+        return MemberStatus(
             name=self.name,
             role=self.role,
             port=self.port,

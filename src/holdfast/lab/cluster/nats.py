@@ -19,7 +19,7 @@ ATTEMPTS = 10
 CLUSTER_NAME = "holdfast"
 
 
-class Ports(NamedTuple):
+class NatsPorts(NamedTuple):
     """Where one server listens: for clients, for those who monitor it, and for its peers."""
 
     client: int
@@ -31,13 +31,13 @@ class NatsServer(LocalServer):
     """One server. It takes connections once it is started; a cluster's JetStream may need its peers yet."""
 
     def __init__(
-        self, name: str, directory: Path, ports: Ports, *, jetstream: bool = True, routes: Sequence[int] = ()
+        self, name: str, directory: Path, ports: NatsPorts, *, jetstream: bool = True, routes: Sequence[int] = ()
     ) -> None:
         self.directory = directory
         self.ports = ports
         directory.mkdir(parents=True, exist_ok=True)
         file = directory / "server.conf"
-        file.write_text(_configured(name, directory, ports, jetstream=jetstream, routes=routes))
+        file.write_text(_configuration(name, directory, ports, jetstream=jetstream, routes=routes))
         command = [binaries.find(binaries.NATS_SERVER), "--config", file]
         super().__init__(name, ports.client, ServerProcess(name, command, log=directory / "server.log"))
 
@@ -141,11 +141,11 @@ def _has_started(server: NatsServer) -> bool:
     return True
 
 
-def _free_ports() -> Ports:
-    return Ports(free_port(), free_port(), free_port())
+def _free_ports() -> NatsPorts:
+    return NatsPorts(free_port(), free_port(), free_port())
 
 
-def _configured(name: str, directory: Path, ports: Ports, *, jetstream: bool, routes: Sequence[int]) -> str:
+def _configuration(name: str, directory: Path, ports: NatsPorts, *, jetstream: bool, routes: Sequence[int]) -> str:
     lines = [f"server_name: {name}", f"listen: {HOST}:{ports.client}", f"http: {HOST}:{ports.monitor}"]
     if jetstream:
         # By default it syncs every two minutes, and what it has acknowledged until then can be lost.

@@ -1,9 +1,9 @@
-"""Processes of ours: started under guard, signalled by pid, never left behind.
+"""Processes of ours: started under a reaper, signalled by pid, never left behind.
 
 Rules
 - Each is the leader of a session of its own, so that Ctrl-C reaches only us, and we decide the order in which they end.
-- Its words go to a log file. Nobody has to read a pipe for it to go on.
-- Whatever becomes of us, even SIGKILL, none of them survives: one guard process per process of ours sees to that.
+- Its words go to a log file. It goes on although no process reads a pipe.
+- Whatever becomes of us, even SIGKILL, none of them survives: one reaper process per process of ours sees to that.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ServerProcess:
                 start_new_session=True,
             )
         self._is_stopped = False
-        _guard.watch(self._popen.pid)
+        _reaper.watch(self._popen.pid)
 
     @property
     def pid(self) -> int:
@@ -142,7 +142,7 @@ class ServerProcess:
     def _reap(self) -> None:
         if self._popen is not None:
             self._popen.wait()
-            _guard.forget(self._popen.pid)
+            _reaper.forget(self._popen.pid)
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: Callable[[], str]) -> None:
@@ -154,13 +154,13 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: Callable[
         time.sleep(LOOK_SECONDS)
 
 
-class _Guard:
-    """The guard process, started with the first process that needs one."""
+class _Reaper:
+    """The reaper process, started with the first process that needs one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._popen: subprocess.Popen[bytes] | None = None
-        self._of_parent: subprocess.Popen[bytes] | None = None
+        self._parents_popen: subprocess.Popen[bytes] | None = None
 
     def watch(self, pid: int) -> None:
         self._tell(f"+{pid}\n")
@@ -183,16 +183,16 @@ class _Guard:
                 self._popen.stdin.write(line.encode())
 
     def _close(self) -> None:
-        """The guard sees the end of its pipe, kills what is left, and ends."""
+        """The reaper sees the end of its pipe, kills what is left, and ends."""
         if self._popen is not None and self._popen.stdin is not None:
             self._popen.stdin.close()
             self._popen.wait()
 
     def _let_go(self) -> None:
-        """A fork of ours must not keep the pipe open in our place; it gets a guard of its own if it needs one."""
+        """A fork of ours must not keep the pipe open in our place; it gets a reaper of its own if it needs one."""
         if self._popen is not None and self._popen.stdin is not None:
             self._popen.stdin.close()
-            self._of_parent, self._popen = self._popen, None
+            self._parents_popen, self._popen = self._popen, None
 
 
-_guard = _Guard()
+_reaper = _Reaper()

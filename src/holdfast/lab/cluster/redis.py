@@ -12,10 +12,10 @@ from pathlib import Path
 
 from holdfast.errors import TransientError
 from holdfast.lab.cluster import binaries
-from holdfast.lab.cluster.commands import Refused, Reply, ask
 from holdfast.lab.cluster.local_server import LocalServer
 from holdfast.lab.cluster.ports import HOST, free_port
 from holdfast.lab.cluster.processes import ServerProcess
+from holdfast.lab.cluster.redis_commands import RedisCommandError, Reply, ask
 
 HEALTHY_SECONDS = 60.0
 ATTEMPTS = 10
@@ -51,7 +51,7 @@ class RedisServer(LocalServer):
         return f"redis://{_login(self.password)}{self.address}"
 
     def ask(self, *words: str | int) -> Reply:
-        """The answer to one command. Raises `Refused` or `OSError`."""
+        """Send one command, and return the reply. Raises `RedisCommandError` or `OSError`."""
         return ask(HOST, self.port, *words, password=self.password)
 
     def info(self, section: str) -> dict[str, str]:
@@ -60,7 +60,7 @@ class RedisServer(LocalServer):
             return {}
         try:
             told = self.ask("CLUSTER", "INFO") if section == "cluster_state" else self.ask("INFO", section)
-        except (OSError, Refused):
+        except (OSError, RedisCommandError):
             return {}
         assert isinstance(told, str)
         return dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
@@ -82,7 +82,7 @@ class RedisServer(LocalServer):
     def _answers(self) -> bool:
         try:
             return self.ask("PING") == "PONG" and self.info("server")["process_id"] == str(self.pid)
-        except (OSError, Refused, KeyError):  # Refused: it is loading its data
+        except (OSError, RedisCommandError, KeyError):  # the server may still be loading its data
             return False
 
 
@@ -91,10 +91,10 @@ def start_redis(
 ) -> RedisServer:
     """A single server. Further settings are those of redis.conf, with `_` for `-`."""
     given = {setting.replace("_", "-"): value for setting, value in settings.items()}
-    return started(name, directory, {**DURABLE, "appendfsync": appendfsync, **given}, port)
+    return start_server(name, directory, {**DURABLE, "appendfsync": appendfsync, **given}, port)
 
 
-def started(
+def start_server(
     name: str, directory: Path, settings: Settings, port: int, *, has_bus: bool = False, sentinel: bool = False
 ) -> RedisServer:
     """A running server, on a port of ours unless one is given."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.errors import TransientError
-from holdfast.lab.cluster.commands import Refused, Reply
 from holdfast.lab.cluster.local_server import START_SECONDS
 from holdfast.lab.cluster.ports import HOST
 from holdfast.lab.cluster.processes import wait_until
-from holdfast.lab.cluster.redis import DURABLE, HEALTHY_SECONDS, RedisServer, Settings, is_in_step, started
+from holdfast.lab.cluster.redis import DURABLE, HEALTHY_SECONDS, RedisServer, Settings, is_in_step, start_server
+from holdfast.lab.cluster.redis_commands import RedisCommandError, Reply
 
 SLOTS = 16_384
 
@@ -102,7 +102,7 @@ def start_redis_cluster(
     try:
         for number in range(1, primaries * (1 + replicas) + 1):
             name = f"redis-{number}"
-            nodes.append(started(name, directory / name, own, 0, has_bus=True))
+            nodes.append(start_server(name, directory / name, own, 0, has_bus=True))
         _form(nodes, primaries)
         formed = RedisCluster(nodes)
         formed.wait_until_healthy()
@@ -149,7 +149,7 @@ def _ranges(node: RedisServer) -> list[_Range]:
     """Which slots are served by the primary on which port, as this node sees it; nothing if it does not answer."""
     try:
         told = node.ask("CLUSTER", "SLOTS")
-    except (OSError, Refused):
+    except (OSError, RedisCommandError):
         return []
     assert isinstance(told, list)
     return sorted(_Range(*_numbers(each)) for each in told)

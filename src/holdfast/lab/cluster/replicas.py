@@ -1,7 +1,7 @@
 """A replica of Holdfast on this machine: `holdfast serve` in one role, on a port of its own.
 
 Its settings are those that it is given, and no others: neither the settings file of the directory nor our variables
-concern it. A topology in the middle of somebody's project must not share that project's bus, or wait for its keys.
+concern it. A cluster in the middle of a project must not share that project's bus, or wait for its keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Role = Literal["gateway", "worker", "scheduler"]
 START_SECONDS = 60.0
 
 
-class Replica:
+class ReplicaProcess:
     """One process. The same role and the same port after each `start`."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Replica:
             name,
             [*self._command, str(self.port)],
             log=directory / "server.log",
-            environment={**_surroundings(), **environment},
+            environment={**_environment_without_settings(), **environment},
         )
 
     @property
@@ -82,6 +82,6 @@ class Replica:
         return f"{self.name} did not become ready on port {self.port}:\n{self.process.last_words()}"
 
 
-def _surroundings() -> dict[str, str]:
+def _environment_without_settings() -> dict[str, str]:
     """Our environment without settings of Holdfast."""
     return {name: value for name, value in os.environ.items() if not name.startswith(config.PREFIX)}

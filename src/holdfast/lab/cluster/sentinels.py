@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.errors import TransientError
-from holdfast.lab.cluster.commands import Refused
 from holdfast.lab.cluster.local_server import START_SECONDS
 from holdfast.lab.cluster.ports import HOST
 from holdfast.lab.cluster.processes import wait_until
-from holdfast.lab.cluster.redis import DURABLE, HEALTHY_SECONDS, RedisServer, Settings, is_in_step, started
+from holdfast.lab.cluster.redis import DURABLE, HEALTHY_SECONDS, RedisServer, Settings, is_in_step, start_server
+from holdfast.lab.cluster.redis_commands import RedisCommandError
 
 SENTINEL_NAME = "main"
 
@@ -75,7 +75,7 @@ def start_sentinel(
         settings: Settings = {**DURABLE, "appendfsync": appendfsync}
         for number in range(1, replicas + 2):
             follows: Settings = {"replicaof": f"{HOST} {launched[0].port}"} if launched else {}
-            launched.append(started(f"redis-{number}", directory / f"redis-{number}", {**settings, **follows}, 0))
+            launched.append(start_server(f"redis-{number}", directory / f"redis-{number}", {**settings, **follows}, 0))
         servers = tuple(launched)
         for server in servers:
             wait_until(lambda server=server: is_in_step(server), seconds=START_SECONDS, what=lambda: "no replication")
@@ -87,7 +87,7 @@ def start_sentinel(
         }
         for number in range(1, sentinels + 1):
             name = f"sentinel-{number}"
-            launched.append(started(name, directory / name, watched, 0, sentinel=True))
+            launched.append(start_server(name, directory / name, watched, 0, sentinel=True))
         group = SentinelGroup(servers, launched[len(servers) :])
         group.wait_until_healthy()
     except BaseException:
@@ -101,7 +101,7 @@ def _view(sentinel: RedisServer) -> dict[str, str]:
     """What a Sentinel knows about the primary; nothing if it does not answer."""
     try:
         told = sentinel.ask("SENTINEL", "MASTER", SENTINEL_NAME)
-    except (OSError, Refused):
+    except (OSError, RedisCommandError):
         return {}
     assert isinstance(told, list)
     words = [str(word) for word in told]

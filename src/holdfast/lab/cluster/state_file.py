@@ -1,10 +1,10 @@
-"""The directory of a topology, as several processes use it: who runs it, what it is, and what is wanted of it.
+"""The directory of a local cluster, as several processes use it: who runs it, what it is, and what is wanted of it.
 
-    cluster.lock       locked by the process that runs the topology, for as long as it lives; holds its pid
-    cluster.json       the topology as that process last saw it
+    cluster.lock       locked by the process that runs the cluster, for as long as it lives; holds its pid
+    cluster.json       the cluster as that process last saw it
     wanted/kill worker-1   a request of another process; gone when it was done
 
-Only the process that runs a topology signals its parts: it alone knows that a pid still means the same process.
+Only the process that runs a cluster signals its parts: it alone knows that a pid still means the same process.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import InvalidConfig, TransientError, UsageError
-from holdfast.lab.cluster.members import Seen
+from holdfast.lab.cluster.members import MemberStatus
 from holdfast.lab.cluster.processes import wait_until
 
 Action = Literal["kill", "stop", "pause", "resume", "start"]
 DONE_SECONDS = 90.0
 
 
-class Record(Struct, frozen=True):
-    """A topology as it is now."""
+class ClusterState(Struct, frozen=True):
+    """A cluster as it is now. Its fields are in the JSON of `holdfast cluster`."""
 
     pid: int
     directory: str
     store: str
     bus: str | None
     gateways: tuple[str, ...]
-    parts: tuple[Seen, ...]
+    parts: tuple[MemberStatus, ...]
 
 
-class Request(NamedTuple):
-    """What somebody wants to happen to a part."""
+class MemberRequest(NamedTuple):
+    """What is to happen to a part."""
 
     action: Action
     part: str
 
 
-class Place:
+class StateDirectory:
     """One such directory."""
 
     def __init__(self, path: Path) -> None:
@@ -54,10 +54,10 @@ class Place:
         self._lock = self.path / "cluster.lock"
         self._record = self.path / "cluster.json"
         self._wanted = self.path / "wanted"
-        self._written: Record | None = None
+        self._written: ClusterState | None = None
 
     @contextmanager
-    def taken(self) -> Generator[None]:
+    def occupy(self) -> Generator[None]:
         """Have the directory to oneself, emptied. What is left in it afterwards is there to be read: the logs."""
         if self.path.exists() and any(self.path.iterdir()) and not self._lock.exists():
             raise InvalidConfig(
@@ -74,25 +74,25 @@ class Place:
             self._wanted.mkdir()
             yield
 
-    def write(self, record: Record) -> None:
+    def write(self, state: ClusterState) -> None:
         """Show others what there is now."""
-        if record == self._written:
+        if state == self._written:
             return
-        self._written = record
+        self._written = state
         beside = self._record.with_suffix(".new")
-        beside.write_bytes(msgspec.json.encode(record))
-        beside.replace(self._record)  # at once, so that nobody reads half of it
+        beside.write_bytes(msgspec.json.encode(state))
+        beside.replace(self._record)  # at once, so that no reader sees half of it
 
-    def read(self) -> Record:
+    def read(self) -> ClusterState:
         """What there is; raises if no cluster is up here."""
         self.pid()
         try:
-            return msgspec.json.decode(self._record.read_bytes(), type=Record)
+            return msgspec.json.decode(self._record.read_bytes(), type=ClusterState)
         except FileNotFoundError:
             raise TransientError(f"the cluster in {self.path} is still starting") from None
 
     def pid(self) -> int:
-        """The process that runs the topology."""
+        """The process that runs the cluster."""
         if not self.is_taken():
             raise UsageError(f"no cluster is up in {self.path}", hint="`holdfast cluster up PACK` starts one.")
         if not (pid := self._lock.read_text()):
@@ -112,7 +112,7 @@ class Place:
             lambda: not self.is_taken(), seconds=seconds, what=lambda: f"the cluster in {self.path} does not end"
         )
 
-    def ask(self, action: Action, part: str) -> Seen:
+    def ask(self, action: Action, part: str) -> MemberStatus:
         """Have something done to a part, and wait for it. Returns the part as it is then."""
         known = [each.name for each in self.read().parts]
         if part not in known:
@@ -126,13 +126,13 @@ class Place:
         )
         return next(each for each in self.read().parts if each.name == part)
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[MemberRequest]:
         """What is wanted now, oldest first."""
         files = sorted(self._wanted.iterdir(), key=lambda file: file.stat().st_mtime_ns)
         words = [file.name.partition(" ") for file in files]
-        return [Request(cast("Action", action), part) for action, _, part in words if action in get_args(Action)]
+        return [MemberRequest(cast("Action", action), part) for action, _, part in words if action in get_args(Action)]
 
-    def done(self, request: Request) -> None:
+    def mark_done(self, request: MemberRequest) -> None:
         """Tell who asked; `write` what has come of it first."""
         with suppress(FileNotFoundError):
             (self._wanted / f"{request.action} {request.part}").unlink()

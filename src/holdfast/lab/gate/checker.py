@@ -3,9 +3,9 @@
     kind                 what it means
     ───────────────────  ─────────────────────────────────────────────────────────────────────────────────────────
     call_failed          a client call failed for good, though it was repeated as clients do
-    lost                 an order has no run at the end, or an answered run is not there: in = done does not hold
-    unasked              there is a run that nobody asked for
-    two_runs             one key has two runs, or two starts of it were answered with different ones
+    lost                 an order has no run at the end, or a run that a start returned is not there: in ≠ done
+    unasked              there is a run that no client asked for
+    two_runs             one key has two runs, or two starts of it returned different ones
     admitted_twice       two requests were both told that they had created the run of one key
     not_completed        a run did not end as completed; FAILED counts as what it is
     wrong_result         a run returned something else than its effects, its signal and its child gave
@@ -15,7 +15,7 @@
     rewritten            a run that had ended is no longer what it was
     another_key          an effect was called, or recorded, under more than one key
     attempt_used         an effect was called as a later attempt, and no failed one is recorded
-    repeated_for_nothing an effect was called again though nothing had happened to whoever called it before
+    repeated_for_nothing an effect was called again though nothing had happened to the process that called it before
     called_after_record  an effect was called again though it had been recorded
     timer_early          a timer elapsed, or a delayed run began, before its time by the ledger's clock
     signal_lost          a signal was accepted, and no run that had the key has it in its journal
@@ -26,18 +26,18 @@
     not_found            a search did not find a run that it should have found
     found_wrongly        a search found a run that it should not have found, or found it twice
     revoked_key          an API key was accepted longer after its revocation than is promised
-    unconfirmed          a start was answered although no replica of Redis could have had it
+    unconfirmed          a start was confirmed although no replica of Redis could have had it
     lease_taken          a process lost a lease that it could rely on, and nothing had happened to it
     not_given_back       a process ended in order, and its run had to wait for the end of its lease
     two_leaders          two processes led one duty at the same time
     not_leading          a process did what only a leader does, and had lost the duty long before
 
 Rules
-- A repeated call is no violation if whoever called before was killed or stopped in between, or lost its lease: no
-  engine can close the window between an effect and its record. That is why effects have keys.
+- A repeated call is no violation if the process that called before was killed or stopped in between, or lost its lease:
+  no engine can close the window between an effect and its record. That is why effects have keys.
 - A process that was stopped, or lost its lease, may have passed its last look at the lease before that: its late calls
-  are counted and pardoned. Its late writes are not.
-- Every pardon has its time: a loss explains nothing that was long before it, or long after it.
+  are counted and count as explained. Its late writes are not.
+- Every explanation has its time: a loss explains nothing that was long before it, or long after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the gate needs of the processes that it torments. A `Topology` is such a site; a test may have a smaller one."""
+"""What the gate needs of the processes that it does harm to. A `LocalCluster` has it; a test may have less."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 REPLICAS = ("scheduler", "worker", "gateway")
 
 
-class Part(Protocol):
+class GateMember(Protocol):
     """One process under its name. Started again it has another pid."""
 
     @property
@@ -29,11 +29,11 @@ class Part(Protocol):
     def log(self) -> Path: ...
 
 
-class Site(Protocol):
+class GateCluster(Protocol):
     """All processes of one installation on this machine. The verbs block; `start` until the part is ready."""
 
     @property
-    def parts(self) -> Mapping[str, Part]: ...
+    def members(self) -> Mapping[str, GateMember]: ...
     @property
     def gateway_urls(self) -> tuple[str, ...]: ...
     @property
@@ -63,8 +63,8 @@ class Site(Protocol):
     def wait_until_healthy(self, seconds: float = 60.0) -> None: ...
 
 
-def of_role(site: Site, *roles: str) -> list[str]:
+def of_role(cluster: GateCluster, *roles: str) -> list[str]:
     """The names of the parts that have one of these roles, in turns: worker-1, gateway-1, worker-2, gateway-2."""
-    found = {role: [name for name, part in site.parts.items() if part.role == role] for role in roles}
+    found = {role: [name for name, member in cluster.members.items() if member.role == role] for role in roles}
     most = max((len(names) for names in found.values()), default=0)
     return [names[at] for at in range(most) for names in found.values() if at < len(names)]

@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from holdfast.kernel.journal import Entry
 
-Deed = Literal["kill", "stop", "continue", "terminate", "start", "forget"]
+FaultKind = Literal["kill", "stop", "continue", "terminate", "start", "forget"]
 STALE = "stale write refused"  # as lines of the log
 TAKEN_BACK = "end refused over unread messages"
 Said = Literal["rescued", "overtaken", "lease lost", "stale", "taken back", "elected", "deposed"]
 
 
-class Call(Struct, frozen=True):
+class EffectCall(Struct, frozen=True):
     """A line of the ledger: an effect was called, and kept waiting for `hold_ms`.
 
     The lines are in the order in which the world saw them.
@@ -33,18 +33,18 @@ class Call(Struct, frozen=True):
     hold_ms: int = 0
 
 
-class Fault(Struct, frozen=True, kw_only=True):
+class InjectedFault(Struct, frozen=True, kw_only=True):
     """Something that was done to a process on purpose. `pid` is the one that it was done to."""
 
     at_ms: int
-    deed: Deed
+    deed: FaultKind
     part: str
     role: str
     pid: int
     scenario: str = ""
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class AcceptedStart(Struct, frozen=True, kw_only=True):
     """A start that was answered, after as many tries as it took. `asked_ms` is when the last try was sent."""
 
     order: str
@@ -57,7 +57,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     asked_ms: int = 0
 
 
-class Failed(Struct, frozen=True):
+class FailedCall(Struct, frozen=True):
     """A client call that failed for good, though it was repeated as clients do."""
 
     order: str
@@ -132,7 +132,7 @@ class Final(Struct, frozen=True):
     result: str = ""
 
 
-class Notice(Struct, frozen=True):
+class LogNotice(Struct, frozen=True):
     """What a replica has said in its log about runs and duties that changed hands.
 
     `age_ms` is that of a lost lease: how long before it was last renewed. `stale` are writes that the store refused,
@@ -158,13 +158,13 @@ class Evidence(Struct, frozen=True, kw_only=True):
     lease_ms: int
     orders: tuple[str, ...]
     others: tuple[OtherOrder, ...] = ()
-    answers: tuple[Answered, ...] = ()
-    failed: tuple[Failed, ...] = ()
-    calls: tuple[Call, ...] = ()
+    answers: tuple[AcceptedStart, ...] = ()
+    failed: tuple[FailedCall, ...] = ()
+    calls: tuple[EffectCall, ...] = ()
     finals: tuple[Final, ...] = ()
     before: tuple[Final, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    faults: tuple[InjectedFault, ...] = ()
+    notices: tuple[LogNotice, ...] = ()
     sent: tuple[SentWord, ...] = ()
     heard: tuple[Heard, ...] = ()
     searched: tuple[Searched, ...] = ()

@@ -1,11 +1,11 @@
-"""Pardons: which calls of effects nobody could have prevented.
+"""Explained repeats: which calls of effects no engine could have prevented.
 
 A process may lose its runs and not know it yet: it was stopped, or it could not renew its lease. Until it learns of it
 there is a spell in which others call again what it has called, and it may itself call what others have recorded.
 
     what is known                        the spell
     ───────────────────────────────────  ───────────────────────────────────────────────────────────
-    it was stopped                       from then until a lease after it went on; for ever if it did not
+    it was stopped                       from then until a lease after it went on; forever if it did not
     it said that it had lost something   from a lease before that on: it runs, so it looks at its lease
     the store has forgotten something    of every process: what it had called before, all may call again
 
@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections import defaultdict
 from math import inf
 
-from holdfast.lab.gate.evidence import Call, Evidence, Fault
+from holdfast.lab.gate.evidence import EffectCall, Evidence, InjectedFault
 
 # The instant of a record is the writer's idea of the store's clock, and calls come to the ledger some time after.
 CLOCK_SLACK_MS = 250
 
 
-class Pardons:
+class ExplainedRepeats:
     """What the faults and the notices of a scenario explain."""
 
     def __init__(self, evidence: Evidence) -> None:
@@ -39,22 +39,22 @@ class Pardons:
                 spell = (notice.at_ms - evidence.lease_ms, notice.at_ms + CLOCK_SLACK_MS)
                 self._spells[notice.pid].append(spell)
 
-    def covers_late(self, call: Call) -> bool:
+    def explains_late(self, call: EffectCall) -> bool:
         """Whether this call of what others had recorded came from a process that could not know."""
         return self._is_unaware(call.pid, call.at_ms, call.at_ms)
 
-    def covers_repeat(self, earlier: Call, later: Call) -> bool:
+    def explains_repeat(self, earlier: EffectCall, later: EffectCall) -> bool:
         """Whether the earlier caller was lost in between, or the later one could not know that it had no business."""
         is_dead = self._killed.get(earlier.pid, inf) <= later.at_ms
         is_forgotten = any(earlier.at_ms <= at_ms <= later.at_ms for at_ms in self._forgot)
         is_lost = is_dead or is_forgotten or self._is_unaware(earlier.pid, earlier.at_ms, later.at_ms)
-        return is_lost or self.covers_late(later)
+        return is_lost or self.explains_late(later)
 
     def _is_unaware(self, pid: int, since_ms: int, until_ms: int) -> bool:
         return any(begins_ms <= until_ms and since_ms <= ends_ms for begins_ms, ends_ms in self._spells[pid])
 
 
-def _went_on_ms(stop: Fault, faults: tuple[Fault, ...]) -> float:
+def _went_on_ms(stop: InjectedFault, faults: tuple[InjectedFault, ...]) -> float:
     """When a stopped process was let go on."""
     resumed = (each.at_ms for each in faults if (each.pid, each.deed) == (stop.pid, "continue"))
     return min((at_ms for at_ms in resumed if at_ms >= stop.at_ms), default=inf)

@@ -1,4 +1,4 @@
-"""What the gate works on: a topology whose workers know the ledger, and the ledger itself, all on this machine."""
+"""What the gate works on: a cluster whose workers know the ledger, and the ledger itself, all on this machine."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.assembly import Holdfast
+from holdfast.lab.cluster.local_cluster import LocalCluster, Plan
 from holdfast.lab.cluster.ports import free_port
 from holdfast.lab.cluster.processes import ServerProcess, wait_until
-from holdfast.lab.cluster.topology import Plan, Topology
 from holdfast.lab.gate import ledger
-from holdfast.lab.gate.cluster import Site
+from holdfast.lab.gate.cluster import GateCluster
 
 READY_SECONDS = 20.0
 
 
 @asynccontextmanager
-async def up(directory: Path, plan: Plan, *, lease_ms: int) -> AsyncGenerator[tuple[Site, Path]]:
+async def up(directory: Path, plan: Plan, *, lease_ms: int) -> AsyncGenerator[tuple[GateCluster, Path]]:
     """All of it, and the file of the ledger; nothing of it is left when this is over."""
     port = free_port()
     settings = {ledger.ADDRESS: str(port), "HOLDFAST_LEASE": f"{lease_ms}ms", "HOLDFAST_REQUIRE_KEYS": "true"}
-    topology = Topology(directory, replace(plan, everywhere=True, environment={**plan.environment, **settings}))
+    cluster = LocalCluster(directory, replace(plan, everywhere=True, environment={**plan.environment, **settings}))
     with LedgerProcess(directory, port) as file:
         try:
-            await asyncio.to_thread(topology.up)
-            topology.api_key = await _admin_key(topology.store_url)
-            yield topology, file
+            await asyncio.to_thread(cluster.up)
+            cluster.api_key = await _admin_key(cluster.store_url)
+            yield cluster, file
         finally:
-            await asyncio.to_thread(topology.down)
+            await asyncio.to_thread(cluster.down)
 
 
 async def _admin_key(store_url: str) -> str:

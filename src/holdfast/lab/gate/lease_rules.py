@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from holdfast.lab.gate.evidence import DutySeen, Evidence, Notice, Violation
+from holdfast.lab.gate.evidence import DutySeen, Evidence, LogNotice, Violation
 
 HARM = frozenset({"kill", "stop"})
 STORE = frozenset({"redis", "sentinel", "nats"})
@@ -66,7 +66,7 @@ def acted_without_leading(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("not_leading", str(notice.pid), f"it rescued {len(notice.runs)} runs, and led nothing")
 
 
-def _is_explained(notice: Notice, evidence: Evidence) -> bool:
+def _is_explained(notice: LogNotice, evidence: Evidence) -> bool:
     """Whether the process had been stopped before, or the store was harmed, which may have forgotten the lease."""
     return any(
         fault.at_ms <= notice.at_ms and (fault.role in STORE or (fault.pid == notice.pid and fault.deed == "stop"))

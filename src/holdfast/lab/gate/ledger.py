@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.errors import TransientError
-from holdfast.lab.gate.evidence import Call
+from holdfast.lab.gate.evidence import EffectCall
 
 ADDRESS = "HOLDFAST_GATE_LEDGER"  # where the workers find it: a port of this machine
 HOST = "127.0.0.1"
@@ -27,12 +27,12 @@ ANSWER_SECONDS = 20.0
 _clock = SystemClock()
 
 
-_decode = msgspec.json.Decoder(Call).decode
+_decode = msgspec.json.Decoder(EffectCall).decode
 
 
 async def post(*, key: str, run: str, step: str, order: str, attempt: int, hold_ms: int) -> None:
     """Tell the ledger of a call, and wait until it has written that down."""
-    line = Call(key, run, step, order, attempt, os.getpid(), hold_ms=hold_ms)
+    line = EffectCall(key, run, step, order, attempt, os.getpid(), hold_ms=hold_ms)
     async with asyncio.timeout(ANSWER_SECONDS + hold_ms / 1000):
         reader, writer = await asyncio.open_connection(HOST, int(os.environ[ADDRESS]))
         try:
@@ -47,11 +47,11 @@ class Reader:
     """Reads a ledger that is being written, each line once."""
 
     def __init__(self, path: Path) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[EffectCall] = []
         self._path = path
         self._read_to = 0
 
-    def look(self) -> list[Call]:
+    def look(self) -> list[EffectCall]:
         """All calls so far, in the order in which they were written down."""
         with self._path.open("rb") as file:
             file.seek(self._read_to)
@@ -71,7 +71,7 @@ class Ledger:
         self._flushed: asyncio.Future[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
 
-    async def write(self, line: Call) -> None:
+    async def write(self, line: EffectCall) -> None:
         """Returns when the line is on the disk."""
         self._lines.append(msgspec.json.encode(replace(line, at_ms=_clock.wall_ms())) + b"\n")
         if self._flushed is None:

@@ -21,7 +21,7 @@ from holdfast.adapters.machine import SystemIds
 from holdfast.client import Run
 from holdfast.errors import RunError, TransientError
 from holdfast.gateway_client import Client
-from holdfast.lab.gate.evidence import Answered, Failed, Heard, KeyUse, OtherOrder, Searched, SentWord
+from holdfast.lab.gate.evidence import AcceptedStart, FailedCall, Heard, KeyUse, OtherOrder, Searched, SentWord
 from holdfast.lab.gate.pack import GO, errand, go_word
 from holdfast.pack import Call
 from holdfast.ports.clock import Clock
@@ -49,8 +49,8 @@ class Load:
         self.name = name
         self.orders: list[str] = []
         self.others: list[OtherOrder] = []
-        self.answers: list[Answered] = []
-        self.failed: list[Failed] = []
+        self.answers: list[AcceptedStart] = []
+        self.failed: list[FailedCall] = []
         self.sent: list[SentWord] = []
         self.heard: list[Heard] = []
         self.searched: list[Searched] = []
@@ -131,7 +131,7 @@ class Load:
         async def start(client: Client, url: str, tries: int) -> str:
             asked_ms = self._clock.wall_ms()
             run, created = await client.start(call, request_id=request, delay=f"{delay_ms}ms" if delay_ms else None)
-            answer = Answered(
+            answer = AcceptedStart(
                 order=order,
                 run=run.id,
                 created=created,
@@ -182,10 +182,10 @@ class Load:
             except TransientError as error:
                 self._avoided_until_ms[at] = self._clock.steady_ms() + AVOID_SECONDS * 1000
                 if self._clock.steady_ms() > give_up_ms:
-                    self.failed.append(Failed(about, verb, f"still after {tries} tries: {error}"))
+                    self.failed.append(FailedCall(about, verb, f"still after {tries} tries: {error}"))
                     return None
             except Exception as error:  # noqa: BLE001 - whatever else a client is made to see is a failed call
-                self.failed.append(Failed(about, verb, f"{type(error).__name__}: {error}"))
+                self.failed.append(FailedCall(about, verb, f"{type(error).__name__}: {error}"))
                 return None
             await self._clock.pause(PAUSE_SECONDS)
         raise AssertionError  # pragma: no cover - there is always another try

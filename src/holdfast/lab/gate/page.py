@@ -9,7 +9,7 @@ from importlib.resources import files
 from msgspec.structs import asdict
 
 from holdfast.lab.gate import timeline
-from holdfast.lab.gate.report import Outcome, Report
+from holdfast.lab.gate.report import Report, ScenarioResult
 from holdfast.lab.gate.scenario import Verdict
 from holdfast.lab.gate.verdict import Counts
 
@@ -51,7 +51,7 @@ def page(report: Report) -> str:
         f'<p class="faint">{escape(made)} · {escape(where)}</p>',
         f"<p>{_headline(report)}</p>",
         "<h2>Faults against throughput</h2>",
-        f'<figure><div class="scroll">{timeline.drawn(report)}</div>{_legend()}</figure>',
+        f'<figure><div class="scroll">{timeline.draw(report)}</div>{_legend()}</figure>',
         "<h2>Scenarios</h2>",
         _table(("scenario", "verdict", "seconds", "violations", "what was seen"), map(_scenario, report.scenarios)),
         *_violations(report.scenarios),
@@ -68,7 +68,7 @@ def page(report: Report) -> str:
 
 def _headline(report: Report) -> str:
     verdict: Verdict = "passed" if report.proved else "not proved"
-    if any(outcome.verdict == "failed" for outcome in report.scenarios):
+    if any(result.verdict == "failed" for result in report.scenarios):
         verdict = "failed"
     counts = report.counts
     words = (
@@ -84,22 +84,22 @@ def _legend() -> str:
     return f'<p class="faint">{"".join(keys)}. A bar lasts until the part is ready again.</p>'
 
 
-def _scenario(outcome: Outcome) -> Sequence[str]:
-    seen = "<br>".join(f"{MISSING * (not proof.holds)}{escape(proof.what)}: {proof.seen:,}" for proof in outcome.proofs)
+def _scenario(result: ScenarioResult) -> Sequence[str]:
+    seen = "<br>".join(f"{MISSING * (not proof.holds)}{escape(proof.what)}: {proof.seen:,}" for proof in result.proofs)
     return (
-        f'<b>{escape(outcome.name)}</b><br><span class="faint">{escape(outcome.words)}</span>',
-        _verdict(outcome.verdict),
-        _number((outcome.ended_ms - outcome.began_ms) / 1000, digits=1),
-        _number(outcome.violations_total),
+        f'<b>{escape(result.name)}</b><br><span class="faint">{escape(result.words)}</span>',
+        _verdict(result.verdict),
+        _number((result.ended_ms - result.began_ms) / 1000, digits=1),
+        _number(result.violations_total),
         seen,
     )
 
 
-def _violations(outcomes: Iterable[Outcome]) -> list[str]:
+def _violations(results: Iterable[ScenarioResult]) -> list[str]:
     rows = [
-        (escape(outcome.name), _code(each.kind), _code(each.about), escape(each.detail))
-        for outcome in outcomes
-        for each in outcome.violations
+        (escape(result.name), _code(each.kind), _code(each.about), escape(each.detail))
+        for result in results
+        for each in result.violations
     ]
     return ["<h2>Violations</h2>", _table(("scenario", "kind", "about", "detail"), rows)] if rows else []
 

@@ -15,8 +15,8 @@ import msgspec
 from holdfast.client import Run
 from holdfast.gateway_client import Client
 from holdfast.lab.cluster.ports import HOST
-from holdfast.lab.gate.cluster import Part
-from holdfast.lab.gate.evidence import STALE, TAKEN_BACK, DutySeen, Final, Notice, Said
+from holdfast.lab.gate.cluster import GateMember
+from holdfast.lab.gate.evidence import STALE, TAKEN_BACK, DutySeen, Final, LogNotice, Said
 from holdfast.lab.gate.load import Load
 
 AT_ONCE = 16
@@ -54,10 +54,10 @@ async def finals(load: Load) -> tuple[Final, ...]:
     return tuple(sorted((each for each in read if each is not None), key=lambda each: each.key))
 
 
-def sights(part: Part, api_key: str | None, at_ms: int) -> list[DutySeen]:
+def sights(member: GateMember, api_key: str | None, at_ms: int) -> list[DutySeen]:
     """What a scheduler says at this moment about the duties that it leads; nothing if it does not answer."""
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-    asked = Request(f"http://{HOST}:{part.port}/metrics", headers=headers)
+    asked = Request(f"http://{HOST}:{member.port}/metrics", headers=headers)
     try:
         with urlopen(asked, timeout=METRICS_SECONDS) as answer:  # noqa: S310
             lines = answer.read().decode().splitlines()
@@ -71,16 +71,16 @@ def sights(part: Part, api_key: str | None, at_ms: int) -> list[DutySeen]:
             leads[led[1]] = float(value) > 0
         elif (elected := ELECTIONS.fullmatch(name)) is not None:
             elections[elected[1]] += int(float(value))
-    return [DutySeen(at_ms, part.pid, duty, is_led, elections[duty]) for duty, is_led in leads.items()]
+    return [DutySeen(at_ms, member.pid, duty, is_led, elections[duty]) for duty, is_led in leads.items()]
 
 
-def notices(parts: Iterable[Part], since_ms: int) -> tuple[Notice, ...]:
+def notices(members: Iterable[GateMember], since_ms: int) -> tuple[LogNotice, ...]:
     """What the replicas have said since then about runs that changed hands."""
-    return tuple(notice for part in parts for notice in _said(part) if notice.at_ms >= since_ms)
+    return tuple(notice for member in members for notice in _said(member) if notice.at_ms >= since_ms)
 
 
-def _said(part: Part) -> Iterator[Notice]:
-    for line in part.log.read_bytes().splitlines() if part.log.exists() else ():
+def _said(member: GateMember) -> Iterator[LogNotice]:
+    for line in member.log.read_bytes().splitlines() if member.log.exists() else ():
         if not line.startswith(b"{") or not any(phrase.encode() in line for phrase in PHRASES):
             continue
         try:
@@ -91,7 +91,7 @@ def _said(part: Part) -> Iterator[Notice]:
         if said is not None:
             at_ms = int(datetime.fromisoformat(fields["time"]).timestamp() * 1000)
             runs = tuple(fields.get("run_ids") or filter(None, [fields.get("run_id")]))
-            yield Notice(
+            yield LogNotice(
                 at_ms,
                 said,
                 pid_of(fields.get("instance", "")),

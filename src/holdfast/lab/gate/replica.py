@@ -38,7 +38,7 @@ _log = logging.getLogger("holdfast")
 
 
 class Unaware(SystemClock):
-    """The clock by which a process judges its leases: it leaves out the time for which it was stopped, if told so."""
+    """The clock by which a process measures its leases: it leaves out the time for which it was stopped, if told so."""
 
     def __init__(self) -> None:
         self._left_out_ms = 0.0

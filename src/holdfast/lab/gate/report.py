@@ -10,7 +10,7 @@ from importlib import metadata
 from msgspec import Struct
 
 from holdfast.kernel.units import utc_of
-from holdfast.lab.gate.evidence import Fault, Violation
+from holdfast.lab.gate.evidence import InjectedFault, Violation
 from holdfast.lab.gate.scenario import Findings, Recovery, Verdict
 from holdfast.lab.gate.verdict import Counts, Proof, together
 
@@ -19,7 +19,7 @@ WIDTH_MS_MIN = 1_000
 VIOLATIONS_SHOWN = 200  # of one scenario; the number of all of them is told anyway
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ScenarioResult(Struct, frozen=True, kw_only=True):
     """One scenario, as it came out."""
 
     name: str
@@ -65,13 +65,13 @@ class Report(Struct, frozen=True, kw_only=True):
     ended_ms: int
     proved: bool
     counts: Counts
-    scenarios: tuple[Outcome, ...]
+    scenarios: tuple[ScenarioResult, ...]
     recoveries: tuple[Percentiles, ...]
     throughput: Curve
-    faults: tuple[Fault, ...]
+    faults: tuple[InjectedFault, ...]
 
 
-def outcome_of(name: str, words: str, findings: Findings, *, began_ms: int, ended_ms: int) -> Outcome:
+def result_of(name: str, words: str, findings: Findings, *, began_ms: int, ended_ms: int) -> ScenarioResult:
     """What a scenario comes to."""
     found = (*findings.violations, *(each for checked in findings.checked for each in checked.violations))
     verdict: Verdict = "passed"
@@ -79,7 +79,7 @@ def outcome_of(name: str, words: str, findings: Findings, *, began_ms: int, ende
         verdict = "failed"
     elif not findings.proofs or not all(proof.holds for proof in findings.proofs):
         verdict = "not proved"
-    return Outcome(
+    return ScenarioResult(
         name=name,
         words=words,
         verdict=verdict,
@@ -94,7 +94,9 @@ def outcome_of(name: str, words: str, findings: Findings, *, began_ms: int, ende
     )
 
 
-def reported(outcomes: Sequence[Outcome], faults: Sequence[Fault], *, began_ms: int, ended_ms: int) -> Report:
+def make_report(
+    results: Sequence[ScenarioResult], faults: Sequence[InjectedFault], *, began_ms: int, ended_ms: int
+) -> Report:
     """The report on scenarios that have ended."""
     return Report(
         version=metadata.version("holdfast"),
@@ -103,11 +105,11 @@ def reported(outcomes: Sequence[Outcome], faults: Sequence[Fault], *, began_ms: 
         began_at=utc_of(began_ms),
         began_ms=began_ms,
         ended_ms=ended_ms,
-        proved=bool(outcomes) and all(outcome.verdict == "passed" for outcome in outcomes),
-        counts=together(outcome.counts for outcome in outcomes),
-        scenarios=tuple(outcomes),
-        recoveries=percentiles([each for outcome in outcomes for each in outcome.recoveries]),
-        throughput=curve([at for each in outcomes for at in each.completions], began_ms=began_ms, ended_ms=ended_ms),
+        proved=bool(results) and all(result.verdict == "passed" for result in results),
+        counts=together(result.counts for result in results),
+        scenarios=tuple(results),
+        recoveries=percentiles([each for result in results for each in result.recoveries]),
+        throughput=curve([at for each in results for at in each.completions], began_ms=began_ms, ended_ms=ended_ms),
         faults=tuple(faults),
     )
 

@@ -1,4 +1,4 @@
-"""The stage: what every scenario is given, and how its evidence is gathered."""
+"""The context: what every scenario is given, and how its evidence is gathered."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from msgspec import Struct
 
 from holdfast.adapters.machine import SystemIds
 from holdfast.lab.gate import ledger, reader
-from holdfast.lab.gate.cluster import Site
-from holdfast.lab.gate.evidence import Call, DutySeen, Evidence, Fault, Final, Violation
+from holdfast.lab.gate.cluster import GateCluster
+from holdfast.lab.gate.evidence import DutySeen, EffectCall, Evidence, Final, InjectedFault, Violation
 from holdfast.lab.gate.load import HOLD_MS, PATIENCE_MS, Load
 from holdfast.lab.gate.nemesis import Nemesis
-from holdfast.lab.gate.verdict import Checked, Proof, judged
+from holdfast.lab.gate.verdict import Checked, Proof, judge
 from holdfast.ports.clock import Clock
 
 LOOK_SECONDS = 0.05
 Verdict = Literal["passed", "failed", "not proved"]
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class GateOptions(Struct, frozen=True, kw_only=True):
     """How much is done. `lease_ms` is that of the replicas, `patience_ms` that of the clients."""
 
     runs: int = 400
@@ -63,14 +63,16 @@ class Progress(Struct, frozen=True, kw_only=True):
 Tell = Callable[[Progress], None]
 
 
-class Stage:
-    """The site, the nemesis and the ledger, for one scenario after the other."""
+class ScenarioContext:
+    """The cluster, the nemesis and the ledger, for one scenario after the other."""
 
-    def __init__(self, site: Site, *, ledger_file: Path, options: Options, clock: Clock, tell: Tell) -> None:
-        self.site = site
+    def __init__(
+        self, cluster: GateCluster, *, ledger_file: Path, options: GateOptions, clock: Clock, tell: Tell
+    ) -> None:
+        self.cluster = cluster
         self.options = options
         self.clock = clock
-        self.nemesis = Nemesis(site, clock)
+        self.nemesis = Nemesis(cluster, clock)
         self._ledger = ledger.Reader(ledger_file)
         self._tell = tell
         self._ids = SystemIds()
@@ -87,14 +89,18 @@ class Stage:
 
     def load(self, name: str) -> Load:
         """Clients of all gateways, whose orders begin with this name; to be entered."""
-        # A site may see a scenario more than once, and keys are remembered.
+        # A cluster may see a scenario more than once, and keys are remembered.
         self._load_name = f"{name}.{self._ids.nonce()[:6]}"
         patience_ms = self.options.patience_ms
         return Load(
-            self._load_name, self.site.gateway_urls, self.clock, api_key=self.site.api_key, patience_ms=patience_ms
+            self._load_name,
+            self.cluster.gateway_urls,
+            self.clock,
+            api_key=self.cluster.api_key,
+            patience_ms=patience_ms,
         )
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[EffectCall]:
         """What the ledger has so far."""
         return self._ledger.look()
 
@@ -103,14 +109,14 @@ class Stage:
 
         With `steps`, only those count.
         """
-        pid = self.site.parts[name].pid
+        pid = self.cluster.members[name].pid
         return sum(call.pid == pid and (not steps or call.step in steps) for call in self._held(hold_ms))
 
     def holding(self, step: str, hold_ms: int) -> int:
         """How many calls of a step are at the ledger, and will be for a moment."""
         return sum(call.step == step for call in self._held(hold_ms))
 
-    def _held(self, hold_ms: int) -> Iterator[Call]:
+    def _held(self, hold_ms: int) -> Iterator[EffectCall]:
         """What the load of this scenario has at the ledger. There may be other work, left by an earlier one."""
         since_ms = self.clock.wall_ms() - hold_ms // 2
         recent = takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls()))
@@ -118,7 +124,7 @@ class Stage:
 
     async def checked(self, load: Load, *, before: tuple[Final, ...] = (), sights: Sequence[DutySeen] = ()) -> Checked:
         """What became of the orders of a load. `before` are those of its runs that must not change any more."""
-        return await asyncio.to_thread(judged, await self._evidence(load, before, tuple(sights)))
+        return await asyncio.to_thread(judge, await self._evidence(load, before, tuple(sights)))
 
     async def _evidence(self, load: Load, before: tuple[Final, ...], sights: tuple[DutySeen, ...]) -> Evidence:
         found = await reader.finals(load)
@@ -133,7 +139,7 @@ class Stage:
             finals=found,
             before=before,
             faults=self.faults,
-            notices=reader.notices(self.site.parts.values(), self._began_ms),
+            notices=reader.notices(self.cluster.members.values(), self._began_ms),
             sent=tuple(load.sent),
             heard=tuple(load.heard),
             searched=tuple(load.searched),
@@ -142,7 +148,7 @@ class Stage:
         )
 
     @property
-    def faults(self) -> tuple[Fault, ...]:
+    def faults(self) -> tuple[InjectedFault, ...]:
         """What has been done in this scenario."""
         return tuple(fault for fault in self.nemesis.faults if fault.at_ms >= self._began_ms)
 

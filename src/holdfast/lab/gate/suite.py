@@ -1,4 +1,4 @@
-"""The course: all scenarios that are asked for, one after the other, on one site."""
+"""The suite: all scenarios that are asked for, one after the other, on one cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.lab.gate.cluster import Site
+from holdfast.lab.gate.cluster import GateCluster
 from holdfast.lab.gate.evidence import Violation
-from holdfast.lab.gate.report import Outcome, Report, outcome_of, reported
-from holdfast.lab.gate.scenario import Findings, Options, Progress, Stage, Tell
+from holdfast.lab.gate.report import Report, ScenarioResult, make_report, result_of
+from holdfast.lab.gate.scenario import Findings, GateOptions, Progress, ScenarioContext, Tell
 from holdfast.lab.gate.scenarios.amnesia import amnesia
 from holdfast.lab.gate.scenarios.confirmations import confirmations
 from holdfast.lab.gate.scenarios.crossings import crossings
@@ -30,7 +30,7 @@ from holdfast.lab.gate.scenarios.timers import timers
 from holdfast.lab.gate.scenarios.workers import workers
 from holdfast.lab.gate.scenarios.zombies import zombies
 
-Scenario = Callable[[Stage], Awaitable[Findings]]
+Scenario = Callable[[ScenarioContext], Awaitable[Findings]]
 SCENARIOS: dict[str, tuple[Scenario, str]] = {
     "health": (health, "every replica of every role lives and is ready"),
     "kills": (kills, "keyed runs over all gateways while every replica is killed in turn"),
@@ -51,7 +51,7 @@ SCENARIOS: dict[str, tuple[Scenario, str]] = {
 }
 
 
-def chosen(only: Collection[str], *, soak_ms: int, redis: str = "single") -> tuple[str, ...]:
+def choose(only: Collection[str], *, soak_ms: int, redis: str = "single") -> tuple[str, ...]:
     """The scenarios to run, in their order. Without a duration there is no soak; some need Redis to be of one kind."""
     if unknown := sorted(set(only) - set(SCENARIOS)):
         raise UsageError(f"there is no scenario {', '.join(unknown)}", hint=f"There are: {', '.join(SCENARIOS)}.")
@@ -65,32 +65,34 @@ def chosen(only: Collection[str], *, soak_ms: int, redis: str = "single") -> tup
     return tuple(name for name in SCENARIOS if name in (only or SCENARIOS) and name not in left_out)
 
 
-async def run(site: Site, scenarios: Collection[str], *, ledger_file: Path, options: Options, tell: Tell) -> Report:
-    """Do all of it. A scenario that breaks down has failed; the next one begins on a healed site."""
+async def run(
+    cluster: GateCluster, scenarios: Collection[str], *, ledger_file: Path, options: GateOptions, tell: Tell
+) -> Report:
+    """Do all of it. A scenario that breaks down has failed; the next one begins on a healed cluster."""
     clock = SystemClock()
-    stage = Stage(site, ledger_file=ledger_file, options=options, clock=clock, tell=tell)
+    context = ScenarioContext(cluster, ledger_file=ledger_file, options=options, clock=clock, tell=tell)
     began_ms = clock.wall_ms()
-    outcomes: list[Outcome] = []
+    results: list[ScenarioResult] = []
     for name in scenarios:
         scenario, words = SCENARIOS[name]
-        stage.begin(name)
-        stage.tell(words)
+        context.begin(name)
+        context.tell(words)
         scenario_began_ms = clock.wall_ms()
-        findings = await _findings(scenario, stage)
-        outcome = outcome_of(name, words, findings, began_ms=scenario_began_ms, ended_ms=clock.wall_ms())
-        outcomes.append(outcome)
-        tell(Progress(scenario=name, words=words, done=outcome.counts.completed, verdict=outcome.verdict))
-    return reported(outcomes, stage.nemesis.faults, began_ms=began_ms, ended_ms=clock.wall_ms())
+        findings = await _findings(scenario, context)
+        result = result_of(name, words, findings, began_ms=scenario_began_ms, ended_ms=clock.wall_ms())
+        results.append(result)
+        tell(Progress(scenario=name, words=words, done=result.counts.completed, verdict=result.verdict))
+    return make_report(results, context.nemesis.faults, began_ms=began_ms, ended_ms=clock.wall_ms())
 
 
-async def _findings(scenario: Scenario, stage: Stage) -> Findings:
-    name = stage.nemesis.scenario
+async def _findings(scenario: Scenario, context: ScenarioContext) -> Findings:
+    name = context.nemesis.scenario
     try:
-        findings = await scenario(stage)
+        findings = await scenario(context)
     except Exception as error:  # noqa: BLE001 - a gate that breaks down is no gate that passes
         findings = Findings(violations=(Violation("broke_down", name, _words(error)),))
     try:
-        await stage.nemesis.heal()
+        await context.nemesis.heal()
     except HoldfastError as error:
         unhealed = Violation("not_healed", name, str(error))
         findings = replace(findings, violations=(*findings.violations, unhealed))

@@ -7,7 +7,7 @@ from html import escape
 from itertools import chain
 from typing import NamedTuple
 
-from holdfast.lab.gate.evidence import Fault
+from holdfast.lab.gate.evidence import InjectedFault
 from holdfast.lab.gate.report import Report
 
 WIDTH, LEFT, RIGHT = 1000, 84, 24
@@ -27,9 +27,9 @@ class Outage(NamedTuple):
     ended_ms: int
 
 
-def outages(faults: Sequence[Fault], *, ended_ms: int) -> list[Outage]:
+def outages(faults: Sequence[InjectedFault], *, ended_ms: int) -> list[Outage]:
     """From each harm to the moment at which the part was up again."""
-    down: dict[str, Fault] = {}
+    down: dict[str, InjectedFault] = {}
     found: list[Outage] = []
     for fault in faults:
         if fault.deed not in UPWARDS:
@@ -40,7 +40,7 @@ def outages(faults: Sequence[Fault], *, ended_ms: int) -> list[Outage]:
     return sorted(found, key=lambda outage: outage.began_ms)
 
 
-def drawn(report: Report) -> str:
+def draw(report: Report) -> str:
     """The whole figure, as SVG."""
     down = outages(report.faults, ended_ms=report.ended_ms)
     lanes = sorted({outage.part for outage in down})
@@ -63,14 +63,14 @@ def _x(report: Report, at_ms: int) -> float:
 
 def _bands(report: Report) -> Iterator[str]:
     shaded = True
-    for outcome in report.scenarios:
-        x, end = _x(report, outcome.began_ms), _x(report, outcome.ended_ms)
-        if end - x < 7 * len(outcome.name):  # no room for its name
+    for result in report.scenarios:
+        x, end = _x(report, result.began_ms), _x(report, result.ended_ms)
+        if end - x < 7 * len(result.name):  # no room for its name
             continue
-        title = f"<title>{escape(outcome.name)}: {escape(outcome.verdict)}</title>"
+        title = f"<title>{escape(result.name)}: {escape(result.verdict)}</title>"
         if shaded := not shaded:
             yield f'<rect class="band" x="{x}" y="0" width="{end - x:.1f}" height="{BAND + GAP + PLOT}">{title}</rect>'
-        yield f'<text class="value" x="{x + 4}" y="15">{escape(outcome.name)}{title}</text>'
+        yield f'<text class="value" x="{x + 4}" y="15">{escape(result.name)}{title}</text>'
 
 
 def _curve(report: Report) -> Iterator[str]:

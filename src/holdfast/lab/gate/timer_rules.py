@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.kernel.journal import Started
-from holdfast.lab.gate.evidence import Call, Evidence, Violation
+from holdfast.lab.gate.evidence import EffectCall, Evidence, Violation
 from holdfast.lab.gate.pack import SLEEP_MS, nap
 from holdfast.lab.gate.run_rules import content
 
@@ -31,7 +31,7 @@ class Timed(NamedTuple):
 
 def timers(evidence: Evidence) -> list[Timed]:
     """Every timer that has elapsed. The first calls count: a repeated one comes later on either side."""
-    first: dict[tuple[str, str], Call] = {}
+    first: dict[tuple[str, str], EffectCall] = {}
     for call in evidence.calls:
         first.setdefault((call.order, call.step), call)
     found = [_timed(first, order, "charge", "wrap", SLEEP_MS) for order in evidence.orders]
@@ -50,7 +50,9 @@ def timers(evidence: Evidence) -> list[Timed]:
     return [*delayed, *(timed for timed in found if timed is not None)]
 
 
-def _timed(first: dict[tuple[str, str], Call], order: str, before: str, behind: str, sleep_ms: int) -> Timed | None:
+def _timed(
+    first: dict[tuple[str, str], EffectCall], order: str, before: str, behind: str, sleep_ms: int
+) -> Timed | None:
     began, ended = first.get((order, before)), first.get((order, behind))
     if began is None or ended is None:
         return None

@@ -1,4 +1,4 @@
-"""Judges evidence: violations, counts, and whether enough was seen for "no violation" to mean something."""
+"""The verdict on evidence: violations, counts, and whether enough was seen for "no violation" to mean something."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOSSES = frozenset({"overtaken", "lease lost"})
 
 
 class Proof(Struct, frozen=True):
-    """Something that a scenario must have seen, lest it prove nothing."""
+    """Something that a scenario must have seen: without it, it proves nothing."""
 
     what: str
     seen: int
@@ -74,7 +74,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     under_faults: int
 
 
-def judged(seen: Evidence) -> Checked:
+def judge(seen: Evidence) -> Checked:
     """Look at all of it."""
     again = repeats(seen)
     late_ms = [timed.late_ms for timed in timers(seen)]

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.kernel.journal import Attempted, Performed
-from holdfast.lab.gate.evidence import Call, Evidence, Violation
-from holdfast.lab.gate.explained_repeats import CLOCK_SLACK_MS, Pardons
+from holdfast.lab.gate.evidence import EffectCall, Evidence, Violation
+from holdfast.lab.gate.explained_repeats import CLOCK_SLACK_MS, ExplainedRepeats
 from holdfast.lab.gate.pack import CHAT_STEPS, CHILD_STEPS, NAP_STEPS, STEPS
 from holdfast.lab.gate.run_rules import counting
 
@@ -26,7 +26,7 @@ class Repeats(NamedTuple):
 
 def repeats(evidence: Evidence) -> Repeats:
     """How often an effect was called once more, and how often by someone who had lost its run."""
-    late = sum(map(Pardons(evidence).covers_late, _late_calls(evidence)))
+    late = sum(map(ExplainedRepeats(evidence).explains_late, _late_calls(evidence)))
     return Repeats(sum(len(calls) - 1 for calls in _by_key(evidence).values()), late)
 
 
@@ -61,22 +61,22 @@ def attempts_used(evidence: Evidence) -> Iterator[Violation]:
 
 
 def repeated_for_nothing(evidence: Evidence) -> Iterator[Violation]:
-    pardons = Pardons(evidence)
+    explained = ExplainedRepeats(evidence)
     for key, calls in _by_key(evidence).items():
         for earlier, later in pairwise(calls):
-            if not pardons.covers_repeat(earlier, later):
+            if not explained.explains_repeat(earlier, later):
                 detail = f"{later.step} of {later.order}, by {later.pid}, though process {earlier.pid} was well"
                 yield Violation("repeated_for_nothing", key, detail)
 
 
 def called_after_record(evidence: Evidence) -> Iterator[Violation]:
-    pardons = Pardons(evidence)
+    explained = ExplainedRepeats(evidence)
     for call in _late_calls(evidence):
-        if not pardons.covers_late(call):
+        if not explained.explains_late(call):
             yield Violation("called_after_record", call.key, f"{call.step} of {call.order}, by process {call.pid}")
 
 
-def _late_calls(evidence: Evidence) -> Iterator[Call]:
+def _late_calls(evidence: Evidence) -> Iterator[EffectCall]:
     """Calls of effects that had been recorded: by the instant of the record, or by a later step's call before.
 
     The order of the steps needs no clock at all.
@@ -96,8 +96,8 @@ def _late_calls(evidence: Evidence) -> Iterator[Call]:
         reached[call.run] = max(reached[call.run], place)
 
 
-def _by_key(evidence: Evidence) -> dict[str, list[Call]]:
-    calls: dict[str, list[Call]] = defaultdict(list)
+def _by_key(evidence: Evidence) -> dict[str, list[EffectCall]]:
+    calls: dict[str, list[EffectCall]] = defaultdict(list)
     for call in evidence.calls:
         calls[call.key].append(call)
     return calls

@@ -19,15 +19,15 @@ from holdfast.kernel.journal import (
     Value,
 )
 from holdfast.lab.gate.evidence import (
-    Answered,
-    Call,
+    AcceptedStart,
     DutySeen,
+    EffectCall,
     Evidence,
-    Fault,
     Final,
     Heard,
+    InjectedFault,
     KeyUse,
-    Notice,
+    LogNotice,
     OtherOrder,
     Searched,
     SentWord,
@@ -76,19 +76,19 @@ def child(order: str, began_ms: int) -> Final:
     return Final(f"child-{order}", parcel.name, f"{order}/parcel", "completed", journal, f'"{order} wrap"')
 
 
-def calls(order: str, began_ms: int) -> list[Call]:
+def calls(order: str, began_ms: int) -> list[EffectCall]:
     instants = {"reserve": 9, "charge": 29, "wrap": 109, "ship": 129}
     runs = dict.fromkeys(STEPS, f"run-{order}") | dict.fromkeys(CHILD_STEPS, f"child-{order}")
     return [
-        Call(f"{order}/{step}", runs[step], step, order, 1, WORKER, began_ms + after)
+        EffectCall(f"{order}/{step}", runs[step], step, order, 1, WORKER, began_ms + after)
         for step, after in instants.items()
     ]
 
 
-def answers(order: str, at_ms: int) -> list[Answered]:
+def answers(order: str, at_ms: int) -> list[AcceptedStart]:
     given = ((True, "r1", "a"), (True, "r1", "b"), (False, "r2", "b"))
     return [
-        Answered(
+        AcceptedStart(
             order=order, run=f"run-{order}", created=created, request=request, gateway=gateway, tries=1, at_ms=at_ms
         )
         for created, request, gateway in given
@@ -114,9 +114,9 @@ def chatted() -> Final:
     return Final(f"run-{CHAT}", chat.name, CHAT, "completed", journal, '["a/1","a/2"]')
 
 
-def nap_calls() -> list[Call]:
+def nap_calls() -> list[EffectCall]:
     instants = {"doze": 12_315, "wake": 13_826}
-    return [Call(f"{NAP}/{step}", f"run-{NAP}", step, NAP, 1, WORKER, at_ms) for step, at_ms in instants.items()]
+    return [EffectCall(f"{NAP}/{step}", f"run-{NAP}", step, NAP, 1, WORKER, at_ms) for step, at_ms in instants.items()]
 
 
 def sent() -> tuple[SentWord, ...]:
@@ -158,8 +158,8 @@ def flawless() -> Evidence:
             KeyUse(gateway="a", after_ms=2_300, accepted=False),
         ),
         sights=sights(),
-        faults=(Fault(at_ms=KILLED_MS, deed="kill", part="worker-1", role="worker", pid=OTHER),),
-        notices=(Notice(KILLED_MS + 3_000, "rescued", WORKER, ("run-kills-00001",)),),
+        faults=(InjectedFault(at_ms=KILLED_MS, deed="kill", part="worker-1", role="worker", pid=OTHER),),
+        notices=(LogNotice(KILLED_MS + 3_000, "rescued", WORKER, ("run-kills-00001",)),),
     )
 
 
@@ -169,6 +169,6 @@ def with_final(seen: Evidence, order: str, **changes: object) -> Evidence:
     return replace(seen, finals=finals)
 
 
-def with_calls(seen: Evidence, *more: Call) -> Evidence:
+def with_calls(seen: Evidence, *more: EffectCall) -> Evidence:
     """The same with further calls in the ledger, at its end."""
     return replace(seen, calls=(*seen.calls, *more))

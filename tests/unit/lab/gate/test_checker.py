@@ -7,7 +7,16 @@ from msgspec.structs import replace
 
 from holdfast.kernel.journal import Attempted, Completed, Failure, Performed, Received, Retried
 from holdfast.lab.gate import checker
-from holdfast.lab.gate.evidence import Call, DutySeen, Evidence, Failed, Fault, KeyUse, Notice, Searched
+from holdfast.lab.gate.evidence import (
+    DutySeen,
+    EffectCall,
+    Evidence,
+    FailedCall,
+    InjectedFault,
+    KeyUse,
+    LogNotice,
+    Searched,
+)
 from holdfast.lab.gate.world_rules import repeats
 from tests.unit.lab.gate.evidences import (
     CHAT,
@@ -31,8 +40,8 @@ def kinds(seen: Evidence) -> set[str]:
     return {found.kind for found in checker.violations(seen)}
 
 
-def again(step: str, *, at_ms: int, pid: int = OTHER, key: str = "", attempt: int = 1) -> Call:
-    return Call(key or f"{FIRST}/{step}", RUN, step, FIRST, attempt, pid, at_ms)
+def again(step: str, *, at_ms: int, pid: int = OTHER, key: str = "", attempt: int = 1) -> EffectCall:
+    return EffectCall(key or f"{FIRST}/{step}", RUN, step, FIRST, attempt, pid, at_ms)
 
 
 def journal_of(seen: Evidence, run_id: str = RUN) -> tuple:
@@ -81,12 +90,12 @@ def heard(seen: Evidence, *cursors: int) -> Evidence:
     return replace(seen, heard=(replace(seen.heard[0], cursors=cursors),))
 
 
-REPLICA = Fault(at_ms=0, deed="stop", part="redis-2", role="redis", pid=301)
-STOPPED = Fault(at_ms=10_130, deed="stop", part="worker-1", role="worker", pid=WORKER)
+REPLICA = InjectedFault(at_ms=0, deed="stop", part="redis-2", role="redis", pid=301)
+STOPPED = InjectedFault(at_ms=10_130, deed="stop", part="worker-1", role="worker", pid=WORKER)
 PLANTED: dict[str, tuple[str, Plant]] = {
     "a client call failed": (
         "call_failed",
-        lambda seen: replace(seen, failed=(Failed(FIRST, "start", "still after 40 tries"),)),
+        lambda seen: replace(seen, failed=(FailedCall(FIRST, "start", "still after 40 tries"),)),
     ),
     "a run was lost": ("lost", lambda seen: replace(seen, finals=seen.finals[1:])),
     "a child was lost": ("lost", lambda seen: replace(seen, finals=(seen.finals[0], *seen.finals[2:]))),
@@ -153,7 +162,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "an effect was recorded under another key": ("another_key", renamed),
     "a key stands for two effects": (
         "another_key",
-        lambda seen: with_calls(seen, Call(f"{FIRST}/ship", RUN, "charge", FIRST, 1, WORKER, 10_131)),
+        lambda seen: with_calls(seen, EffectCall(f"{FIRST}/ship", RUN, "charge", FIRST, 1, WORKER, 10_131)),
     ),
     "a crash used up an attempt": (
         "attempt_used",
@@ -167,13 +176,13 @@ PLANTED: dict[str, tuple[str, Plant]] = {
         "repeated_for_nothing",
         lambda seen: replace(
             with_calls(seen, again("ship", at_ms=10_131)),
-            faults=(Fault(at_ms=10_200, deed="kill", part="worker-1", role="worker", pid=WORKER),),
+            faults=(InjectedFault(at_ms=10_200, deed="kill", part="worker-1", role="worker", pid=WORKER),),
         ),
     ),
     "an effect was called again long before its caller lost anything": (
         "repeated_for_nothing",
         lambda seen: replace(
-            with_calls(seen, again("ship", at_ms=10_131)), notices=(Notice(15_131, "lease lost", WORKER),)
+            with_calls(seen, again("ship", at_ms=10_131)), notices=(LogNotice(15_131, "lease lost", WORKER),)
         ),
     ),
     "an effect was called again long after its caller had been stopped": (
@@ -186,7 +195,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "an effect was called long after its record by one that had noticed its loss": (
         "called_after_record",
         lambda seen: replace(
-            with_calls(seen, again("ship", at_ms=20_000)), notices=(Notice(12_000, "overtaken", OTHER, (RUN,)),)
+            with_calls(seen, again("ship", at_ms=20_000)), notices=(LogNotice(12_000, "overtaken", OTHER, (RUN,)),)
         ),
     ),
     "an effect was called long after its record": (
@@ -249,14 +258,14 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     ),
     "a lease was taken from a process that had renewed it": (
         "lease_taken",
-        lambda seen: replace(seen, notices=(Notice(20_000, "lease lost", WORKER, age_ms=900),)),
+        lambda seen: replace(seen, notices=(LogNotice(20_000, "lease lost", WORKER, age_ms=900),)),
     ),
     "a process that ended in order kept its run": (
         "not_given_back",
         lambda seen: replace(
             seen,
-            faults=(Fault(at_ms=12_000, deed="terminate", part="worker-1", role="worker", pid=WORKER),),
-            notices=(Notice(15_000, "rescued", LEADER, (RUN,)),),
+            faults=(InjectedFault(at_ms=12_000, deed="terminate", part="worker-1", role="worker", pid=WORKER),),
+            notices=(LogNotice(15_000, "rescued", LEADER, (RUN,)),),
         ),
     ),
     "two led at once": (
@@ -270,9 +279,9 @@ PLANTED: dict[str, tuple[str, Plant]] = {
         lambda seen: replace(
             seen,
             notices=(
-                Notice(20_000, "elected", LEADER, duty="rescuer", term=1),
-                Notice(30_000, "deposed", LEADER, duty="rescuer", term=1),
-                Notice(40_000, "rescued", LEADER, (RUN,)),
+                LogNotice(20_000, "elected", LEADER, duty="rescuer", term=1),
+                LogNotice(30_000, "deposed", LEADER, duty="rescuer", term=1),
+                LogNotice(40_000, "rescued", LEADER, (RUN,)),
             ),
         ),
     ),
@@ -280,7 +289,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
         "called_after_record",
         lambda seen: replace(
             with_calls(seen, again("ship", at_ms=20_000)),
-            faults=(Fault(at_ms=15_000, deed="kill", part="worker-1", role="worker", pid=WORKER),),
+            faults=(InjectedFault(at_ms=15_000, deed="kill", part="worker-1", role="worker", pid=WORKER),),
         ),
     ),
 }
@@ -304,10 +313,10 @@ def test_every_kind_of_violation_has_a_planted_bug_and_a_line_in_the_table() -> 
     assert {kind for kind, _ in PLANTED.values()} == told
 
 
-KILLED = Fault(at_ms=10_130, deed="kill", part="worker-1", role="worker", pid=WORKER)
+KILLED = InjectedFault(at_ms=10_130, deed="kill", part="worker-1", role="worker", pid=WORKER)
 
 
-def lost_before_its_record(*, faults: tuple[Fault, ...] = (), notices: tuple[Notice, ...] = ()) -> Evidence:
+def lost_before_its_record(*, faults: tuple[InjectedFault, ...] = (), notices: tuple[LogNotice, ...] = ()) -> Evidence:
     """The worker called `ship`, and another one called it again and recorded it."""
     seen = with_calls(flawless(), again("ship", at_ms=14_000))
     late = tuple(
@@ -321,8 +330,8 @@ def lost_before_its_record(*, faults: tuple[Fault, ...] = (), notices: tuple[Not
     [
         {"faults": (KILLED,)},
         {"faults": (replace(KILLED, deed="stop"),)},
-        {"notices": (Notice(10_135, "lease lost", WORKER, age_ms=2_500),)},
-        {"notices": (Notice(14_500, "overtaken", WORKER, (RUN,)),)},
+        {"notices": (LogNotice(10_135, "lease lost", WORKER, age_ms=2_500),)},
+        {"notices": (LogNotice(14_500, "overtaken", WORKER, (RUN,)),)},
     ],
 )
 def test_a_repeated_call_is_explained_by_the_loss_of_whoever_called_before(what_happened: dict) -> None:
@@ -344,9 +353,12 @@ def test_a_repeated_call_is_not_explained_by_an_end_in_order_or_by_the_loss_of_a
 @pytest.mark.parametrize(
     "explained",
     [
-        {"notices": (Notice(20_000, "lease lost", WORKER, age_ms=2_500),)},  # by its own clock it was over
-        {"notices": (Notice(20_000, "lease lost", WORKER, age_ms=900),), "faults": (replace(STOPPED, at_ms=15_000),)},
-        {"notices": (Notice(20_000, "lease lost", WORKER, age_ms=900),), "faults": (replace(REPLICA, deed="kill"),)},
+        {"notices": (LogNotice(20_000, "lease lost", WORKER, age_ms=2_500),)},  # by its own clock it was over
+        {
+            "notices": (LogNotice(20_000, "lease lost", WORKER, age_ms=900),),
+            "faults": (replace(STOPPED, at_ms=15_000),),
+        },
+        {"notices": (LogNotice(20_000, "lease lost", WORKER, age_ms=900),), "faults": (replace(REPLICA, deed="kill"),)},
     ],
 )
 def test_a_lease_may_be_lost_by_whoever_was_stopped_or_could_not_renew_it(explained: dict) -> None:
@@ -368,12 +380,12 @@ def test_what_the_store_has_forgotten_may_be_called_again() -> None:
 
 def test_the_late_call_of_a_zombie_is_counted_and_pardoned_but_not_its_late_record() -> None:
     stopped = (
-        Fault(at_ms=10_005, deed="stop", part="worker-1", role="worker", pid=WORKER),
-        Fault(at_ms=20_000, deed="continue", part="worker-1", role="worker", pid=WORKER),
+        InjectedFault(at_ms=10_005, deed="stop", part="worker-1", role="worker", pid=WORKER),
+        InjectedFault(at_ms=20_000, deed="continue", part="worker-1", role="worker", pid=WORKER),
     )
     seen = replace(flawless(), faults=stopped)
     calls = tuple(replace(call, pid=OTHER) if call.order == FIRST else call for call in seen.calls)
-    late = Call(f"{FIRST}/reserve", RUN, "reserve", FIRST, 1, WORKER, 20_001)
+    late = EffectCall(f"{FIRST}/reserve", RUN, "reserve", FIRST, 1, WORKER, 20_001)
     seen = replace(seen, calls=(replace(late, at_ms=10_004), *calls, late))
     assert kinds(seen) == set()
     assert repeats(seen) == (2, 1)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.lab.gate import reader
-from holdfast.lab.gate.evidence import Notice
+from holdfast.lab.gate.evidence import LogNotice
 
 LOG = """\
 Serving redis://127.0.0.1:6379 at http://127.0.0.1:8787 (process 7).
@@ -21,15 +21,15 @@ Serving redis://127.0.0.1:6379 at http://127.0.0.1:8787 (process 7).
 
 def test_a_log_is_read_for_runs_that_changed_hands_up_to_the_line_in_which_its_writer_died(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(LOG)
-    parts = [SimpleNamespace(log=tmp_path / "log"), SimpleNamespace(log=tmp_path / "not there")]
-    assert reader.notices(parts, since_ms=2_000) == (
-        Notice(2_000, "rescued", 7, ("a", "b")),
-        Notice(3_000, "overtaken", 8, ("a",)),
-        Notice(4_000, "lease lost", 7, age_ms=250),
-        Notice(4_500, "elected", 9, duty="relay", term=5),
-        Notice(4_600, "stale", 7, ("b",)),
+    members = [SimpleNamespace(log=tmp_path / "log"), SimpleNamespace(log=tmp_path / "not there")]
+    assert reader.notices(members, since_ms=2_000) == (
+        LogNotice(2_000, "rescued", 7, ("a", "b")),
+        LogNotice(3_000, "overtaken", 8, ("a",)),
+        LogNotice(4_000, "lease lost", 7, age_ms=250),
+        LogNotice(4_500, "elected", 9, duty="relay", term=5),
+        LogNotice(4_600, "stale", 7, ("b",)),
     )
-    assert [notice.at_ms for notice in reader.notices(parts, since_ms=4_550)] == [4_600]
+    assert [notice.at_ms for notice in reader.notices(members, since_ms=4_550)] == [4_600]
 
 
 @pytest.mark.parametrize(

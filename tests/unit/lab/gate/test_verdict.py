@@ -6,24 +6,24 @@ from msgspec.structs import replace
 
 from holdfast.errors import UsageError
 from holdfast.lab.gate import page, suite
-from holdfast.lab.gate.evidence import Fault, Notice, Violation
-from holdfast.lab.gate.report import Report, curve, outcome_of, percentiles, reported
+from holdfast.lab.gate.evidence import InjectedFault, LogNotice, Violation
+from holdfast.lab.gate.report import Report, curve, make_report, percentiles, result_of
 from holdfast.lab.gate.scenario import Findings, Recovery
 from holdfast.lab.gate.timeline import Outage, outages
-from holdfast.lab.gate.verdict import Checked, Counts, Proof, judged, proofs_of, together
+from holdfast.lab.gate.verdict import Checked, Counts, Proof, judge, proofs_of, together
 from tests.unit.lab.gate.evidences import flawless
 
-KILL = Fault(at_ms=10_000, deed="kill", part="worker-1", role="worker", pid=1, scenario="kills")
+KILL = InjectedFault(at_ms=10_000, deed="kill", part="worker-1", role="worker", pid=1, scenario="kills")
 START = replace(KILL, at_ms=12_000, deed="start")
 
 
 def checked() -> Checked:
-    return judged(replace(flawless(), faults=(KILL, START)))
+    return judge(replace(flawless(), faults=(KILL, START)))
 
 
 def report(findings: Findings) -> Report:
-    outcome = outcome_of("kills", "killed in turn", findings, began_ms=9_000, ended_ms=14_000)
-    return reported([outcome], [KILL, START], began_ms=9_000, ended_ms=14_000)
+    outcome = result_of("kills", "killed in turn", findings, began_ms=9_000, ended_ms=14_000)
+    return make_report([outcome], [KILL, START], began_ms=9_000, ended_ms=14_000)
 
 
 def verdict(findings: Findings) -> str:
@@ -51,15 +51,19 @@ def test_everything_that_was_seen_is_counted() -> None:
 
 def test_of_what_was_measured_the_most_is_told() -> None:
     early = tuple(replace(call, at_ms=call.at_ms - 13) if call.step == "wake" else call for call in flawless().calls)
-    counts = [checked().counts, judged(replace(flawless(), calls=early)).counts]
+    counts = [checked().counts, judge(replace(flawless(), calls=early)).counts]
     assert together(counts).timers == 8
     assert (together(counts).timer_early_ms, together(counts).timer_late_ms) == (2, 30)
 
 
 def test_stale_writes_takeovers_and_terms_are_counted() -> None:
-    notices = (Notice(1, "stale", 7, ("a",)), Notice(2, "stale", 7, ("b",)), Notice(3, "elected", 8, duty="relay"))
+    notices = (
+        LogNotice(1, "stale", 7, ("a",)),
+        LogNotice(2, "stale", 7, ("b",)),
+        LogNotice(3, "elected", 8, duty="relay"),
+    )
     calls = tuple(replace(call, pid=9) if call.step == "ship" else call for call in flawless().calls)
-    counts = judged(replace(flawless(), notices=notices, calls=calls)).counts
+    counts = judge(replace(flawless(), notices=notices, calls=calls)).counts
     assert (counts.stale, counts.terms, counts.taken_over, counts.refused) == (2, 1, 2, 0)
 
 
@@ -73,7 +77,7 @@ def test_stale_writes_takeovers_and_terms_are_counted() -> None:
     ],
 )
 def test_a_scenario_that_did_not_see_what_it_was_for_is_not_proved(missing: str, change: dict) -> None:
-    seen = judged(replace(flawless(), **({"faults": (KILL, START)} | change)))
+    seen = judge(replace(flawless(), **({"faults": (KILL, START)} | change)))
     proofs = proofs_of(seen)
     assert missing in {proof.what for proof in proofs if not proof.holds}
     assert verdict(Findings(checked=(seen,), proofs=proofs)) == "not proved"
@@ -90,13 +94,13 @@ def test_a_scenario_that_claims_no_proof_is_not_proved() -> None:
 
 
 def test_a_violation_fails_a_scenario_whatever_was_proved() -> None:
-    broken = judged(replace(flawless(), finals=flawless().finals[1:]))
+    broken = judge(replace(flawless(), finals=flawless().finals[1:]))
     assert verdict(Findings(checked=(broken,), proofs=(Proof("enough", 1),))) == "failed"
     assert verdict(Findings(violations=(Violation("unhealthy", "worker-1", "dead"),))) == "failed"
 
 
 def test_a_gate_without_scenarios_proves_nothing() -> None:
-    assert not reported([], [], began_ms=0, ended_ms=1).proved
+    assert not make_report([], [], began_ms=0, ended_ms=1).proved
 
 
 def test_counts_of_several_loads_are_summed() -> None:
@@ -143,15 +147,15 @@ def test_the_page_shows_verdicts_and_violations_as_text_and_loads_nothing() -> N
 
 
 def test_scenarios_are_chosen_by_name_and_a_soak_needs_a_duration() -> None:
-    assert "soak" not in suite.chosen((), soak_ms=0)
-    assert suite.chosen((), soak_ms=1)[-1] == "soak"
-    assert suite.chosen(("zombies", "health"), soak_ms=0) == ("health", "zombies")
+    assert "soak" not in suite.choose((), soak_ms=0)
+    assert suite.choose((), soak_ms=1)[-1] == "soak"
+    assert suite.choose(("zombies", "health"), soak_ms=0) == ("health", "zombies")
     with pytest.raises(UsageError, match="no scenario"):
-        suite.chosen(("earthquake",), soak_ms=0)
-    assert "confirmations" not in suite.chosen((), soak_ms=0)
-    assert "amnesia" not in suite.chosen((), soak_ms=0, redis="cluster")
-    assert "confirmations" in suite.chosen((), soak_ms=0, redis="sentinel")
+        suite.choose(("earthquake",), soak_ms=0)
+    assert "confirmations" not in suite.choose((), soak_ms=0)
+    assert "amnesia" not in suite.choose((), soak_ms=0, redis="cluster")
+    assert "confirmations" in suite.choose((), soak_ms=0, redis="sentinel")
     with pytest.raises(UsageError, match="another kind of Redis"):
-        suite.chosen(("confirmations",), soak_ms=0)
+        suite.choose(("confirmations",), soak_ms=0)
     with pytest.raises(UsageError, match="how long"):
-        suite.chosen(("soak",), soak_ms=0)
+        suite.choose(("soak",), soak_ms=0)

@@ -8,26 +8,26 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 ORDERS = 6
 STANDSTILL_SECONDS = 1.5
 
 
-async def confirmations(stage: Stage) -> Findings:
-    followers = stage.site.followers()
-    async with stage.load("confirmations") as load:
+async def confirmations(context: ScenarioContext) -> Findings:
+    followers = context.cluster.followers()
+    async with context.load("confirmations") as load:
         await load.order()
         async with asyncio.TaskGroup() as orders:
-            stage.tell(f"SIGSTOP {' and '.join(followers) or 'nothing'}")
-            stopped = [await stage.nemesis.stop(name) for name in followers]
+            context.tell(f"SIGSTOP {' and '.join(followers) or 'nothing'}")
+            stopped = [await context.nemesis.stop(name) for name in followers]
             for _ in range(ORDERS):
                 orders.create_task(load.order())
-            await stage.pause(STANDSTILL_SECONDS)
-            resumed = [await stage.nemesis.resume(name) for name in followers]
-        await stage.nemesis.heal()
-        checked = await stage.checked(load)
+            await context.pause(STANDSTILL_SECONDS)
+            resumed = [await context.nemesis.resume(name) for name in followers]
+        await context.nemesis.heal()
+        checked = await context.checked(load)
     since_ms = max((fault.at_ms for fault in stopped), default=inf)
     until_ms = min((fault.at_ms for fault in resumed), default=inf)
     waited = sum(since_ms <= answer.asked_ms < until_ms <= answer.at_ms for answer in load.answers)

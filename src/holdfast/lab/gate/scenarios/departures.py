@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.lab.gate.cluster import of_role
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 ORDERS = 12
@@ -14,19 +14,19 @@ HELD_MIN = 3
 BEGUN_SECONDS = 10.0
 
 
-async def departures(stage: Stage) -> Findings:
-    workers = of_role(stage.site, "worker")
-    async with stage.load("departures") as load:
+async def departures(context: ScenarioContext) -> Findings:
+    workers = of_role(context.cluster, "worker")
+    async with context.load("departures") as load:
         async with asyncio.TaskGroup() as orders:
             for _ in range(ORDERS):
                 orders.create_task(load.order(hold_ms=HOLD_MS))
-            await stage.until(
-                lambda: max(stage.under_way(name, HOLD_MS) for name in workers) >= HELD_MIN, seconds=BEGUN_SECONDS
+            await context.until(
+                lambda: max(context.under_way(name, HOLD_MS) for name in workers) >= HELD_MIN, seconds=BEGUN_SECONDS
             )
-            victim = max(workers, key=lambda name: stage.under_way(name, HOLD_MS))
-            stage.tell(f"SIGTERM {victim}", load.done)
-            await stage.nemesis.terminate(victim)
-        await stage.nemesis.heal()
-        checked = await stage.checked(load)
+            victim = max(workers, key=lambda name: context.under_way(name, HOLD_MS))
+            context.tell(f"SIGTERM {victim}", load.done)
+            await context.nemesis.terminate(victim)
+        await context.nemesis.heal()
+        checked = await context.checked(load)
     proofs = (Proof("runs that went on elsewhere", checked.counts.taken_over),)
     return Findings(checked=(checked,), proofs=proofs)

@@ -7,18 +7,18 @@ import asyncio
 from holdfast.lab.cluster.probes import is_ok
 from holdfast.lab.gate.cluster import REPLICAS, of_role
 from holdfast.lab.gate.evidence import Violation
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 PATHS = ("/livez", "/readyz")
 
 
-async def health(stage: Stage) -> Findings:
-    parts = stage.site.parts
-    dead = [Violation("unhealthy", name, part.state) for name, part in parts.items() if part.state != "running"]
-    replicas = of_role(stage.site, *REPLICAS)
+async def health(context: ScenarioContext) -> Findings:
+    members = context.cluster.members
+    dead = [Violation("unhealthy", name, member.state) for name, member in members.items() if member.state != "running"]
+    replicas = of_role(context.cluster, *REPLICAS)
     asked = [(name, path) for name in replicas for path in PATHS]
-    answers = await asyncio.gather(*(asyncio.to_thread(is_ok, parts[name].port, path) for name, path in asked))
+    answers = await asyncio.gather(*(asyncio.to_thread(is_ok, members[name].port, path) for name, path in asked))
     sick = [
         Violation("unhealthy", name, f"{path} was not answered with 200")
         for (name, path), is_well in zip(asked, answers, strict=True)

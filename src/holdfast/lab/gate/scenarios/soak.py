@@ -14,7 +14,7 @@ from typing import TypeVar
 from holdfast.adapters.machine import SystemIds
 from holdfast.lab.gate.cluster import REPLICAS, of_role
 from holdfast.lab.gate.load import Load
-from holdfast.lab.gate.scenario import Findings, Recovery, Stage
+from holdfast.lab.gate.scenario import Findings, Recovery, ScenarioContext
 from holdfast.lab.gate.scenarios.failovers import recovery_of
 from holdfast.lab.gate.verdict import Checked, Proof, proofs_of
 
@@ -25,19 +25,19 @@ DEEDS = ("kill", "kill", "kill two", "stop", "terminate", "server")
 _ids = SystemIds()
 
 
-async def soak(stage: Stage) -> Findings:
-    end_ms = stage.clock.steady_ms() + stage.options.soak_ms
+async def soak(context: ScenarioContext) -> Findings:
+    end_ms = context.clock.steady_ms() + context.options.soak_ms
     rounds: list[Checked] = []
     recoveries: list[Recovery] = []
-    while (now_ms := stage.clock.steady_ms()) < end_ms:
-        stage.begin("soak")
+    while (now_ms := context.clock.steady_ms()) < end_ms:
+        context.begin("soak")
         until_ms = min(end_ms, now_ms + ROUND_MS)
-        async with stage.load(f"soak{len(rounds) + 1}") as load:
+        async with context.load(f"soak{len(rounds) + 1}") as load:
             async with asyncio.TaskGroup() as group:
-                harming = group.create_task(_harm(stage, load, until_ms, recoveries))
+                harming = group.create_task(_harm(context, load, until_ms, recoveries))
                 await load.flow(CLIENTS, lambda harming=harming: not harming.done())
-            rounds.append(await stage.checked(load))
-        stage.tell(f"round {len(rounds)} is over", sum(each.counts.orders for each in rounds))
+            rounds.append(await context.checked(load))
+        context.tell(f"round {len(rounds)} is over", sum(each.counts.orders for each in rounds))
     together = [proofs_of(each) for each in rounds]
     proofs = tuple(
         Proof(same[0].what, sum(each.seen for each in same), same[0].needed) for same in zip(*together, strict=True)
@@ -45,39 +45,39 @@ async def soak(stage: Stage) -> Findings:
     return Findings(checked=tuple(rounds), proofs=proofs, recoveries=tuple(recoveries))
 
 
-async def _harm(stage: Stage, load: Load, until_ms: float, recoveries: list[Recovery]) -> None:
-    while stage.clock.steady_ms() < until_ms:
-        replica = _any_of(of_role(stage.site, *REPLICAS))
+async def _harm(context: ScenarioContext, load: Load, until_ms: float, recoveries: list[Recovery]) -> None:
+    while context.clock.steady_ms() < until_ms:
+        replica = _any_of(of_role(context.cluster, *REPLICAS))
         match _any_of(DEEDS):
             case "kill":
-                recoveries.append(await recovery_of(stage, load, [replica]))
+                recoveries.append(await recovery_of(context, load, [replica]))
             case "kill two":
-                stage.tell(f"SIGKILL {replica}", load.done)
-                await stage.nemesis.kill(replica)
-                recoveries.append(await recovery_of(stage, load, [_other(stage, replica)]))
+                context.tell(f"SIGKILL {replica}", load.done)
+                await context.nemesis.kill(replica)
+                recoveries.append(await recovery_of(context, load, [_other(context, replica)]))
             case "stop":
-                await _stop(stage, load, _any_of(of_role(stage.site, "worker", "scheduler")))
+                await _stop(context, load, _any_of(of_role(context.cluster, "worker", "scheduler")))
             case "terminate":
-                stage.tell(f"SIGTERM {replica}", load.done)
-                await stage.nemesis.terminate(replica)
+                context.tell(f"SIGTERM {replica}", load.done)
+                await context.nemesis.terminate(replica)
             case _:
-                servers = [stage.site.primary(), *of_role(stage.site, "nats")]
-                recoveries.append(await recovery_of(stage, load, [_any_of(servers)]))
-        await stage.nemesis.heal()
-        await stage.pause(_ids.chance())
+                servers = [context.cluster.primary(), *of_role(context.cluster, "nats")]
+                recoveries.append(await recovery_of(context, load, [_any_of(servers)]))
+        await context.nemesis.heal()
+        await context.pause(_ids.chance())
 
 
-async def _stop(stage: Stage, load: Load, victim: str) -> None:
+async def _stop(context: ScenarioContext, load: Load, victim: str) -> None:
     """Past its lease; it goes on when everything heals."""
-    stage.tell(f"SIGSTOP {victim}", load.done)
-    await stage.nemesis.stop(victim)
-    await stage.pause(1.5 * stage.options.lease_ms / 1000)
+    context.tell(f"SIGSTOP {victim}", load.done)
+    await context.nemesis.stop(victim)
+    await context.pause(1.5 * context.options.lease_ms / 1000)
 
 
-def _other(stage: Stage, name: str) -> str:
+def _other(context: ScenarioContext, name: str) -> str:
     """A replica of another role: two of one role could be all there are."""
-    role = stage.site.parts[name].role
-    return _any_of(of_role(stage.site, *(each for each in REPLICAS if each != role)))
+    role = context.cluster.members[name].role
+    return _any_of(of_role(context.cluster, *(each for each in REPLICAS if each != role)))
 
 
 def _any_of(things: Sequence[T]) -> T:

@@ -18,7 +18,7 @@ from holdfast.gateway_client import Client
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.evidence import Heard
 from holdfast.lab.gate.load import Load
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 ORDERS = 8
@@ -29,17 +29,17 @@ BEGUN_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
 
-async def streams(stage: Stage) -> Findings:
-    async with stage.load("streams") as load:
+async def streams(context: ScenarioContext) -> Findings:
+    async with context.load("streams") as load:
         async with asyncio.TaskGroup() as group:
-            reading = [group.create_task(_ordered_and_read(stage, load, nth)) for nth in range(ORDERS)]
-            await stage.until(lambda: len(load.answers) >= ORDERS, seconds=BEGUN_SECONDS)
-            victim = of_role(stage.site, "gateway")[0]
-            stage.tell(f"SIGKILL {victim}", load.done)
-            await stage.nemesis.kill(victim)
-            await stage.nemesis.start(victim)
+            reading = [group.create_task(_ordered_and_read(context, load, nth)) for nth in range(ORDERS)]
+            await context.until(lambda: len(load.answers) >= ORDERS, seconds=BEGUN_SECONDS)
+            victim = of_role(context.cluster, "gateway")[0]
+            context.tell(f"SIGKILL {victim}", load.done)
+            await context.nemesis.kill(victim)
+            await context.nemesis.start(victim)
             await asyncio.wait(reading)
-        checked = await stage.checked(load)
+        checked = await context.checked(load)
     again = sum(heard.connections > 1 for heard in load.heard)
     proofs = (
         Proof("events told", checked.counts.events, ORDERS),
@@ -48,7 +48,7 @@ async def streams(stage: Stage) -> Findings:
     return Findings(checked=(checked,), proofs=proofs)
 
 
-async def _ordered_and_read(stage: Stage, load: Load, nth: int) -> None:
+async def _ordered_and_read(context: ScenarioContext, load: Load, nth: int) -> None:
     """An order, and a reader that follows its run from the first answer on."""
     ordering = asyncio.create_task(load.order(hold_ms=HOLD_MS))
 
@@ -56,29 +56,29 @@ async def _ordered_and_read(stage: Stage, load: Load, nth: int) -> None:
         orders = load.orders[nth : nth + 1]
         return next((answer.run for answer in load.answers if answer.order in orders), None)
 
-    await stage.until(lambda: run_id() is not None or ordering.done(), seconds=BEGUN_SECONDS)
-    if (known := run_id()) is not None and (heard := await _read(stage, load, known, nth)) is not None:
+    await context.until(lambda: run_id() is not None or ordering.done(), seconds=BEGUN_SECONDS)
+    if (known := run_id()) is not None and (heard := await _read(context, load, known, nth)) is not None:
         load.heard.append(heard)
     await ordering
 
 
-async def _read(stage: Stage, load: Load, run_id: str, first: int) -> Heard | None:
+async def _read(context: ScenarioContext, load: Load, run_id: str, first: int) -> Heard | None:
     """All events of a run, over as many connections as it takes; None if its end was not seen in time.
 
     A reader that gave up proves nothing, neither for nor against: it might have been told the rest.
     """
     cursors: list[int] = []
-    give_up_ms = stage.clock.steady_ms() + stage.options.patience_ms
+    give_up_ms = context.clock.steady_ms() + context.options.patience_ms
     for connections in count(1):
         url = load.urls[(first + connections) % len(load.urls)]
         try:
-            has_ended = await _read_some(Client(url, api_key=stage.site.api_key), run_id, cursors)
+            has_ended = await _read_some(Client(url, api_key=context.cluster.api_key), run_id, cursors)
         except (HoldfastError, TimeoutError):
             has_ended = False
-            await stage.pause(PAUSE_SECONDS)
+            await context.pause(PAUSE_SECONDS)
         if has_ended:
             return Heard(run_id, tuple(cursors), connections)
-        if stage.clock.steady_ms() > give_up_ms:
+        if context.clock.steady_ms() > give_up_ms:
             return None
     raise AssertionError  # pragma: no cover - there is always another connection
 

@@ -17,7 +17,7 @@ from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.evidence import OtherOrder, Searched, SentWord
 from holdfast.lab.gate.load import Load
 from holdfast.lab.gate.pack import CHAT_STEPS, KNOCK, STAGE, STAGES, WORD, chat
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 CHATS = 6
@@ -36,23 +36,23 @@ MORE_ROUNDS_MAX = 4
 Send = Callable[[Client, str, str], Awaitable[object]]
 
 
-async def talks(stage: Stage) -> Findings:
-    async with stage.load("talks") as load:
+async def talks(context: ScenarioContext) -> Findings:
+    async with context.load("talks") as load:
         async with asyncio.TaskGroup() as group:
             for _ in range(CHATS):
-                group.create_task(_chat(stage, load))
+                group.create_task(_chat(context, load))
             for _ in range(BY_KEY):
                 group.create_task(_chat_by_key(load))
-            is_met = await _hold_up(stage)
-            victim = of_role(stage.site, "worker")[0]
-            stage.tell(f"SIGKILL {victim}")
-            await stage.nemesis.kill(victim)
-        await stage.nemesis.heal()
+            is_met = await _hold_up(context)
+            victim = of_role(context.cluster, "worker")[0]
+            context.tell(f"SIGKILL {victim}")
+            await context.nemesis.kill(victim)
+        await context.nemesis.heal()
         for _ in range(MORE_ROUNDS_MAX):  # whether a signal meets the end of a run is not in our hands
             if not is_met and not load.failed:
-                is_met = await _once_more(stage, load)
+                is_met = await _once_more(context, load)
         await _search(load)
-        checked = await stage.checked(load)
+        checked = await context.checked(load)
     proofs = (
         Proof("signals accepted", len(load.sent), CHATS * (WORDS + KNOCKS)),
         Proof("ends taken back over a signal", checked.counts.taken_back),
@@ -61,43 +61,43 @@ async def talks(stage: Stage) -> Findings:
     return Findings(checked=(checked,), proofs=proofs)
 
 
-async def _once_more(stage: Stage, load: Load) -> bool:
+async def _once_more(context: ScenarioContext, load: Load) -> bool:
     async with asyncio.TaskGroup() as group:
         for _ in range(CHATS):
-            group.create_task(_chat(stage, load))
-        return await _hold_up(stage)
+            group.create_task(_chat(context, load))
+        return await _hold_up(context)
 
 
-async def _hold_up(stage: Stage) -> bool:
+async def _hold_up(context: ScenarioContext) -> bool:
     """Let signals pile up while a run is about to end: nothing is read for a moment, too short for a lease to end.
 
     Whether an end was taken back by that.
     """
-    workers, hold_ms = of_role(stage.site, "worker"), _hold_ms(stage)
-    await stage.until(lambda: stage.holding(CHAT_STEPS[0], hold_ms) > 0, seconds=BEGUN_SECONDS)
-    stage.tell(f"SIGSTOP {' and '.join(workers)}, for a moment")
+    workers, hold_ms = of_role(context.cluster, "worker"), _hold_ms(context)
+    await context.until(lambda: context.holding(CHAT_STEPS[0], hold_ms) > 0, seconds=BEGUN_SECONDS)
+    context.tell(f"SIGSTOP {' and '.join(workers)}, for a moment")
     for name in workers:
-        await stage.nemesis.stop(name)
-    await stage.pause(hold_ms / 1000)
-    since_ms = min([(await stage.nemesis.resume(name)).at_ms for name in workers])
+        await context.nemesis.stop(name)
+    await context.pause(hold_ms / 1000)
+    since_ms = min([(await context.nemesis.resume(name)).at_ms for name in workers])
 
     def is_taken_back() -> bool:
-        return any(each.said == "taken back" for each in reader.notices(stage.site.parts.values(), since_ms))
+        return any(each.said == "taken back" for each in reader.notices(context.cluster.members.values(), since_ms))
 
     # Whoever is killed before does not get to its end.
-    return await stage.until(is_taken_back, seconds=WRITTEN_SECONDS)
+    return await context.until(is_taken_back, seconds=WRITTEN_SECONDS)
 
 
-def _hold_ms(stage: Stage) -> int:
+def _hold_ms(context: ScenarioContext) -> int:
     """How long the last effect of a chat takes."""
-    return stage.options.lease_ms // 3
+    return context.options.lease_ms // 3
 
 
-async def _chat(stage: Stage, load: Load) -> None:
+async def _chat(context: ScenarioContext, load: Load) -> None:
     """A run that ends when it has read enough, and senders that go on until they are refused."""
     number, order = load.numbered()
     load.others.append(OtherOrder(workflow=chat.name, key=order))
-    run_id = await load.start(order, chat(order, WORDS, KNOCKS, _hold_ms(stage)), request=order, gateway=number)
+    run_id = await load.start(order, chat(order, WORDS, KNOCKS, _hold_ms(context)), request=order, gateway=number)
     if run_id is None:
         return
     ended = asyncio.Event()
@@ -112,7 +112,7 @@ async def _chat(stage: Stage, load: Load) -> None:
             except UnknownHook:  # the run has not opened it yet, or has ended
                 if ended.is_set():
                     raise
-                await stage.pause(PAUSE_SECONDS)
+                await context.pause(PAUSE_SECONDS)
             else:
                 return
 

@@ -10,7 +10,7 @@ import asyncio
 
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.pack import nap
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 SHORT_MS = (20, 150, 400, 1_300, 1_700)  # those above a second are let go, and wait in the store
@@ -19,9 +19,9 @@ HELD = 4
 BUSY_SECONDS = 10.0
 
 
-async def timers(stage: Stage) -> Findings:
-    lease_ms = stage.options.lease_ms
-    async with stage.load("timers") as load:
+async def timers(context: ScenarioContext) -> Findings:
+    lease_ms = context.options.lease_ms
+    async with context.load("timers") as load:
         async with asyncio.TaskGroup() as group:
             for sleep_ms in SHORT_MS:
                 group.create_task(load.other(lambda order, sleep_ms=sleep_ms: nap(order, sleep_ms)))
@@ -29,12 +29,12 @@ async def timers(stage: Stage) -> Findings:
                 group.create_task(load.other(lambda order: nap(order, 20), delay_ms=delay_ms))
             for _ in range(HELD):
                 group.create_task(load.other(lambda order: nap(order, 2 * lease_ms, busy_ms=lease_ms)))
-            await stage.until(lambda: stage.holding("hum", lease_ms) >= HELD, seconds=BUSY_SECONDS)
-            victim = max(of_role(stage.site, "worker"), key=lambda name: stage.under_way(name, lease_ms))
-            stage.tell(f"SIGKILL {victim}")
-            await stage.nemesis.kill(victim)
-        await stage.nemesis.heal()
-        checked = await stage.checked(load)
+            await context.until(lambda: context.holding("hum", lease_ms) >= HELD, seconds=BUSY_SECONDS)
+            victim = max(of_role(context.cluster, "worker"), key=lambda name: context.under_way(name, lease_ms))
+            context.tell(f"SIGKILL {victim}")
+            await context.nemesis.kill(victim)
+        await context.nemesis.heal()
+        checked = await context.checked(load)
     proofs = (
         Proof("timers measured", checked.counts.timers, len(SHORT_MS) + 2 * len(DELAYS_MS) + HELD),
         Proof("runs taken over with a timer pending", checked.counts.taken_over),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.gateway_client import Client
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.evidence import Violation
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 LEASES = 4  # after so many, whoever was killed before this scenario has been forgotten everywhere
@@ -13,15 +13,15 @@ PAUSE_SECONDS = 0.2
 Known = tuple[tuple[str, int], ...]  # each worker by its name and its process
 
 
-async def workers(stage: Stage) -> Findings:
-    alive = sorted(stage.site.parts[name].pid for name in of_role(stage.site, "worker"))
-    give_up_ms = stage.clock.steady_ms() + LEASES * stage.options.lease_ms
+async def workers(context: ScenarioContext) -> Findings:
+    alive = sorted(context.cluster.members[name].pid for name in of_role(context.cluster, "worker"))
+    give_up_ms = context.clock.steady_ms() + LEASES * context.options.lease_ms
     while True:
-        sets = {url: await _known_at(url, stage.site.api_key) for url in stage.site.gateway_urls}
+        sets = {url: await _known_at(url, context.cluster.api_key) for url in context.cluster.gateway_urls}
         agree = len(set(sets.values())) == 1 and all(_pids(known) == alive for known in sets.values())
-        if agree or stage.clock.steady_ms() > give_up_ms:
+        if agree or context.clock.steady_ms() > give_up_ms:
             break
-        await stage.pause(PAUSE_SECONDS)
+        await context.pause(PAUSE_SECONDS)
     differ = [
         Violation("workers_differ", url, f"knows {_pids(known)}, and {alive} live") for url, known in sets.items()
     ]

@@ -13,7 +13,7 @@ from holdfast.lab.gate import reader
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.load import Load
 from holdfast.lab.gate.pack import CHILD_STEPS, STEPS
-from holdfast.lab.gate.scenario import Findings, Stage
+from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof, proofs_of
 
 ORDERS = 16
@@ -24,30 +24,30 @@ NOTICED_SECONDS = 15.0
 PROBES = 4
 
 
-async def zombies(stage: Stage) -> Findings:
-    workers = of_role(stage.site, "worker")
+async def zombies(context: ScenarioContext) -> Findings:
+    workers = of_role(context.cluster, "worker")
 
     def ready(name: str) -> bool:
         """Whether it holds some, and is about to end one of them."""
-        return stage.under_way(name, HOLD_MS) >= HELD_MIN and stage.under_way(name, HOLD_MS, CHILD_STEPS) > 0
+        return context.under_way(name, HOLD_MS) >= HELD_MIN and context.under_way(name, HOLD_MS, CHILD_STEPS) > 0
 
-    async with stage.load("zombies") as load:
+    async with context.load("zombies") as load:
         async with asyncio.TaskGroup() as orders:
             for _ in range(ORDERS):
                 orders.create_task(load.order(hold_ms=HOLD_MS))
-                await stage.pause(HOLD_MS * len(STEPS) / ORDERS / 1000)  # so that they are not all at the same step
-            held = await stage.until(lambda: any(map(ready, workers)), seconds=BEGUN_SECONDS)
-            victim = max(workers, key=lambda name: (ready(name), stage.under_way(name, HOLD_MS)))
-            victims = [victim, *of_role(stage.site, "scheduler")[:1]]
-            pid = stage.site.parts[victim].pid
-            stage.tell(f"SIGSTOP {' and '.join(victims)}")
+                await context.pause(HOLD_MS * len(STEPS) / ORDERS / 1000)  # so that they are not all at the same step
+            held = await context.until(lambda: any(map(ready, workers)), seconds=BEGUN_SECONDS)
+            victim = max(workers, key=lambda name: (ready(name), context.under_way(name, HOLD_MS)))
+            victims = [victim, *of_role(context.cluster, "scheduler")[:1]]
+            pid = context.cluster.members[victim].pid
+            context.tell(f"SIGSTOP {' and '.join(victims)}")
             for name in victims:
-                await stage.nemesis.stop(name)
+                await context.nemesis.stop(name)
         before = await reader.finals(load)
-        stage.tell(f"SIGCONT {' and '.join(victims)}: {len(before)} runs were done without them", load.done)
-        resumed = [await stage.nemesis.resume(name, unaware=True) for name in victims]
-        noticed = await _noticed(stage, load, pid, resumed[0].at_ms)
-        checked = await stage.checked(load, before=before)
+        context.tell(f"SIGCONT {' and '.join(victims)}: {len(before)} runs were done without them", load.done)
+        resumed = [await context.nemesis.resume(name, unaware=True) for name in victims]
+        noticed = await _noticed(context, load, pid, resumed[0].at_ms)
+        checked = await context.checked(load, before=before)
     proofs = (
         Proof("stopped with effects under way", int(held)),
         Proof("runs done without them", len(before)),
@@ -58,16 +58,16 @@ async def zombies(stage: Stage) -> Findings:
     return Findings(checked=(checked,), proofs=proofs)
 
 
-async def _noticed(stage: Stage, load: Load, pid: int, since_ms: int) -> bool:
+async def _noticed(context: ScenarioContext, load: Load, pid: int, since_ms: int) -> bool:
     """Whether the zombie has said that it lost its lease or its runs.
 
     New work is done after that, so time has passed in which it could have written.
     """
 
     def said() -> bool:
-        told = reader.notices(stage.site.parts.values(), since_ms)
+        told = reader.notices(context.cluster.members.values(), since_ms)
         return any(notice.pid == pid and notice.said != "rescued" for notice in told)
 
-    noticed = await stage.until(said, seconds=NOTICED_SECONDS)
+    noticed = await context.until(said, seconds=NOTICED_SECONDS)
     await asyncio.gather(*(load.order() for _ in range(PROBES)))
     return noticed

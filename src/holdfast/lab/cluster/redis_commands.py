@@ -9,21 +9,24 @@ Reply = str | int | None | list["Reply"]
 TIMEOUT_SECONDS = 5.0
 
 
-class Refused(Exception):
-    """The server answered with an error."""
+class RedisCommandError(Exception):
+    """The server replied with an error."""
 
 
 def ask(host: str, port: int, *words: str | int, password: str | None = None) -> Reply:
-    """The answer to one command on a connection of its own. Raises `Refused`, or `OSError` if there is no answer."""
+    """Send one command on a connection of its own, and return the reply.
+
+    Raises `RedisCommandError`, or `OSError` if there is no reply.
+    """
     with socket.create_connection((host, port), TIMEOUT_SECONDS) as connection, connection.makefile("rb") as replies:
-        login = b"" if password is None else _packed("AUTH", password)
-        connection.sendall(login + _packed(*words))
+        login = b"" if password is None else _encode("AUTH", password)
+        connection.sendall(login + _encode(*words))
         if login:
             _read(replies)
         return _read(replies)
 
 
-def _packed(*words: str | int) -> bytes:
+def _encode(*words: str | int) -> bytes:
     parts = [str(word).encode() for word in words]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 
@@ -37,7 +40,7 @@ def _read(replies: BinaryIO) -> Reply:
         case b"+":
             return rest
         case b"-":
-            raise Refused(rest)
+            raise RedisCommandError(rest)
         case b":":
             return int(rest)
         case b"$":
@@ -45,4 +48,4 @@ def _read(replies: BinaryIO) -> Reply:
         case b"*":
             return None if rest == "-1" else [_read(replies) for _ in range(int(rest))]
         case _:
-            raise Refused(f"not a reply of a Redis server: {line!r}")
+            raise RedisCommandError(f"not a reply of a Redis server: {line!r}")

@@ -1,10 +1,10 @@
-"""A whole topology on this machine: Redis, NATS, and replicas of every role, each a process on a port of its own.
+"""A whole cluster on this machine: Redis, NATS, and replicas of every role, each a process on a port of its own.
 
     store     redis-1 … redis-9, sentinel-1 …
     bus       nats-1 …
     replicas  scheduler-1 …, worker-1 …, gateway-1 …
 
-Any part may be killed, paused and started again by its name; nothing is started again by itself. A topology is for
+Any part may be killed, paused and started again by its name; nothing is started again by itself. A local cluster is for
 playing and for tests: its data lies in a directory that is not meant to be kept.
 """
 
@@ -19,9 +19,9 @@ from typing import Literal, Self
 from msgspec import Struct
 
 from holdfast.errors import TransientError, UsageError
-from holdfast.lab.cluster.members import Part, PartRole, Server
+from holdfast.lab.cluster.members import ClusterMember, MemberRole, MemberServer
 from holdfast.lab.cluster.processes import wait_until
-from holdfast.lab.cluster.replicas import Replica, Role
+from holdfast.lab.cluster.replicas import ReplicaProcess, Role
 from holdfast.lab.cluster.servers import (
     NatsCluster,
     NatsServer,
@@ -34,7 +34,7 @@ from holdfast.lab.cluster.servers import (
     start_redis_cluster,
     start_sentinel,
 )
-from holdfast.lab.cluster.state_file import Record
+from holdfast.lab.cluster.state_file import ClusterState
 
 HEALTHY_SECONDS = 60.0
 REDIS_REPLICAS = 2  # of each primary: when one has taken its place, the other confirms what the new one writes
@@ -55,13 +55,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}  # for the replicas
 
 
-class Topology:
+class LocalCluster:
     """The parts of one plan, from `up` to `down`."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
         self.directory = directory.absolute()
         self.plan = plan
-        self.parts: dict[str, Part] = {}
+        self.members: dict[str, ClusterMember] = {}
         self.api_key: str | None = None  # what clients show, where the gateways require one
         self._redis: RedisServer | RedisCluster | SentinelGroup | None = None
         self._nats: NatsServer | NatsCluster | None = None
@@ -87,17 +87,19 @@ class Topology:
 
     def down(self) -> None:
         """End the replicas in order, then the servers by force: they would wait for each other."""
-        replicas = [part.server.process for part in self.parts.values() if isinstance(part.server, Replica)]
+        replicas = [
+            member.server.process for member in self.members.values() if isinstance(member.server, ReplicaProcess)
+        ]
         for process in replicas:
             process.terminate()
         for process in replicas:
             process.end(GRACE_SECONDS)
-        for part in self.parts.values():
-            part.server.process.kill()
+        for member in self.members.values():
+            member.server.process.kill()
 
     @property
     def store_url(self) -> str:
-        assert self._redis is not None, "the topology is not up"
+        assert self._redis is not None, "the cluster is not up"
         return self._redis.url
 
     @property
@@ -106,37 +108,37 @@ class Topology:
 
     @property
     def gateway_urls(self) -> tuple[str, ...]:
-        return tuple(part.url for part in self.parts.values() if part.role == "gateway")
+        return tuple(member.url for member in self.members.values() if member.role == "gateway")
 
     def kill(self, name: str) -> None:
         """SIGKILL: it is gone when this returns."""
-        self._part(name).server.process.kill()
+        self._member(name).server.process.kill()
 
     def stop_signal(self, name: str) -> None:
         """SIGSTOP: it is there and does nothing."""
-        self._part(name).server.process.stop_signal()
+        self._member(name).server.process.stop_signal()
 
     def cont(self, name: str) -> None:
         """SIGCONT: it goes on."""
-        self._part(name).server.process.cont()
+        self._member(name).server.process.cont()
 
     def signal(self, name: str, number: int) -> None:
         """Any signal."""
-        self._part(name).server.process.signal(number)
+        self._member(name).server.process.signal(number)
 
     def terminate(self, name: str) -> None:
         """SIGTERM: it ends in order, which is not waited for."""
-        self._part(name).server.process.terminate()
+        self._member(name).server.process.terminate()
 
     def end(self, name: str) -> None:
         """SIGTERM, and wait until it has ended; by force if it hangs."""
-        self._part(name).server.process.stop(GRACE_SECONDS)
+        self._member(name).server.process.stop(GRACE_SECONDS)
 
     def start(self, name: str) -> None:
         """Start a part that has ended, on its port and its data; return when it is ready."""
-        part = self._part(name)
-        if part.state == "dead":
-            part.server.start()
+        member = self._member(name)
+        if member.state == "dead":
+            member.server.start()
 
     def primary(self, slot: int = 0) -> str:
         """The name of the Redis server that is the primary now, in a Cluster that of this slot."""
@@ -148,7 +150,7 @@ class Topology:
             case RedisServer() as server:
                 return server.name
             case None:
-                raise TransientError("the topology is not up")
+                raise TransientError("the cluster is not up")
 
     def written(self, name: str) -> int:
         """How much a Redis server has written so far."""
@@ -160,7 +162,7 @@ class Topology:
 
     def followers(self) -> tuple[str, ...]:
         """The names of the Redis servers that follow a primary now."""
-        redis = [part.server for part in self.parts.values() if isinstance(part.server, RedisServer)]
+        redis = [member.server for member in self.members.values() if isinstance(member.server, RedisServer)]
         roles = {server.name: server.info("replication").get("role") for server in redis}
         return tuple(name for name, role in roles.items() if role == "slave")
 
@@ -175,34 +177,34 @@ class Topology:
                 wait_until(server.is_healthy, seconds=seconds, what=lambda: f"{server.name} is not healthy")
             case None:
                 pass
-        for part in self.parts.values():
-            if isinstance(part.server, Replica) and part.state == "running":
-                part.server.wait_until_ready(seconds)
+        for member in self.members.values():
+            if isinstance(member.server, ReplicaProcess) and member.state == "running":
+                member.server.wait_until_ready(seconds)
 
-    def record(self) -> Record:
+    def state(self) -> ClusterState:
         """All there is to know about it now."""
-        return Record(
+        return ClusterState(
             pid=os.getpid(),
             directory=str(self.directory),
             store=self.store_url,
             bus=self.bus_url,
             gateways=self.gateway_urls,
-            parts=tuple(part.look() for part in self.parts.values()),
+            parts=tuple(member.status() for member in self.members.values()),
         )
 
-    def _part(self, name: str) -> Part:
-        if name not in self.parts:
-            raise UsageError(f"there is no part {name!r}", hint=f"The parts are: {', '.join(self.parts) or 'none'}.")
-        return self.parts[name]
+    def _member(self, name: str) -> ClusterMember:
+        if name not in self.members:
+            raise UsageError(f"there is no part {name!r}", hint=f"The parts are: {', '.join(self.members) or 'none'}.")
+        return self.members[name]
 
     def _redis_server(self, name: str) -> RedisServer:
-        server = self._part(name).server
+        server = self._member(name).server
         if not isinstance(server, RedisServer):
             raise UsageError(f"{name} is no Redis server")
         return server
 
-    def _add(self, role: PartRole, *servers: Server) -> None:
-        self.parts |= {server.name: Part(role, server) for server in servers}
+    def _add(self, role: MemberRole, *servers: MemberServer) -> None:
+        self.members |= {server.name: ClusterMember(role, server) for server in servers}
 
     def _start_redis(self) -> None:
         directory, appendfsync = self.directory / "redis", self.plan.appendfsync
@@ -240,12 +242,12 @@ class Topology:
         for replica in replicas:
             replica.settle()
 
-    def _replicas(self, role: Role, count: int) -> list[Replica]:
+    def _replicas(self, role: Role, count: int) -> list[ReplicaProcess]:
         bus = {} if self.bus_url is None else {"HOLDFAST_BUS": self.bus_url}
         environment = {"HOLDFAST_LOG": "json", "HOLDFAST_URL": self.store_url, **bus, **self.plan.environment}
         packs = () if role == "scheduler" and not self.plan.everywhere else self.plan.packs
         replicas = [
-            Replica(name, role, self.directory / name, packs=packs, environment=environment)
+            ReplicaProcess(name, role, self.directory / name, packs=packs, environment=environment)
             for name in (f"{role}-{number}" for number in range(1, count + 1))
         ]
         self._add(role, *replicas)
