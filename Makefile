@@ -21,7 +21,7 @@ SHELL         := /bin/bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup dev demo test planted soak check format docs bench clean
+.PHONY: help setup dev demo lint types check test planted soak format docs bench clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -35,7 +35,24 @@ dev: $(VENV)/.stamp-cli ## Start engine, HTTP API and dashboard with an example 
 demo: $(VENV)/.stamp-cli ## Watch a worker die between charging and recording, and nothing go wrong
 	@$(BIN)/python -m examples.demo
 
-test: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run the whole suite, then hold the kernel to full branch coverage
+lint: $(VENV)/.stamp-dev ## Check the format, the lint rules and which layer imports which
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/.stamp-dev ## Check the types
+	@$(BIN)/basedpyright
+
+check: lint ## Run lint, types and the unit tests, in under 30 s
+	@# Three at a time, each telling when it is done. One process for each half of the tests is faster than workers here.
+	@told=$$(mktemp -d); trap 'rm -rf "$$told"' EXIT; \
+	  $(BIN)/basedpyright > $$told/types & types=$$!; \
+	  $(QUICK) tests/unit/kernel > $$told/kernel & kernel=$$!; \
+	  failed=0; $(QUICK) tests/unit --ignore=tests/unit/kernel || failed=1; \
+	  wait $$kernel || failed=1; cat $$told/kernel; wait $$types || failed=1; cat $$told/types; exit $$failed
+
+# What takes seconds comes first, so that a slip is told before the suite has begun.
+test: lint types $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run lint, types and the whole suite, then hold the kernel to full branch coverage
 	@TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist worksteal -p no:schemathesis -p no:faker -p no:anyio
 	@# Which lines the tests reach does not need many examples: a few, and the same ones each time.
 	@HYPOTHESIS_PROFILE=coverage $(BIN)/pytest -n auto -q tests/unit/kernel --hypothesis-seed=0 --cov=holdfast.kernel --cov-branch --cov-fail-under=100
@@ -47,22 +64,11 @@ soak: $(VENV)/.stamp-dev $(VENV)/.stamp-servers ## Kill and stop every part of a
 	@mkdir -p build
 	@$(BIN)/holdfast gate --redis cluster --nats 3 --only soak --soak 5m --strict --html build/soak.html
 
-check: $(VENV)/.stamp-dev ## Format, lint, types, layers and unit tests, in under 30 s
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/lint-imports --no-logo
-	@# Three at a time, each telling when it is done. One process for each half of the tests is faster than workers here.
-	@told=$$(mktemp -d); trap 'rm -rf "$$told"' EXIT; \
-	  $(BIN)/basedpyright > $$told/types & types=$$!; \
-	  $(QUICK) tests/unit/kernel > $$told/kernel & kernel=$$!; \
-	  failed=0; $(QUICK) tests/unit --ignore=tests/unit/kernel || failed=1; \
-	  wait $$kernel || failed=1; cat $$told/kernel; wait $$types || failed=1; cat $$told/types; exit $$failed
-
 format: $(VENV)/.stamp-dev ## Lay the code out and repair what can be repaired
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-docs: $(VENV)/.stamp-dev ## Write the reference pages anew from the code
+docs: $(VENV)/.stamp-dev ## Write the reference pages again from the code
 	@$(BIN)/python -m docs.generate
 
 bench: $(VENV)/.stamp-bench$(if $(findstring restate,$(PEERS)),-restate) ## Measure against peers and a raw floor (PEERS=restate adds Restate)
