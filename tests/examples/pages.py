@@ -33,7 +33,8 @@ class Block(NamedTuple):
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    beside = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
+    return [*(ROOT / name for name in beside), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:

@@ -8,8 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 
 from docs import generate
+from holdfast.cli.main import app
+from tests.deploy import settings
 from tests.examples.pages import ROOT, blocks, name_of, pages, printed_as, run_page, scripts
 
 RUN = [page for page in pages() if any(block.info == "python run" for block in blocks(page))]
@@ -84,6 +87,24 @@ def test_the_generated_pages_are_what_the_code_says():
 
 def test_the_reference_describes_every_public_name():
     assert generate.missing() == set()
+
+
+def test_every_command_stands_on_its_page():
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    commands = get_command(app).commands
+    names = {
+        f"{name} {inner}" if inner else name
+        for name, command in commands.items()
+        for inner in getattr(command, "commands", [""])
+    }
+    assert len(names) > 20
+    assert {name for name in names if f"### `{name}`\n" not in page} == set()
+
+
+def test_every_setting_stands_on_its_page():
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert len(settings.VARIABLES) > 10
+    assert {name for name in settings.VARIABLES if f"`{name}`" not in page} == set()
 
 
 def anchors(page):
