@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +19,7 @@ from holdfast.blocking import Blocking
 from holdfast.client import Caller
 from holdfast.config import REDIS_SCHEMES, shown
 from holdfast.engine.api.apikeys import ApiKeys
-from holdfast.engine.api.documents import COMMON, Documents
 from holdfast.engine.api.registry import Registry
-from holdfast.engine.duties import hangs
-from holdfast.engine.duties.leaders import DUTIES, leaders_of
-from holdfast.engine.remote.tasks import Tasks
 from holdfast.engine.replica import Ports, Replica
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, Events
@@ -35,7 +30,8 @@ from holdfast.pack import Pack
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
-from holdfast.ports.store import Finding, Store
+from holdfast.ports.store import Store
+from holdfast.runtime import Runtime
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:  # neither is part of the core install
@@ -43,9 +39,6 @@ if TYPE_CHECKING:  # neither is part of the core install
 
     from holdfast.telemetry.metrics import Metrics
     from holdfast.telemetry.traces import Traces
-
-
-CHANGES_SECONDS = 15.0  # how long a lost notice may keep those waiting who watch for any change
 
 
 def open_store(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None = None) -> tuple[Store, Bus | None]:
@@ -164,9 +157,9 @@ class Holdfast(Caller):
                 f"concurrency={concurrency} would run nothing", hint="Use 1 or more; 200 is the default."
             )
         clock, ids, host, pid = SystemClock(), SystemIds(), socket.gethostname(), os.getpid()
-        self.instance = f"{host}-{pid}-{ids.nonce()[:4]}"  # this Holdfast in logs, metrics and leases
+        instance = f"{host}-{pid}-{ids.nonce()[:4]}"
         tracing = None if traces is None else _tracing(traces)
-        store, self._bus = open_store(url, clock=clock, ids=ids, bus=bus) if isinstance(url, str) else _given(url, bus)
+        store, carrier = open_store(url, clock=clock, ids=ids, bus=bus) if isinstance(url, str) else _given(url, bus)
         ports = Ports(
             store=store,
             clock=clock,
@@ -178,7 +171,7 @@ class Holdfast(Caller):
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None
         logs.configure()
-        self._events.listen(partial(logs.log_events, instance=self.instance))
+        self._events.listen(partial(logs.log_events, instance=instance))
         if tracing is not None:
             self._events.listen(tracing)
         self._replica = Replica(
@@ -188,7 +181,7 @@ class Holdfast(Caller):
             namespace=checked(namespace),
             worker=worker,
             duties=worker if duties is None else duties,
-            instance=self.instance,
+            instance=instance,
             lease_ms=checked_ttl(milliseconds(lease)),
             concurrency=concurrency,
             strict=os.environ.get("HOLDFAST_STRICT", "") not in {"", "0"} if strict is None else strict,
@@ -196,6 +189,7 @@ class Holdfast(Caller):
             pid=pid,
         )
         self.api_keys: ApiKeys = self._replica.api_keys
+        self._runtime = Runtime(self._replica, bus=carrier, events=self._events, instance=instance)
         super().__init__(self._replica.service)
 
     @staticmethod
@@ -210,75 +204,10 @@ class Holdfast(Caller):
         """
         return Caller(self._replica.service_in(checked(namespace)))
 
-    def tasks_in(self, namespace: str) -> Tasks:
-        """The verbs of remote workers, on the tasks of a namespace: claim, heartbeat, complete, fail."""
-        return self._replica.tasks_in(checked(namespace))
-
     @property
-    def owner(self) -> str | None:
-        """The name under which this process holds runs; None if it executes none."""
-        return self._replica.lease.owner if self._replica.lease else None
-
-    @property
-    def documents(self) -> Documents:
-        """Small records beside the runs of this namespace, for what is built on Holdfast."""
-        return self._replica.documents_in(self.namespace)
-
-    @property
-    def common_documents(self) -> Documents:
-        """The same, of no namespace: what all of them share."""
-        return self._replica.documents_in(COMMON)
-
-    @property
-    def lease_reliable(self) -> bool | None:
-        """Whether this process may begin work under its lease; None if it executes none."""
-        return self._replica.lease.reliable if self._replica.lease else None
-
-    @property
-    def duties_led(self) -> dict[str, bool]:
-        """For each duty that this process is a candidate for, whether it leads it at this moment."""
-        return self._replica.leaders.led if self._replica.leaders else {}
-
-    @property
-    def threads_given_up(self) -> int:
-        """How many threads of this process still run sync effects that are not waited for any more."""
-        return self._replica.threads_given_up
-
-    async def leaders(self) -> dict[str, str | None]:
-        """Which process attends to each duty, by its `instance`; None if none does."""
-        return await leaders_of(self.store, DUTIES)
-
-    @property
-    def bus(self) -> Bus | None:
-        """What carries the store's notices to other processes; None if they need none."""
-        return self._bus
-
-    @property
-    def store(self) -> Store:
-        """What all of it lives in."""
-        return self._replica.store
-
-    async def changes(self) -> AsyncIterator[None]:
-        """Yields when something in the store may have changed, here or in another process; at once the first time.
-
-        Changes that come while nobody waits for the next one are one.
-        """
-        with self._replica.subscriptions.following_anything() as changed:
-            while True:
-                changed.clear()
-                yield
-                with contextlib.suppress(TimeoutError):  # a notice may be lost
-                    async with asyncio.timeout(CHANGES_SECONDS):
-                        await changed.wait()
-
-    async def inspect(self) -> tuple[Finding, ...]:
-        """Whether the store can keep its promises, by settings, room, clock and schema; and whether threads hang."""
-        of_bus = () if self._bus is None else await self._bus.inspect()
-        return (
-            *await self.store.inspect(),
-            *of_bus,
-            await hangs.found_in(self.store, self.namespace, await self.workers()),
-        )
+    def runtime(self) -> Runtime:
+        """This Holdfast as a process, for what is built on it: gateways, dashboards, middleware, probes."""
+        return self._runtime
 
     async def __aenter__(self) -> Self:
         await self._replica.start()
@@ -290,28 +219,17 @@ class Holdfast(Caller):
         await self._replica.stop()
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Be told every event of this process (see `holdfast.events`); the answer stops it."""
+        """Be told every event of this process (see `holdfast.events`). Returns a function that stops it."""
         return self._events.listen(listener)
-
-    def emit(self, event: Event) -> None:
-        """Tell all listeners that something happened: for those who build on a Holdfast, such as a gateway."""
-        self._events(event)
 
     def metrics(self) -> Metrics:
         """What this process does, for Prometheus; counted from the first call on. See `Metrics.render`."""
         if self._metrics is None:
             from holdfast.telemetry.metrics import Metrics  # noqa: PLC0415 - only what is used is loaded
 
-            self._metrics = Metrics(self, instance=self.instance, now_ms=self._now_ms)
+            self._metrics = Metrics(self._runtime, instance=self._runtime.instance, now_ms=self._now_ms)
             self._events.listen(self._metrics)
         return self._metrics
-
-    def wind_down(self) -> None:
-        """Begin nothing more; what is under way has ten seconds from now on. Leaving the `async with` stops the rest.
-
-        For those who have to close something else first, such as a gateway.
-        """
-        self._replica.wind_down()
 
     async def serve(self) -> None:
         """Work until SIGTERM or SIGINT asks this process to stop. Leaving the `async with` then stops it in order.

@@ -67,6 +67,6 @@ async def serve(
         if on_ready is not None:
             on_ready(url)
         await asked.wait()
-        hf.wind_down()  # so that its grace and that of the requests are one
+        hf.runtime.wind_down()  # so that its grace and that of the requests are one
     finally:
         await server.stop()

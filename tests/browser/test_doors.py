@@ -253,7 +253,7 @@ async def test_a_session_is_known_to_every_replica(guarded: Site, stranger: Call
     visitor = stranger()
     await visitor.log_in((await key_of(guarded, "read"))[0])
     replica = Sessions(  # which has nothing but the store
-        guarded.hf.common_documents
+        guarded.hf.runtime.common_documents
     )
     await replica.prepare()
     assert replica.known(visitor.http.cookies["holdfast_session"]) is not None
@@ -261,18 +261,18 @@ async def test_a_session_is_known_to_every_replica(guarded: Site, stranger: Call
 
 async def test_replicas_that_need_the_secret_at_once_agree_on_one():
     async with served() as fresh:
-        replicas = [Sessions(fresh.hf.common_documents) for _ in range(5)]
+        replicas = [Sessions(fresh.hf.runtime.common_documents) for _ in range(5)]
         await asyncio.gather(*(replica.prepare() for replica in replicas))
         session = replicas[0].begin()
         assert len({replica.cookie(session) for replica in replicas}) == 1
 
 
 async def test_a_session_ends_unless_it_is_used(site: Site):
-    sessions = Sessions(site.hf.common_documents)
+    sessions = Sessions(site.hf.runtime.common_documents)
     await sessions.prepare()
     fresh = sessions.begin()
     assert sessions.renewed(fresh) is fresh
-    now_ms = site.hf.common_documents.now_ms()
+    now_ms = site.hf.runtime.common_documents.now_ms()
     old = Session(fresh.id, "", now_ms, now_ms + 60_000)
     assert sessions.renewed(old).until_ms > old.until_ms
     assert sessions.token(sessions.renewed(old)) == sessions.token(old)  # forms that are open stay good

@@ -194,7 +194,7 @@ async def test_a_workflow_shows_what_it_declares(visit: Visiting):
 
 async def test_workers_are_listed_with_what_they_serve(site: Site, visit: Visiting):
     page = await visit("/workers")
-    row = page.get_by_role("row", name=site.hf.owner or "")
+    row = page.get_by_role("row", name=site.hf.runtime.owner or "")
     await expect(row).to_contain_text("of 200")
     await expect(row.get_by_role("link", name="shop.checkout")).to_be_visible()
 

@@ -66,7 +66,7 @@ async def test_six_nodes_become_a_cluster_once_and_are_waited_for_the_second_tim
     wanted = directives("redis.conf") | directives("redis.cluster.conf")
     assert configured(nodes[0], wanted) == {name: value for name, value in wanted.items() if name not in ELSEWHERE}
     async with Holdfast(f"redis+cluster://{nodes[0].address}", worker=False) as hf:
-        doubts = [finding for finding in await hf.inspect() if finding.level != "ok"]
+        doubts = [finding for finding in await hf.runtime.inspect() if finding.level != "ok"]
     assert doubts == []
 
 

@@ -128,7 +128,7 @@ class RedisCase(Case):
                 await asyncio.sleep(0.05)
         runs = [run async for run in hf.runs()]
         assert {run.status for run in runs} == {"completed"}
-        for run, row in zip(runs, await hf.store.runs([run.id for run in runs]), strict=True):
+        for run, row in zip(runs, await hf.runtime.store.runs([run.id for run in runs]), strict=True):
             assert (row.owner, row.unread) == (None, 0)
             steps = [entry.step for entry in await run.journal() if isinstance(entry, Performed | Elapsed | Joined)]
             assert len(steps) == len(set(steps)), steps
@@ -145,6 +145,6 @@ class RedisCase(Case):
 
     async def _asked(self, hf: Holdfast, script: Script, key: Callable[[int], bytes]) -> list[Reply]:
         """Look into all shards, past the store."""
-        assert isinstance(hf.store, RedisStore)
+        assert isinstance(hf.runtime.store, RedisStore)
         calls = [Call(script, (key(shard),), ()) for shard in self.shards.all]
-        return await hf.store._asks.ask(calls)
+        return await hf.runtime.store._asks.ask(calls)

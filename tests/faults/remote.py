@@ -69,7 +69,7 @@ async def serve(options: Options) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     async with Holdfast(f"sqlite:///{options.path}", worker=False) as hf:
-        tasks = hf.tasks_in(hf.namespace)
+        tasks = hf.runtime.tasks_in(hf.namespace)
         say("ready")
         while not stopping.is_set():
             # A lease that runs out tells nobody: ask anew every half second, and not only at the safety poll.

@@ -63,7 +63,7 @@ async def given(hf: Holdfast, token: str, payload: str, dedupe: str | None = Non
 
 async def holder(hf: Holdfast, token: str) -> str | None:
     """The run that has the token, if it is only one that has ended."""
-    known = await hf.store.hook_of_token("default", token)
+    known = await hf.runtime.store.hook_of_token("default", token)
     return None if known is None else known.run.id
 
 

@@ -154,7 +154,7 @@ async def test_a_kill_around_any_verb_on_redis_changes_nothing(new_redis_case: N
             reached.add(point.verb)
         async with case.client() as hf:
             while await case.left(hf):  # all workers are gone
-                await hf.store.relay(100)
+                await hf.runtime.store.relay(100)
                 await asyncio.sleep(0.1)
             runs = await case.check_runs(hf)
         assert sorted(str(run.key) for run in runs) == ["notice:o1", "order:o1", "parcel:o1"]

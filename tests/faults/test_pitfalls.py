@@ -156,7 +156,7 @@ async def test_of_twelve_processes_that_claim_one_token_one_becomes_its_owner(an
         lambda: sum(len(process.said("result")) for process in processes) == 11, "eleven to be told", *processes
     )
     async with case.client(RUN) as hf:
-        known = await hf.store.hook_of_token("default", "gate")
+        known = await hf.runtime.store.hook_of_token("default", "gate")
         assert known is not None
         assert [run.id async for run in hf.runs() if run.status != "completed"] == [known.run.id]
     await asyncio.gather(*(process.leaves() for process in processes))

@@ -41,7 +41,7 @@ def single(case_on: NewRedisCase, redis_server: RedisServer) -> RedisCase:
 async def held(hf: Holdfast, token: str) -> None:
     """Wait until a run has the token."""
     async with asyncio.timeout(45):
-        while await hf.store.hook_of_token("default", token) is None:
+        while await hf.runtime.store.hook_of_token("default", token) is None:
             await asyncio.sleep(0.01)
 
 
@@ -136,9 +136,9 @@ async def test_what_lies_behind_hundreds_of_others_is_delivered_too(
     async with single.client(RUN) as hf:
         await held(hf, "heap-a")
         await first.leaves()
-        assert isinstance(hf.store, RedisStore)
+        assert isinstance(hf.runtime.store, RedisStore)
         with monkeypatch.context() as patch:
-            patch.setattr(hf.store._outbox, "signal", _dies)
+            patch.setattr(hf.runtime.store._outbox, "signal", _dies)
             for number in range(count):
                 with suppress(StoreUnavailable):
                     await hf.resume_hook("heap-a", number, dedupe=str(number))
@@ -162,10 +162,10 @@ async def test_a_message_that_nobody_understands_holds_up_no_other(
     worker = await single.fork(pack=RUN, stay=True, lease=LEASE, starts=[Start("pile", ["a", 1])], results=False)
     async with single.client(RUN) as hf:
         await held(hf, "heap-a")
-        assert isinstance(hf.store, RedisStore)
-        outbox, shards = hf.store._outbox, single.shards
+        assert isinstance(hf.runtime.store, RedisStore)
+        outbox, shards = hf.runtime.store._outbox, single.shards
         unknown = [Call(LEAVE, (shards.out(shard),), (packed(("tomorrow",)),)) for shard in shards.all]
-        await hf.store._asks.ask(unknown, writes=True)
+        await hf.runtime.store._asks.ask(unknown, writes=True)
         with monkeypatch.context() as patch:
             patch.setattr(outbox, "signal", _dies)
             with pytest.raises(StoreUnavailable):

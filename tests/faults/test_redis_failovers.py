@@ -111,7 +111,9 @@ async def test_no_acknowledged_start_is_lost_with_a_primary_whose_replica_was_cu
         pair.mend()
         for order, run_id in acknowledged.items():
             if run_id is not None:
-                assert await patiently(lambda run_id=run_id: hf.store.run("default", run_id)), f"{order} is lost"
+                assert await patiently(lambda run_id=run_id: hf.runtime.store.run("default", run_id)), (
+                    f"{order} is lost"
+                )
         assert None in acknowledged.values(), "the primary took what its replica did not confirm"
         # What was not acknowledged is settled by offering it again, and is there once, whether it had survived or not.
         for order in ORDERS:
@@ -132,7 +134,7 @@ async def test_wait_auto_goes_on_without_the_replica_and_says_so(case: RedisCase
         await pair.cut()
         for order in ORDERS:
             await patiently(lambda order=order: hf.start(checkout(order), request_id=order))
-        doubts = [finding for finding in await hf.inspect() if finding.what == "replicas"]
+        doubts = [finding for finding in await hf.runtime.inspect() if finding.what == "replicas"]
         assert any(finding.level == "warning" and pair.primary.address in finding.detail for finding in doubts)
 
 
@@ -144,7 +146,7 @@ async def test_a_process_that_starts_while_the_replica_is_away_reads_and_says_wh
         await pair.cut()
         async with case.client() as late:
             assert (await late.get(run.id)).key == "order:before"
-            doubts = [finding for finding in await late.inspect() if finding.level == "error"]
+            doubts = [finding for finding in await late.runtime.inspect() if finding.level == "error"]
             assert any("work waits" in finding.detail and "wait=auto" in finding.hint for finding in doubts)
             starts = [late.start(checkout(order)) for order in ORDERS]  # some of them in shards of this primary
             with pytest.raises(StoreUnavailable) as unknown:
@@ -211,7 +213,7 @@ class Transfers:
 
     def run_id(self, hf: Holdfast, account: str) -> str:
         """An id in the shard of its run."""
-        return hf.store.id_for("0", namespace="default", workflow=self.pay.name, key=f"pay:{account}")
+        return hf.runtime.store.id_for("0", namespace="default", workflow=self.pay.name, key=f"pay:{account}")
 
 
 async def test_a_once_effect_is_not_called_before_a_replica_knows_that_it_is_begun(case: RedisCase) -> None:

@@ -169,8 +169,8 @@ async def test_clocks_that_differ_hold_up_nothing(
     url = case_on(redis_server).url
     async with Holdfast(url, packs=[pack]) as worker, Holdfast(url, packs=[pack], worker=False) as hf:
         for each, beside_ms in ((hf, client_ms), (worker, worker_ms)):
-            assert isinstance(each.store, RedisStore)
-            each.store._server_clock.ahead_ms += beside_ms
+            assert isinstance(each.runtime.store, RedisStore)
+            each.runtime.store._server_clock.ahead_ms += beside_ms
         for number in range(3):
             run, _ = await hf.start(tick(number))
             assert await run.result("30s") == number
@@ -213,10 +213,10 @@ async def test_whatever_reply_is_lost_a_repetition_does_nothing_a_second_time(
                         return answer
                 raise AssertionError("it never got through")
 
-            watch(hf.store, about_to)
+            watch(hf.runtime.store, about_to)
             started = await repeated(lambda: hf.start(pile("a", 4), request_id="request"))
             assert started.created
-            while await hf.store.hook_of_token("default", "heap-a") is None:
+            while await hf.runtime.store.hook_of_token("default", "heap-a") is None:
                 await asyncio.sleep(0.01)
             for number in (0, 1):
                 run = await repeated(lambda number=number: hf.resume_hook("heap-a", number, dedupe=f"{number}"))

@@ -52,7 +52,7 @@ async def test_a_store_in_trouble_makes_it_unready_but_not_dead(
 ) -> None:
     monkeypatch.setattr(health, "STORE_SECONDS_MAX", 0.05)
     gateway = await serve(through=Troubled)
-    store = gateway.hf.store
+    store = gateway.hf.runtime.store
     assert isinstance(store, Troubled)
     store.trouble = trouble
 

@@ -50,7 +50,7 @@ async def test_a_key_that_nobody_holds_leads_nowhere(gateway: Gateway) -> None:
 async def test_live_workers_are_shown(serve: Serve, works: Works, home: Home) -> None:
     gateway = await serve(works.pack, on=home)
     [worker] = (await gateway.http.get("/v1/workers")).json()["workers"]
-    assert worker["id"] == gateway.hf.owner
+    assert worker["id"] == gateway.hf.runtime.owner
     assert worker["pid"] == os.getpid()
     assert "w.order" in worker["workflows"]
     assert worker["joined_at"] < worker["lease_until"]

@@ -73,7 +73,7 @@ async def recorded(hf: Holdfast) -> Counter[Any]:
 async def all_ended(hf: Holdfast) -> bool:
     """Whether every run has ended, and nothing lies in an inbox."""
     run_ids = [run.id async for run in hf.runs()]
-    rows = await hf.store.runs(run_ids)
+    rows = await hf.runtime.store.runs(run_ids)
     ended = all(row.finished_ms is not None and not row.unread for row in rows)
     # One that has ended since the list was made may have a successor, which the list does not show.
     return ended and [run.id async for run in hf.runs()] == run_ids
@@ -185,7 +185,7 @@ async def test_a_key_that_is_lost_while_the_run_is_ending_leaves_its_mail_with_t
         async with in_status(home, desks, client, "waiting") as run:
             sent = await send(client, desks, run)
         async with home.holdfast(desks.pack, through=_held_at_an_end_with_a_successor) as hf:
-            gated = hf.store
+            gated = hf.runtime.store
             assert isinstance(gated, GatedStore)
             await gated.reached.wait()
             if verb == "release":
@@ -235,7 +235,7 @@ async def test_a_blocked_run_that_is_superseded_ends_although_a_signal_comes_jus
         home.holdfast(desks.pack, worker=False) as other,
         home.holdfast(desks.pack, worker=False, through=_held_at_a_cancelled_run) as client,
     ):
-        gated = client.store
+        gated = client.runtime.store
         assert isinstance(gated, GatedStore)
         async with in_status(home, desks, client, "blocked") as run:
             sent = await send(client, desks, run)

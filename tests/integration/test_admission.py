@@ -377,7 +377,7 @@ async def test_row_counts_return_to_the_baseline(home: Home) -> None:
         return len(await spawned.result()) + len(other)
 
     async with home.holdfast(pack) as hf:
-        await eventually(lambda: all(hf.duties_led.values()))  # whose leases are documents, too
+        await eventually(lambda: all(hf.runtime.duties_led.values()))  # whose leases are documents, too
         baseline = home.rows()
         seen = heard(hf)
         for n in range(5):

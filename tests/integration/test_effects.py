@@ -579,7 +579,7 @@ async def test_threads_that_hang_are_counted_and_doctor_sees_them_from_another_p
     hanging = Hanging()
 
     async def is_said(level: str, words: str = "") -> bool:
-        [found] = [each for each in await client.inspect() if each.what == "threads"]
+        [found] = [each for each in await client.runtime.inspect() if each.what == "threads"]
         return found.level == level and words in found.detail
 
     async with home.holdfast(worker=False, duties=False) as client, home.holdfast(hanging.pack) as hf:

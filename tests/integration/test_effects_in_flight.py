@@ -334,7 +334,7 @@ async def _word() -> Any:
 
 
 async def _is_signalled(hf: Holdfast, run: Run[Any]) -> bool:
-    [history] = await hf.store.histories([run.id])
+    [history] = await hf.runtime.store.histories([run.id])
     return bool(history.messages) or any(isinstance(entry, Received) for entry in history.journal)
 
 

@@ -818,11 +818,11 @@ async def test_while_the_handler_works_nobody_takes_it_over(shop, sqlite_home):
     async with opened(shop, sqlite_home, lease="1500ms") as (one, hf), opened(shop, sqlite_home) as (other, _):
         first = asyncio.create_task(one.post("/slow", headers=KEY))
         await shop.begun.wait()
-        over_ms = hf.documents.now_ms() + 1500
+        over_ms = hf.runtime.documents.now_ms() + 1500
 
         async def outlived() -> bool:
             assert code(await other.post("/slow", headers=KEY)) == (409, "in_flight")
-            return hf.documents.now_ms() > over_ms
+            return hf.runtime.documents.now_ms() > over_ms
 
         await eventually(outlived)
         shop.gate.set()

@@ -15,7 +15,7 @@ SHORT = "600ms"
 
 
 def _leads(hf: Any) -> bool:
-    return bool(hf.duties_led) and all(hf.duties_led.values())
+    return bool(hf.runtime.duties_led) and all(hf.runtime.duties_led.values())
 
 
 async def test_of_two_processes_one_attends_to_each_duty_and_everybody_sees_which(home: Home) -> None:
@@ -30,8 +30,12 @@ async def test_of_two_processes_one_attends_to_each_duty_and_everybody_sees_whic
         async with home.holdfast(through=through, lease=SHORT) as second:
             before = made[1].calls["named"]
             await eventually(lambda: made[1].calls["named"] >= before + 3)  # it has looked, again and again
-            assert second.duties_led == dict.fromkeys(DUTIES, False)
-            assert await first.leaders() == await second.leaders() == dict.fromkeys(DUTIES, first.instance)
+            assert second.runtime.duties_led == dict.fromkeys(DUTIES, False)
+            assert (
+                await first.runtime.leaders()
+                == await second.runtime.leaders()
+                == dict.fromkeys(DUTIES, first.runtime.instance)
+            )
             assert (made[1].calls["rescue"], made[1].calls["prune"], made[1].calls["relay"]) == (0, 0, 0)
             assert made[1].calls["write"] == 0
         assert heard(second).all(Elected) == []
@@ -104,5 +108,5 @@ async def test_a_process_may_attend_to_duties_and_execute_nothing(home: Home) ->
                 assert await (await worker.get(run.id)).result(timeout=30) == 1
                 assert [each.owner for each in await scheduler.workers()] == [owner_of(worker)]
             assert heard(worker).all(AskedInVain, part="rescuer") == []
-            assert (dying.duties_led, worker.duties_led) == ({}, {})
-    assert scheduler.owner is None
+            assert (dying.runtime.duties_led, worker.runtime.duties_led) == ({}, {})
+    assert scheduler.runtime.owner is None

@@ -311,8 +311,8 @@ async def test_a_scrape_says_everything_that_the_table_promises(home: Home, monk
         for metric in METRICS:
             shown = metric.name
             assert re.search(rf"^# TYPE {shown} {metric.kind}$", text, re.MULTILINE), shown
-        assert f'holdfast_runs{{instance_id="{hf.instance}",status="completed"}} 1.0' in text
-        assert f'holdfast_leads{{duty="rescuer",instance_id="{hf.instance}"}} 1.0' in text
+        assert f'holdfast_runs{{instance_id="{hf.runtime.instance}",status="completed"}} 1.0' in text
+        assert f'holdfast_leads{{duty="rescuer",instance_id="{hf.runtime.instance}"}} 1.0' in text
         run_ids = [run.id async for run in hf.runs()]
         assert not any(run_id in text for run_id in run_ids)
         assert "o-1" not in text

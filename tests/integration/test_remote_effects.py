@@ -69,7 +69,7 @@ class Studio:
 
 
 def tasks_of(hf: Holdfast) -> Tasks:
-    return hf.tasks_in(hf.namespace)
+    return hf.runtime.tasks_in(hf.namespace)
 
 
 async def claimed(hf: Holdfast, effect: str = RESIZE, *, worker: str = "w-1", **options: Any) -> Handed:
@@ -874,7 +874,7 @@ async def test_tasks_of_another_namespace_are_not_seen(home: Home) -> None:
     async with home.holdfast(studio.pack) as hf:
         await hf.start(studio.thumbnail("cat.png"))
         handed = await claimed(hf)
-        others = hf.tasks_in("another")
+        others = hf.runtime.tasks_in("another")
         assert await others.claim([RESIZE], worker="w") == []
         with pytest.raises(UnknownTask):
             await others.complete(handed.place.name, fence=handed.claim.fence, result=json("theirs"))

@@ -86,7 +86,7 @@ async def test_a_run_whose_claim_was_under_way_when_it_winds_down_begins_nothing
         async with home.holdfast(plant.pack, through=through) as hf:
             [store] = stores
             await asyncio.wait_for(store.claimed.wait(), 30)
-            hf.wind_down()
+            hf.runtime.wind_down()
             store.gate.set()
             await asyncio.wait_for(store.handed.wait(), 30)
         assert heard(hf).all(EffectBegan) == []
@@ -522,7 +522,7 @@ async def test_a_run_whose_lease_is_lost_while_it_is_read_is_not_executed_and_co
         assert lease is not None
         await stores[0].asked.wait()
         if not troubled:
-            await hf.store.leave(lease.owner)
+            await hf.runtime.store.leave(lease.owner)
             lease._on_lost()
             lease.owner = ""
             await lease.join()

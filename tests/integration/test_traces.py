@@ -348,7 +348,7 @@ async def test_a_remote_worker_gets_the_header_of_the_attempt(home: Home, traced
 
     async with home.holdfast(pack, traces=traced.provider) as hf:
         run = (await hf.start(work(), traceparent=HEADER)).run
-        tasks = hf.tasks_in("default")
+        tasks = hf.runtime.tasks_in("default")
         [handed] = await tasks.claim(["p.resize"], worker="node-1", wait="30s")
         await tasks.complete(handed.place.name, fence=handed.claim.fence, result=b'"small.png"')
         assert await run.result(timeout=30) == "small.png"

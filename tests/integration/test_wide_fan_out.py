@@ -82,7 +82,7 @@ async def test_a_parent_of_ten_thousand_goes_on_under_a_short_lease_and_its_neig
     wide = Wide()
     async with home.holdfast(wide.pack, worker=False) as client:
         run = (await client.start(wide.parent(CHILDREN))).run
-        await let_go_with_all_its_children(client.store, wide, run)
+        await let_go_with_all_its_children(client.runtime.store, wide, run)
     async with home.holdfast(wide.pack, lease=SHORT) as hf:
         neighbour = await until_it_has_begun(hf, wide)
         run = await hf.get(run.id)

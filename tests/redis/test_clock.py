@@ -57,7 +57,7 @@ async def test_a_stall_between_question_and_answer_moves_it_neither_way(server: 
             await asyncio.sleep(STALL_MS / 1000)
             server.cont()
             for _ in range(10):
-                assert is_right(hf.store, server)
+                assert is_right(hf.runtime.store, server)
                 await asyncio.sleep(0.02)
 
 
@@ -67,7 +67,7 @@ async def test_an_answer_that_is_late_moves_it_neither_way(server: RedisServer, 
         await asyncio.sleep(STALL_MS / 1000 * 1.5)
         proxy.heal()
         for _ in range(20):
-            assert is_right(hf.store, server)
+            assert is_right(hf.runtime.store, server)
             await asyncio.sleep(0.02)
 
 
@@ -77,7 +77,7 @@ async def test_a_store_that_is_opened_during_a_stall_is_right(server: RedisServe
     server.stop_signal()
     asyncio.get_running_loop().call_later(STALL_MS / 1000, server.cont)
     async with Holdfast(server.url, worker=False) as hf:
-        assert is_right(hf.store, server)
+        assert is_right(hf.runtime.store, server)
 
 
 @pytest.mark.parametrize("step_ms", [-700, 700])
@@ -86,7 +86,7 @@ async def test_it_follows_a_server_whose_clock_is_another_one(
 ) -> None:
     """A failover: the next primary has a clock of its own."""
     async with Holdfast(server.url, worker=False) as hf:
-        client = hf.store._client  # type: ignore[attr-defined]
+        client = hf.runtime.store._client  # type: ignore[attr-defined]
         right = client._time_at
 
         async def another(node: object) -> object:
@@ -96,6 +96,6 @@ async def test_it_follows_a_server_whose_clock_is_another_one(
         monkeypatch.setattr(client, "_time_at", another)
 
         def has_followed() -> bool:
-            return abs(hf.store.now_ms() - redis_ms(server) - step_ms) < BEHIND_MS
+            return abs(hf.runtime.store.now_ms() - redis_ms(server) - step_ms) < BEHIND_MS
 
         await until(has_followed)

@@ -28,32 +28,32 @@ async def hf(primary: RedisServer, replica: RedisServer, monkeypatch: pytest.Mon
 
 async def test_what_a_process_holds_is_said_when_a_replica_has_it(hf: Holdfast, replica: RedisServer) -> None:
     """A worker whose claim got no answer asks what it holds, and works on that."""
-    run = await admitted(hf.store, "run-1-00", key=None)
+    run = await admitted(hf.runtime.store, "run-1-00", key=None)
     replica.stop_signal()
     with unconfirmed():
-        await hf.store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 1))
+        await hf.runtime.store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 1))
     with unconfirmed():
-        await hf.store.held("w-1")
+        await hf.runtime.store.held("w-1")
     replica.cont()
-    assert await hf.store.held("w-1") == [run.id]
+    assert await hf.runtime.store.held("w-1") == [run.id]
 
 
 async def test_a_message_between_shards_is_passed_on_when_a_replica_has_it(
     hf: Holdfast, replica: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "AGE_MS", -60_000)
-    assert isinstance(hf.store, RedisStore)
+    assert isinstance(hf.runtime.store, RedisStore)
     parent, child = "parent-00", "child-01"
-    await held(hf.store, parent, key=None)
-    run = await held(hf.store, child, key=None, watcher=Watcher(parent, "child#1"))
-    await die_after(hf.store, completion(hf.store, run), monkeypatch)
+    await held(hf.runtime.store, parent, key=None)
+    run = await held(hf.runtime.store, child, key=None, watcher=Watcher(parent, "child#1"))
+    await die_after(hf.runtime.store, completion(hf.runtime.store, run), monkeypatch)
     replica.stop_signal()
     with unconfirmed():
-        await hf.store.relay(10)
-    assert await unread(hf.store, parent) == ()
+        await hf.runtime.store.relay(10)
+    assert await unread(hf.runtime.store, parent) == ()
     replica.cont()
-    assert await hf.store.relay(10) == 1
-    assert len(await unread(hf.store, parent)) == 1
+    assert await hf.runtime.store.relay(10) == 1
+    assert len(await unread(hf.runtime.store, parent)) == 1
 
 
 async def test_a_revocation_that_is_repeated_is_answered_when_a_replica_has_the_first_one(

@@ -94,7 +94,7 @@ class Idempotent:
                 f"methods={methods!r} is one text", hint='Pass a collection, such as {"POST", "PATCH"}.'
             )
         self._app = app
-        self._documents = holdfast.documents
+        self._documents = holdfast.runtime.documents
         self._methods = frozenset(method.upper() for method in methods)
         self._required = required
         self._caller = caller

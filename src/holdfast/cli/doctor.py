@@ -83,7 +83,7 @@ async def _beyond(session: Session) -> Sequence[Finding]:
     try:
         if not config.is_gateway:
             async with session.on(replace(config, packs=())).holdfast() as hf:
-                return [*await hf.inspect(), _duties(await hf.leaders())]
+                return [*await hf.runtime.inspect(), _duties(await hf.runtime.leaders())]
         async with session.caller() as caller:
             known = await caller.workflows()
             return [Finding("ok", "gateway", f"{config.url_shown} answers and knows {len(known)} workflows")]

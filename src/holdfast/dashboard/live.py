@@ -69,7 +69,7 @@ async def ticks(hf: Holdfast, closing: asyncio.Event) -> AsyncIterator[bytes]:
 
 
 async def _listen(hf: Holdfast, changed: asyncio.Event) -> None:
-    async for _ in hf.changes():
+    async for _ in hf.runtime.changes():
         changed.set()
 
 

@@ -59,7 +59,7 @@ class FrontDoor:
         self._hf = hf
         self._require_keys = require_keys
         self._lobby = lobby
-        self._sessions = Sessions(hf.common_documents)
+        self._sessions = Sessions(hf.runtime.common_documents)
         self._pulse = Pulse(hf)
         self._once = Once()
         self._files = Files()
@@ -85,7 +85,7 @@ class FrontDoor:
     async def _visit(self, request: Request, session: Session, form: Form = NOTHING) -> Visit:
         """Whose session this is. Raises `NotAuthenticated`."""
         caller, scope, who = await self._who(session)
-        now_ms = self._hf.common_documents.now_ms()
+        now_ms = self._hf.runtime.common_documents.now_ms()
         return Visit(request, caller, scope, who, self._pulse, self._lobby, self._once, now_ms, form)
 
     async def _who(self, session: Session) -> tuple[Caller, Scope, str]:
@@ -156,7 +156,9 @@ class FrontDoor:
             except HoldfastError as error:
                 response = self._refused(error, request, session)
             except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
-                self._hf.emit(PartFailed(f"{request.method} {request.url.path}", f"{type(error).__name__}: {error}"))
+                self._hf.runtime.emit(
+                    PartFailed(f"{request.method} {request.url.path}", f"{type(error).__name__}: {error}")
+                )
                 response = self._refused(HoldfastError("this page has failed"), request, session)
             if session is not None and session != held and "set-cookie" not in response.headers:
                 self._set_cookie(response, request, session)

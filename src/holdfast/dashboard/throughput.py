@@ -40,7 +40,7 @@ class Pulse:
 
     async def figures(self, caller: Caller, workers: Sequence[Member], *, now_ms: int) -> Figures:
         """The last minutes of the caller's namespace, which these workers serve."""
-        alone = [worker.owner for worker in workers] == [self._hf.owner]
+        alone = [worker.owner for worker in workers] == [self._hf.runtime.owner]
         if not alone or caller.namespace != self._hf.namespace:
             return (await self._from_store(caller, now_ms)).figures(now_ms)
         if not self._knows_the_past:

@@ -140,7 +140,7 @@ class Endpoint:
         except HoldfastError as error:
             return problems.answer(error, sent.path)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
-            house.hf.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
+            house.hf.runtime.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
             return problems.answer(error, sent.path)
 
     async def _handled(self, house: House, sent: Sent) -> Answer | Response:

@@ -26,7 +26,7 @@ async def readyz(asked: Asked[Nothing, None]) -> Answer:
     house = asked.house
     parts: dict[str, wire.PartState] = {"gateway": "closing" if house.lobby.closing.is_set() else "ok"}
     parts["store"] = await _store(house.hf)
-    if (reliable := house.hf.lease_reliable) is not None:
+    if (reliable := house.hf.runtime.lease_reliable) is not None:
         parts["worker"] = "ok" if reliable else "lost"
     ready = all(state == "ok" for state in parts.values())
     return Answer(wire.ReadyView(ready, parts), 200 if ready else 503)
@@ -45,7 +45,7 @@ async def metrics(asked: Asked[Nothing, None]) -> Response:
 async def _store(hf: Holdfast) -> wire.PartState:
     try:
         async with asyncio.timeout(STORE_SECONDS_MAX):
-            await hf.store.document("", "health", "any")  # there is none: it is enough that the store says so
+            await hf.runtime.store.document("", "health", "any")  # there is none: it is enough that the store says so
     except TimeoutError:
         return "slow"
     except HoldfastError:

@@ -106,7 +106,9 @@ class Following(Response):
         except HoldfastError:
             pass  # whoever comes back is answered what is the matter
         except Exception as error:  # noqa: BLE001 - as in any handler
-            self._asked.house.hf.emit(PartFailed("GET /v1/runs/{run_id}/events", f"{type(error).__name__}: {error}"))
+            self._asked.house.hf.runtime.emit(
+                PartFailed("GET /v1/runs/{run_id}/events", f"{type(error).__name__}: {error}")
+            )
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)

@@ -54,7 +54,7 @@ async def fail(asked: Asked[Nothing, wire.FailBody]) -> Answer:
 
 
 def _tasks(asked: Asked[Any, Any]) -> tasks.Tasks:
-    return asked.house.hf.tasks_in(asked.caller.verbs.namespace)
+    return asked.house.hf.runtime.tasks_in(asked.caller.verbs.namespace)
 
 
 def _task(handed: Handed) -> wire.TaskView:

@@ -25,7 +25,7 @@ async def done(hf: Holdfast, *calls: bool) -> None:
 
 
 async def figures(hf: Holdfast, pulse: Pulse, *, later_ms: int = 0) -> Figures:
-    return await pulse.figures(hf, await hf.workers(), now_ms=hf.common_documents.now_ms() + later_ms)
+    return await pulse.figures(hf, await hf.workers(), now_ms=hf.runtime.common_documents.now_ms() + later_ms)
 
 
 def store() -> MemoryStore:
@@ -70,5 +70,5 @@ async def test_another_namespace_has_a_pulse_of_its_own():
         pulse = Pulse(hf)
         await done(hf, False)
         other = hf.namespaced("other")
-        found = await pulse.figures(other, await other.workers(), now_ms=hf.common_documents.now_ms())
+        found = await pulse.figures(other, await other.workers(), now_ms=hf.runtime.common_documents.now_ms())
         assert found.total == 0
