@@ -7,11 +7,7 @@ from typing import get_args
 
 from holdfast import config
 from holdfast.buses.nats import link
-from holdfast.engine import replica
-from holdfast.engine.api import apikeys, queries, waiters
-from holdfast.engine.duties import hangs, pruner, relay, rescuer
-from holdfast.engine.remote import task_watch
-from holdfast.engine.worker import waker, worker
+from holdfast.engine.pace import Pace
 from holdfast.gateway import health, limits, server
 from holdfast.kernel import leaders, leases, units
 from holdfast.stores.redis import store as redis
@@ -21,6 +17,7 @@ from holdfast.telemetry import metrics
 
 Row = tuple[str, str, str]
 
+PACE = Pace()
 LEASE = config.Config().lease
 LEASES = ("3s", "10s", LEASE, "60s")
 LEASE_MS = units.milliseconds(LEASE)
@@ -111,38 +108,38 @@ def _choices() -> Iterator[str]:
 
 
 def _duties() -> list[Row]:
-    rescued, pruned, relayed = rescuer.RESCUE_MAX, pruner.PRUNE_MAX, relay.RELAY_MAX
+    rescued, pruned, relayed = PACE.rescue_max, PACE.prune_max, PACE.relay_max
     return [
         (
             f"rescuer: frees the runs of dead workers, up to {rescued} at a time",
             _shown(RESCUE_MS),
             "a third of the lease",
         ),
-        ("… while there are more", _seconds(rescuer.HERD_PAUSE_SECONDS), ""),
+        ("… while there are more", _seconds(PACE.bite_pause_seconds), ""),
         (
             f"pruner: removes what is over, up to {pruned} at a time",
-            _seconds(pruner.CADENCE_SECONDS),
+            _seconds(PACE.prune_seconds),
             "",
         ),
-        ("… while there are more", _seconds(pruner.PAUSE_BETWEEN_BITES_SECONDS), ""),
+        ("… while there are more", _seconds(PACE.bite_pause_seconds), ""),
         (
             f"relay: delivers what crosses shards and was left behind, up to {relayed} at a time",
-            f"{_seconds(relay.CADENCE_SECONDS)} to {_shown(RESCUE_MS)}",
+            f"{_seconds(PACE.relay_seconds)} to {_shown(RESCUE_MS)}",
             "less often while there is nothing",
         ),
-        ("… while there are more", _seconds(relay.PAUSE_BETWEEN_BITES_SECONDS), ""),
+        ("… while there are more", _seconds(PACE.bite_pause_seconds), ""),
     ]
 
 
 def _polls() -> list[Row]:
     return [
-        ("a worker looks whether a run is due", _seconds(waker.SAFETY_POLL_SECONDS), "at the latest"),
-        ("a worker looks for signals to the runs that it has", _seconds(worker.SAFETY_POLL_SECONDS), "at the latest"),
-        ("who waits for a result looks at the run", _seconds(waiters.SAFETY_POLL_SECONDS), "at the latest"),
-        ("who follows the events of a run looks at it", _seconds(queries.SAFETY_POLL_SECONDS), "at the latest"),
-        ("who waits for remote tasks looks at them", _seconds(task_watch.SAFETY_POLL_SECONDS), "at the latest"),
-        ("a worker tells how many of its threads hang", _seconds(hangs.CADENCE_SECONDS), "only if that has changed"),
-        ("an API key is read again", _shown(apikeys.REMEMBERED_MS), "sooner, if somebody says that it has changed"),
+        ("a worker looks whether a run is due", _seconds(PACE.wake_poll_seconds), "at the latest"),
+        ("a worker looks for signals to the runs that it has", _seconds(PACE.mail_poll_seconds), "at the latest"),
+        ("who waits for a result looks at the run", _seconds(PACE.waiters_poll_seconds), "at the latest"),
+        ("who follows the events of a run looks at it", _seconds(PACE.events_poll_seconds), "at the latest"),
+        ("who waits for remote tasks looks at them", _seconds(PACE.tasks_poll_seconds), "at the latest"),
+        ("a worker tells how many of its threads hang", _seconds(PACE.hangs_seconds), "only if that has changed"),
+        ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if somebody says that it has changed"),
         ("Redis: its clock, which decides, is read again", _seconds(redis.CLOCK_SECONDS), ""),
         ("SQLite: the file is looked at for commits of others", _seconds(sqlite.NOTICE_SECONDS), ""),
         ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only if somebody scrapes"),
@@ -179,11 +176,11 @@ def _patience() -> list[Row]:
 
 def _stopping() -> list[Row]:
     drain = limits.Limits().drain_seconds_max
-    most = replica.GRACE_SECONDS + 2 * replica.LAST_WORDS_SECONDS + server.LAST_SECONDS
+    most = PACE.grace_seconds + 2 * PACE.last_words_seconds + server.LAST_SECONDS
     return [
-        ("effects at work may end", _seconds(replica.GRACE_SECONDS), "then their runs are given back"),
+        ("effects at work may end", _seconds(PACE.grace_seconds), "then their runs are given back"),
         ("requests at work may end", _seconds(drain), "at the same time"),
-        ("what is recorded may reach the store", _seconds(replica.LAST_WORDS_SECONDS), "else leases expire instead"),
+        ("what is recorded may reach the store", _seconds(PACE.last_words_seconds), "else leases expire instead"),
         ("all of it", _seconds(most), "give a process longer than that before you kill it"),
     ]
 

@@ -20,6 +20,7 @@ from holdfast.client import Caller
 from holdfast.config import REDIS_SCHEMES, shown
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.registry import Registry
+from holdfast.engine.pace import Pace
 from holdfast.engine.replica import Ports, Replica
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, Events
@@ -151,6 +152,7 @@ class Holdfast(Caller):
         queues: Collection[str] | None = None,
         strict: bool | None = None,
         traces: TracerProvider | None = None,
+        _pace: Pace | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidConfig(
@@ -178,6 +180,7 @@ class Holdfast(Caller):
             ports,
             Registry(packs, codec=ports.codec, queues=queues),
             emit=self._events,
+            pace=_pace or Pace(),
             namespace=checked(namespace),
             worker=worker,
             duties=worker if duties is None else duties,

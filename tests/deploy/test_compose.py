@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from holdfast.engine import replica
-from holdfast.engine.worker import worker
+from holdfast.engine.pace import Pace
 from holdfast.gateway import health, server
 from holdfast.stores.redis import outbox
 from holdfast.stores.redis.net import pubsub
@@ -20,13 +19,14 @@ SINGLE = project(compose("compose.yaml"))
 HIGHLY_AVAILABLE = project(compose("compose.yaml", "compose.ha.yaml"))
 PROJECTS = {"single": SINGLE, "highly available": HIGHLY_AVAILABLE}
 ROLES = ("gateway", "worker", "scheduler")
+PACE = Pace()
 # What a stop in order takes if nobody answers any more: the work in hand, the requests, the last words to the store.
 STOP_SECONDS = sum(
     (
-        replica.GRACE_SECONDS,
-        worker.CLEAN_UP_SECONDS,
+        PACE.grace_seconds,
+        PACE.clean_up_seconds,
         server.LAST_SECONDS,
-        2 * replica.LAST_WORDS_SECONDS,
+        2 * PACE.last_words_seconds,
         outbox.LAST_WORDS_SECONDS,
         pubsub.LAST_WORDS_SECONDS,
     )

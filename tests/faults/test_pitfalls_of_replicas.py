@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, RunCancelled, StoreUnavailable
-from holdfast.engine.duties.relay import RELAY_MAX
+from holdfast.engine.pace import Pace
 from holdfast.lab.cluster.nats import NatsServer
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore
@@ -26,6 +26,7 @@ from tests.faults.conftest import NewRedisCase
 from tests.faults.falls import RUN, guard, naps, pile
 from tests.faults.firing import RUN as POSTS, post
 from tests.faults.processes import until
+from tests.paces import PUSHED_ONLY
 
 pytestmark = pytest.mark.faults
 
@@ -58,12 +59,8 @@ async def test_one_message_id_counts_for_each_receiver_by_itself(single: RedisCa
     await worker.leaves()
 
 
-async def test_who_has_no_room_passes_the_word_on(
-    single: RedisCase, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_has_no_room_passes_the_word_on(single: RedisCase, nats_server: NatsServer) -> None:
     """Pitfall 9: a full pool was acknowledged and retried only by a sweep minutes later. Here there is no sweep."""
-    monkeypatch.setattr("holdfast.engine.worker.waker.SAFETY_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr("holdfast.engine.api.waiters.SAFETY_POLL_SECONDS", 3600.0)
     pool = Pack("pool")
     gate, begun = asyncio.Event(), asyncio.Event()
 
@@ -78,7 +75,7 @@ async def test_who_has_no_room_passes_the_word_on(
     async def work(number: int) -> int:
         return await act(number)
 
-    options: dict[str, Any] = {"packs": [pool], "bus": nats_server.url}
+    options: dict[str, Any] = {"packs": [pool], "bus": nats_server.url, "_pace": PUSHED_ONLY}
     async with (
         Holdfast(single.url, concurrency=1, **options) as full,
         Holdfast(single.url, **options, worker=False) as hf,
@@ -131,7 +128,7 @@ async def test_what_lies_behind_hundreds_of_others_is_delivered_too(
     single: RedisCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pitfall 16: sweeps that always read the first 200 rows: old stuck work was never seen."""
-    count = RELAY_MAX + 50
+    count = Pace().relay_max + 50
     first = await single.fork(pack=RUN, stay=True, starts=[Start("pile", ["a", count])], results=False)
     async with single.client(RUN) as hf:
         await held(hf, "heap-a")

@@ -23,6 +23,7 @@ from tests.faults.falls import RUN, fall, pile
 from tests.faults.processes import patiently, until
 from tests.faults.scenario import STEPS, checkout, expected, notice
 from tests.faults.trips import watch
+from tests.paces import PUSHED_ONLY
 from tests.redis.calls import move
 from tests.redis.proxy import proxy_to
 
@@ -154,11 +155,9 @@ async def test_nats_is_not_there_from_the_beginning_to_the_end(
 
 @pytest.mark.parametrize(("client_ms", "worker_ms"), [(40, 0), (0, -40), (40, 40)])
 async def test_clocks_that_differ_hold_up_nothing(
-    case_on: NewRedisCase, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, client_ms: int, worker_ms: int
+    case_on: NewRedisCase, redis_server: RedisServer, client_ms: int, worker_ms: int
 ) -> None:
     """Processes reckon with Redis' time, each a bit beside it; and each node has a clock of its own. No safety poll."""
-    monkeypatch.setattr("holdfast.engine.worker.waker.SAFETY_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr("holdfast.engine.api.waiters.SAFETY_POLL_SECONDS", 3600.0)
     pack = Pack("clocks")
 
     @pack.workflow
@@ -167,7 +166,8 @@ async def test_clocks_that_differ_hold_up_nothing(
         return number
 
     url = case_on(redis_server).url
-    async with Holdfast(url, packs=[pack]) as worker, Holdfast(url, packs=[pack], worker=False) as hf:
+    paced: dict[str, Any] = {"packs": [pack], "_pace": PUSHED_ONLY}
+    async with Holdfast(url, **paced) as worker, Holdfast(url, worker=False, **paced) as hf:
         for each, beside_ms in ((hf, client_ms), (worker, worker_ms)):
             assert isinstance(each.runtime.store, RedisStore)
             each.runtime.store._server_clock.ahead_ms += beside_ms

@@ -39,13 +39,6 @@ PATIENCE_SECONDS = 30.0
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def pushed_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns the safety polls off. A wake-up that is not pushed is then no delay of seconds, but a test that hangs."""
-    monkeypatch.setattr("holdfast.engine.worker.waker.SAFETY_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr("holdfast.engine.api.waiters.SAFETY_POLL_SECONDS", 3600.0)
-
-
 @pytest.fixture(params=HOMES)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     return HOMES[request.param](tmp_path)

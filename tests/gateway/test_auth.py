@@ -245,11 +245,9 @@ async def test_an_ipv6_address_is_shown_as_a_url_has_it() -> None:
     await server.stop()
 
 
-async def test_a_key_that_is_revoked_at_one_gateway_is_refused_by_every_other_at_once(
-    serve: Serve, home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_key_that_is_revoked_at_one_gateway_is_refused_by_every_other_at_once(serve: Serve, home: Home) -> None:
     """S7: by a notice. What a gateway remembers would be good for an hour here."""
-    monkeypatch.setattr("holdfast.engine.api.apikeys.REMEMBERED_MS", 3_600_000)
+    home.paced(api_key_ms=3_600_000)
     one, other = await serve(on=home, keys=True, worker=False), await serve(on=home, keys=True, worker=False)
     token, key = await one.hf.api_keys.create("ci", namespace="default", scope="read")
     caller = await other.client(token=token)

@@ -17,12 +17,6 @@ EFFECT = "studio.resize"
 DEEP = "[" * 5000 + "]" * 5000
 
 
-@pytest.fixture(autouse=True)
-def without_safety_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that is not pushed is a test that hangs."""
-    monkeypatch.setattr("holdfast.engine.remote.task_watch.SAFETY_POLL_SECONDS", 3600.0)
-
-
 @pytest.fixture
 def studio() -> Pack:
     pack = Pack("studio")

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Holdfast, Pack
 from holdfast.adapters.machine import SystemClock, SystemIds
@@ -31,6 +32,7 @@ from holdfast.stores.redis import RedisStore
 from holdfast.stores.redis.net import urls
 from holdfast.stores.redis.net.pubsub import PubSub
 from holdfast.stores.sqlite import SqliteStore
+from tests.paces import PUSHED_ONLY
 
 PATIENCE_SECONDS = 30.0
 
@@ -63,11 +65,16 @@ class Home:
     def __init__(self, tmp_path: Path) -> None:
         self.clock: Clock = SystemClock()
         self.path = tmp_path / "home.db"
+        self.pace = PUSHED_ONLY
+
+    def paced(self, **numbers: float) -> None:
+        """Let those that are made from now on work at another pace."""
+        self.pace = replace(self.pace, **numbers)
 
     def holdfast(self, *packs: Pack, through: Callable[[Store], Any] | None = None, **options: Any) -> Holdfast:
         """A Holdfast on this data. `through` wraps the store that it talks to."""
         store = self.store()
-        hf = Holdfast(store if through is None else through(store), packs=packs, **options)
+        hf = Holdfast(store if through is None else through(store), packs=packs, _pace=self.pace, **options)
         _RECORDERS[hf] = Seen(hf)
         return hf
 
@@ -145,13 +152,6 @@ ON_REDIS = {
     *("test_accepted_signals", "test_leaders", "test_parents_that_go_on", "test_wakeups_are_pushed"),
 }
 ON_CLUSTER = {"test_cancelled_children", "test_children"}
-
-
-@pytest.fixture(autouse=True)
-def pushed_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns the safety polls off. A wake-up that is not pushed is then no delay of seconds, but a test that hangs."""
-    monkeypatch.setattr("holdfast.engine.worker.waker.SAFETY_POLL_SECONDS", 3600.0)
-    monkeypatch.setattr("holdfast.engine.api.waiters.SAFETY_POLL_SECONDS", 3600.0)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -85,9 +85,9 @@ def desks() -> Desks:
 
 
 @pytest.fixture(autouse=True)
-def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_go_at_once(home: Home) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
+    home.paced(idle_ms=10)
 
 
 @contextlib.asynccontextmanager

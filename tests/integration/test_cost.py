@@ -185,11 +185,10 @@ async def test_a_restart_with_10000_waiting_runs_looks_at_none_of_them(home: Hom
 # -- idleness
 
 
-async def test_an_idle_worker_asks_little_and_writes_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_worker_asks_little_and_writes_nothing(home: Home) -> None:
     """Beyond `data_version` it asks only by its slow polls, one question each; the lease is not due for renewal."""
     polls = 8
-    for part in ("worker.waker", "api.waiters"):
-        monkeypatch.setattr(f"holdfast.engine.{part}.SAFETY_POLL_SECONDS", 0.1)
+    home.paced(wake_poll_seconds=0.1, waiters_poll_seconds=0.1)
     pack = Pack("p")
 
     @pack.workflow

@@ -572,10 +572,8 @@ async def test_threads_that_hang_are_replaced(home: Home) -> None:
     assert hanging.attempts == [1] * 24
 
 
-async def test_threads_that_hang_are_counted_and_doctor_sees_them_from_another_process(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.duties.hangs.CADENCE_SECONDS", 0.01)
+async def test_threads_that_hang_are_counted_and_doctor_sees_them_from_another_process(home: Home) -> None:
+    home.paced(hangs_seconds=0.01)
     hanging = Hanging()
 
     async def is_said(level: str, words: str = "") -> bool:
@@ -606,10 +604,8 @@ async def test_an_effect_that_is_not_waited_for_any_more_keeps_its_room_from_no_
     assert hanging.entered == [1]
 
 
-async def test_an_effect_that_waits_for_a_thread_uses_up_neither_attempt_nor_time(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.runs.threads.GIVEN_UP_MAX", 2)
+async def test_an_effect_that_waits_for_a_thread_uses_up_neither_attempt_nor_time(home: Home) -> None:
+    home.paced(given_up_threads_max=2)
     hanging = Hanging(retry=Retry(attempts=1))
     pack = hanging.pack.with_policy("pass_by", timeout="1s")
     async with home.holdfast(pack, concurrency=1) as hf:
@@ -628,10 +624,8 @@ async def test_an_effect_that_waits_for_a_thread_uses_up_neither_attempt_nor_tim
     assert hanging.attempts == [1]
 
 
-async def test_an_effect_that_gets_no_thread_before_its_deadline_is_given_up_without_a_call(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.runs.threads.GIVEN_UP_MAX", 0)
+async def test_an_effect_that_gets_no_thread_before_its_deadline_is_given_up_without_a_call(home: Home) -> None:
+    home.paced(given_up_threads_max=0)
     hanging = Hanging(retry=Retry(attempts=3, deadline="100ms"))
     async with home.holdfast(hanging.pack, concurrency=1) as hf:
         assert await (await hf.start(hanging.stuck(1))).run.result(timeout=30) == "given up"
@@ -649,7 +643,7 @@ async def test_an_effect_that_gets_no_thread_before_its_deadline_is_given_up_wit
 async def test_where_the_system_gives_no_thread_an_effect_waits_until_it_does(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.runs.threads.START_AGAIN_SECONDS", 0.01)
+    home.paced(start_thread_again_seconds=0.01)
     start, refused = threading.Thread.start, list[str]()
 
     def reluctant(thread: threading.Thread) -> None:

@@ -211,11 +211,9 @@ async def test_signals_that_race_the_new_beginning_are_kept(home: Home) -> None:
 
 
 @pytest.mark.parametrize("let_go", [False, True], ids=["in memory", "let go"])
-async def test_a_later_generation_survives_the_process(
-    home: Home, bank: Accounts, monkeypatch: pytest.MonkeyPatch, *, let_go: bool
-) -> None:
+async def test_a_later_generation_survives_the_process(home: Home, bank: Accounts, *, let_go: bool) -> None:
     if let_go:
-        monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
+        home.paced(idle_ms=10)
     async with home.holdfast(bank.pack) as hf:
         run = (await hf.start(bank.account("a"))).run
         for n in range(1, EACH + 2):

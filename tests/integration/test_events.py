@@ -253,9 +253,9 @@ async def test_a_cancellation_is_told_like_everything_else(home: Home) -> None:
         assert events[-1].entry.what == "cancelled"
 
 
-async def test_following_costs_a_waiting_run_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_following_costs_a_waiting_run_nothing(home: Home) -> None:
     """It is let go all the same."""
-    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
+    home.paced(idle_ms=10)
     pack = Pack("p")
 
     @pack.workflow

@@ -104,9 +104,9 @@ def desk() -> Desk:
 
 
 @pytest.fixture
-def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_go_at_once(home: Home) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
+    home.paced(idle_ms=10)
 
 
 async def _entries(run: Run[Any], kind: type) -> list[Any]:

@@ -223,8 +223,8 @@ async def test_an_answer_is_forgotten_when_its_retention_is_over(shop, home):
     assert len(shop.done) == 2
 
 
-async def test_answers_whose_retention_is_over_are_cleared_away(shop, sqlite_home, monkeypatch):
-    monkeypatch.setattr("holdfast.engine.duties.pruner.CADENCE_SECONDS", 0.02)
+async def test_answers_whose_retention_is_over_are_cleared_away(shop, sqlite_home):
+    sqlite_home.paced(prune_seconds=0.02)
     async with sqlite_home.holdfast() as hf, shop.client(hf, retention="50ms") as client:
         for key in "abc":
             await client.post("/orders", headers={"Idempotency-Key": key})

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Retry, RunFailed, hook
-from holdfast.engine.duties import pruner
 from holdfast.events import (
     AskedInVain,
     EffectBegan,
@@ -201,9 +200,9 @@ def _age_ms(hf: Holdfast, run: Any) -> float:
     return hf._now_ms() - run.created_at.timestamp() * 1000
 
 
-async def test_an_idle_worker_asks_for_almost_nothing(sqlite_home: SqliteHome, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_worker_asks_for_almost_nothing(sqlite_home: SqliteHome) -> None:
     """Each duty looks when it begins, and what is started here is taken up by hand: that needs no question either."""
-    monkeypatch.setattr(pruner, "CADENCE_SECONDS", 3600.0)
+    sqlite_home.paced(prune_seconds=3600.0)
     shop = Shop()
     hf = sqlite_home.holdfast(shop.pack, lease="1h")
     hf.metrics()

@@ -388,11 +388,10 @@ async def test_a_run_that_is_resumed_asks_nothing_before_the_thread_of_its_forme
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 async def test_a_process_that_stops_over_a_once_effect_does_not_give_its_run_to_another_at_once(
-    home: Home, monkeypatch: pytest.MonkeyPatch, *, sync: bool
+    home: Home, *, sync: bool
 ) -> None:
     """The next one would ask what became of it while it still goes on. Its lease expires when the process is gone."""
-    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
-    monkeypatch.setattr("holdfast.engine.worker.worker.CLEAN_UP_SECONDS", 0.05)
+    home.paced(grace_seconds=0.05, clean_up_seconds=0.05)
     bank = Bank(sync=sync)
     bank.is_stubborn = True
     async with home.holdfast(bank.pack, lease="1s") as first:

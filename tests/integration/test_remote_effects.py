@@ -40,12 +40,6 @@ from tests.integration.wrappers import GatedStore, LossyStore, SeverableStore, S
 RESIZE = "studio.resize"
 
 
-@pytest.fixture(autouse=True)
-def without_safety_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that is not pushed is a test that hangs."""
-    monkeypatch.setattr("holdfast.engine.remote.task_watch.SAFETY_POLL_SECONDS", 3600.0)
-
-
 class Studio:
     """A workflow with one remote effect. Whoever calls its body has made a mistake."""
 

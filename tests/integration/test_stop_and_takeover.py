@@ -154,10 +154,8 @@ async def test_a_stop_leaves_no_run_owned(home: Home) -> None:
     assert set(plant.ledger.values()) == {1}
 
 
-async def test_an_effect_that_does_not_end_within_the_grace_is_given_up_and_tried_elsewhere(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
+async def test_an_effect_that_does_not_end_within_the_grace_is_given_up_and_tried_elsewhere(home: Home) -> None:
+    home.paced(grace_seconds=0.05)
     plant = Plant()
     async with home.holdfast(plant.pack) as hf:
         seen = heard(hf)
@@ -172,10 +170,8 @@ async def test_an_effect_that_does_not_end_within_the_grace_is_given_up_and_trie
     assert set(plant.finished.values()) == {1}
 
 
-async def test_a_sync_effect_that_hangs_does_not_keep_the_process_from_stopping(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
+async def test_a_sync_effect_that_hangs_does_not_keep_the_process_from_stopping(home: Home) -> None:
+    home.paced(grace_seconds=0.05)
     pack = Pack("p")
     release = threading.Event()
 

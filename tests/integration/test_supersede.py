@@ -99,9 +99,9 @@ def plans() -> Plans:
 
 
 @pytest.fixture(autouse=True)
-def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_go_at_once(home: Home) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
+    home.paced(idle_ms=10)
 
 
 @pytest.mark.parametrize("status", LIVE)

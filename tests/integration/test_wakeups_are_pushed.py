@@ -68,11 +68,9 @@ async def _has(run: Any, kind: type) -> bool:
     return any(isinstance(entry, kind) for entry in await run.journal())
 
 
-async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(home: Home) -> None:
     """It came after the history was read and before the run was in memory; the run has other things in flight."""
-    monkeypatch.setattr("holdfast.engine.replica.GRACE_SECONDS", 0.05)
+    home.paced(grace_seconds=0.05)
     pack = Pack("p")
     never = asyncio.Event()
 

@@ -31,9 +31,9 @@ from tests.integration.conftest import Home, eventually, heard, owner_of
 
 
 @pytest.fixture(autouse=True)
-def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_go_at_once(home: Home) -> None:
     """Runs that wait leave the memory nearly at once."""
-    monkeypatch.setattr("holdfast.engine.runs.activation.IDLE_MS", 10)
+    home.paced(idle_ms=10)
 
 
 class Works:

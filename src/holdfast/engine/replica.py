@@ -34,6 +34,7 @@ from holdfast.engine.duties.periodic import Duty, Periodic, name_of
 from holdfast.engine.duties.pruner import Pruner
 from holdfast.engine.duties.relay import Relay
 from holdfast.engine.duties.rescuer import Rescuer
+from holdfast.engine.pace import Pace
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.remote.tasks import Tasks
 from holdfast.engine.replay_check import ReplayCheck
@@ -52,9 +53,6 @@ from holdfast.ports.ids import Ids
 from holdfast.ports.notices import Notice, Ready
 from holdfast.ports.store import Serves, Store
 
-GRACE_SECONDS = 10.0
-LAST_WORDS_SECONDS = 2.0
-FAULT_PAUSE_SECONDS = 0.5
 Part = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -77,6 +75,7 @@ class Replica:
         registry: Registry,
         *,
         emit: Events,
+        pace: Pace,
         namespace: str,
         worker: bool,
         duties: bool,
@@ -90,6 +89,7 @@ class Replica:
         self.store = ports.store
         self._ports = ports
         self._emit = emit
+        self._pace = pace
         self._registry = registry
         self._served = frozenset(registry.served)
         self._tasks: list[asyncio.Task[Any]] = []
@@ -105,9 +105,9 @@ class Replica:
         self._attendants: list[Periodic] = []
         self._waker: Waker | None = None
         self._waking: Periodic | None = None
-        self._waiters = Waiters(ports.store, clock=ports.clock, emit=emit, held_here=self._held_here)
-        self._task_watch = TaskWatch(ports.store, clock=ports.clock, emit=emit)
-        self.api_keys = ApiKeys(ports.store)
+        self._waiters = Waiters(ports.store, clock=ports.clock, emit=emit, pace=pace, held_here=self._held_here)
+        self._task_watch = TaskWatch(ports.store, clock=ports.clock, emit=emit, pace=pace)
+        self.api_keys = ApiKeys(ports.store, pace=pace)
         if worker:
             self.lease = WorkerLease(
                 ports.store,
@@ -116,6 +116,7 @@ class Replica:
                 ttl_ms=lease_ms,
                 serves=Serves(namespace, registry.served, host, pid, concurrency),
                 emit=emit,
+                pace=pace,
                 on_lost=self._on_lease_lost,
                 on_reliable=self._on_lease_reliable,
                 on_renewed=self._on_lease_renewed,
@@ -129,6 +130,7 @@ class Replica:
                 ids=ports.ids,
                 clock=ports.clock,
                 emit=emit,
+                pace=pace,
                 task_watch=self._task_watch,
                 namespace=namespace,
                 concurrency=concurrency,
@@ -143,18 +145,25 @@ class Replica:
                 namespace=namespace,
                 workflows=registry.served,
                 emit=emit,
+                pace=pace,
                 ring=self._worker.ring,
                 has_room=lambda: self._worker is not None and self._worker.has_room,
             )
             self._waking = self._attendant(self._waker)
             self._attendant(
-                Hangs(ports.store, namespace=namespace, owner=self._owner, threads=lambda: self.threads_given_up)
+                Hangs(
+                    ports.store,
+                    namespace=namespace,
+                    owner=self._owner,
+                    threads=lambda: self.threads_given_up,
+                    pace=pace,
+                )
             )
         if duties:
             self._lead(
-                Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._on_rescued),
-                Pruner(ports.store, emit=emit),
-                Relay(ports.store, ttl_ms=lease_ms, emit=emit, ring=self._on_relayed),
+                Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, pace=pace, ring=self._on_rescued),
+                Pruner(ports.store, emit=emit, pace=pace),
+                Relay(ports.store, ttl_ms=lease_ms, emit=emit, pace=pace, ring=self._on_relayed),
                 holder=Holder(instance, ports.ids.nonce()),
                 lease_ms=lease_ms,
             )
@@ -205,6 +214,7 @@ class Replica:
             codec=self._ports.codec,
             ids=self._ports.ids,
             emit=self._emit,
+            pace=self._pace,
             namespace=namespace,
             is_open=lambda: self.is_open,
             tracing=self._ports.tracing,
@@ -254,9 +264,9 @@ class Replica:
         self.wind_down()
         if self._worker is not None and self._winding_since_ms is not None:
             gone_seconds = (self._ports.clock.steady_ms() - self._winding_since_ms) / 1000
-            left = await self._worker.stop(max(0.0, GRACE_SECONDS - gone_seconds))
+            left = await self._worker.stop(max(0.0, self._pace.grace_seconds - gone_seconds))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(self._pace.last_words_seconds):
                 await self._committer.drained()
         for task in self._tasks:
             task.cancel()
@@ -286,11 +296,12 @@ class Replica:
 
     async def _said(self, goodbye: Coroutine[Any, Any, None]) -> None:
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(self._pace.last_words_seconds):
                 await goodbye
         except (HoldfastError, TimeoutError) as error:
             why = (
-                str(error) or f"leaving was not answered within {LAST_WORDS_SECONDS:g} s; the lease will expire instead"
+                str(error)
+                or f"leaving was not answered within {self._pace.last_words_seconds:g} s; the lease will expire instead"
             )
             self._emit(events.StoreTroubled(why))
 
@@ -393,10 +404,10 @@ class Replica:
         )
         for duty in duties:
             allowed = partial(self.leaders.until_leads, name_of(duty))
-            self._attendants.append(Periodic(duty, emit=self._emit, allowed=allowed))
+            self._attendants.append(Periodic(duty, emit=self._emit, pace=self._pace, allowed=allowed))
 
     def _attendant(self, duty: Duty) -> Periodic:
-        attendant = Periodic(duty, emit=self._emit)
+        attendant = Periodic(duty, emit=self._emit, pace=self._pace)
         self._attendants.append(attendant)
         return attendant
 
@@ -411,4 +422,4 @@ class Replica:
             except Exception as error:  # noqa: BLE001 - see above
                 name = getattr(part, "__qualname__", "?")
                 self._emit(events.PartFailed(name, f"{type(error).__name__}: {error}"))
-            await self._ports.clock.pause(FAULT_PAUSE_SECONDS)
+            await self._ports.clock.pause(self._pace.fault_pause_seconds)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engine.pace import Pace
 from holdfast.errors import NotAuthenticated, UnknownApiKey, UsageError
 from holdfast.kernel.apikeys import (
     SCOPES,
@@ -33,11 +34,8 @@ from holdfast.kernel.units import Duration, milliseconds
 from holdfast.ports.store import Store
 
 KIND = "api_key"
-REMEMBERED_MS = 2_000
-REMEMBERED_MAX = 1_000
 SHOWN_AFTERWARDS_MS = 30 * 86_400_000  # how long a key that no longer works is listed
 NAME_MAX = 100
-PAGE = 100
 _EVERYWHERE = ""  # keys are looked up by id, before anybody knows the namespace
 
 _REFUSALS: dict[Standing, str] = {
@@ -55,8 +53,9 @@ class _Read(NamedTuple):
 class ApiKeys:
     """The API keys of all namespaces of a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, pace: Pace) -> None:
         self._store = store
+        self._pace = pace
         self._remembered: OrderedDict[str, _Read] = OrderedDict()
         self._forgotten = 0  # how often
 
@@ -108,11 +107,11 @@ class ApiKeys:
     async def listed(self, namespace: str) -> list[ApiKey]:
         """The keys of a namespace, oldest first; those that no longer work are shown for a while."""
         found: list[ApiKey] = []
-        after = ""
+        after, limit = "", self._pace.api_keys_page
         while True:
-            page = await self._store.documents(_EVERYWHERE, KIND, after=after, limit=PAGE)
+            page = await self._store.documents(_EVERYWHERE, KIND, after=after, limit=limit)
             found += [key for document in page if (key := _kept(document).key).namespace == namespace]
-            if len(page) < PAGE:
+            if len(page) < limit:
                 return sorted(found, key=lambda key: (key.created_ms, key.id))
             after = page[-1].id
 
@@ -140,7 +139,7 @@ class ApiKeys:
     async def _recently(self, id: str) -> Kept | None:
         """What is stored under an id, or was two seconds ago. That nothing is there is remembered as well."""
         known = self._remembered.get(id)
-        if known is not None and self._store.now_ms() - known.at_ms < REMEMBERED_MS:
+        if known is not None and self._store.now_ms() - known.at_ms < self._pace.api_key_ms:
             return known.kept
         asked_ms, forgotten = self._store.now_ms(), self._forgotten
         kept = await self._read(id)
@@ -148,7 +147,7 @@ class ApiKeys:
             return kept  # it may have been read before the change
         self._remembered[id] = _Read(kept, asked_ms)
         self._remembered.move_to_end(id)
-        if len(self._remembered) > REMEMBERED_MAX:
+        if len(self._remembered) > self._pace.api_keys_max:
             self._remembered.popitem(last=False)
         return kept
 

@@ -19,8 +19,6 @@ from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.units import Duration, milliseconds
 
-GRACE_MS = 500  # for a worker to say itself that the deadline has passed
-
 
 class Cancellation(NamedTuple):
     """A cancellation that was asked for, durably."""
@@ -91,7 +89,7 @@ class Operations:
 
     async def _wait(self, asked: Cancellation) -> None:
         """Wait for its owner to end it. When the time is over it is stopped from here, whoever holds it."""
-        left_ms = max(0, asked.deadline_ms - self._scope.store.now_ms()) + GRACE_MS
+        left_ms = max(0, asked.deadline_ms - self._scope.store.now_ms()) + self._scope.pace.cancel_grace_ms
         try:
             await self._waiters.settled_within(asked.run_id, left_ms)
         except TimedOut:

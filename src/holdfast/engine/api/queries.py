@@ -17,9 +17,6 @@ from holdfast.kernel.searches import Search
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, History, Member
 
-SAFETY_POLL_SECONDS = 15.0
-SERVED_MS = 1_000
-
 
 class Replayed(NamedTuple):
     """How the code of today fares with the journal of a run; `divergence` is empty if it fits."""
@@ -61,7 +58,7 @@ class Queries:
         wanted = {run.workflow for run in waiting} - self._served_here
         if not wanted:
             return None
-        if not wanted <= self._served or now_ms - self._asked_ms > SERVED_MS:
+        if not wanted <= self._served or now_ms - self._asked_ms > self._scope.pace.served_ms:
             self._asked_ms, self._served = now_ms, await self._scope.store.served(self._scope.namespace)
         return self._served
 
@@ -106,7 +103,7 @@ class Queries:
                 if history.run.status in ENDED:
                     return
                 with contextlib.suppress(TimeoutError):  # a notice may be lost
-                    async with asyncio.timeout(SAFETY_POLL_SECONDS):
+                    async with asyncio.timeout(self._scope.pace.events_poll_seconds):
                         await changed.wait()
 
 

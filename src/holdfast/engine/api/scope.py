@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.committer import Committer
+from holdfast.engine.pace import Pace
 from holdfast.engine.tracing import Tracing
 from holdfast.engine.values import inline
 from holdfast.errors import UnknownRun, UsageError
@@ -30,6 +31,7 @@ class Scope:
         codec: Codec,
         ids: Ids,
         emit: Emit,
+        pace: Pace,
         namespace: str,
         is_open: Callable[[], bool],
         tracing: Tracing | None = None,
@@ -41,6 +43,7 @@ class Scope:
         self.codec = codec
         self.ids = ids
         self.emit = emit
+        self.pace = pace
         self.namespace = namespace
         self.tracing = tracing
 

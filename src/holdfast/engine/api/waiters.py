@@ -10,25 +10,22 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable
 
+from holdfast.engine.pace import Pace
 from holdfast.errors import TimedOut, TransientError, UnknownRun
 from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel.runs import SETTLED, Run
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
-SAFETY_POLL_SECONDS = 5.0
-TROUBLE_PAUSE_SECONDS = 0.2
-LOOK_UP_MAX = 500
-REST_FACTOR = 4  # after a look, rest this many times as long as it took: many waiters must not starve the work
-
 
 class Waiters:
     """Who waits for which run."""
 
-    def __init__(self, store: Store, *, clock: Clock, emit: Emit, held_here: Callable[[str], bool]) -> None:
+    def __init__(self, store: Store, *, clock: Clock, emit: Emit, pace: Pace, held_here: Callable[[str], bool]) -> None:
         self._store = store
         self._clock = clock
         self._emit = emit
+        self._pace = pace
         self._held_here = held_here
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
         self._changed = asyncio.Event()
@@ -83,32 +80,34 @@ class Waiters:
 
     async def watch(self) -> None:
         """Look up what others have settled, for ever."""
+        pace = self._pace
         looked_ms = self._clock.steady_ms()  # at all of them
         while True:
-            left = SAFETY_POLL_SECONDS - (self._clock.steady_ms() - looked_ms) / 1000
+            left = pace.waiters_poll_seconds - (self._clock.steady_ms() - looked_ms) / 1000
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, left)):
                     await self._changed.wait()
             self._changed.clear()
             began_ms, named = self._clock.steady_ms(), self._named
-            look_at_all = self._look_at_all or began_ms - looked_ms >= SAFETY_POLL_SECONDS * 1000
+            look_at_all = self._look_at_all or began_ms - looked_ms >= pace.waiters_poll_seconds * 1000
             self._look_at_all, self._named = False, set()
             try:
                 await self._look_up(self._waiting if look_at_all else named & self._waiting.keys())
             except TransientError as error:
                 self._emit(StoreTroubled(str(error)))
-                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self._clock.pause(pace.trouble_pause_seconds)
                 self.look()
                 continue
             if look_at_all:
                 looked_ms = self._clock.steady_ms()
-                rest = REST_FACTOR * (looked_ms - began_ms) / 1000
-                await self._clock.pause(min(rest, SAFETY_POLL_SECONDS))
+                rest = pace.rest_factor * (looked_ms - began_ms) / 1000
+                await self._clock.pause(min(rest, pace.waiters_poll_seconds))
 
     async def _look_up(self, waited_for: Iterable[str]) -> None:
+        at_once = self._pace.look_up_max
         run_ids = [run_id for run_id in waited_for if not self._held_here(run_id)]
-        for start in range(0, len(run_ids), LOOK_UP_MAX):
-            asked = run_ids[start : start + LOOK_UP_MAX]
+        for start in range(0, len(run_ids), at_once):
+            asked = run_ids[start : start + at_once]
             found = {run.id: run for run in await self._store.runs(asked)}
             for run_id in asked:
                 run = found.get(run_id)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.engine.pace import Pace
 from holdfast.kernel import hangs
 from holdfast.kernel.documents import Document
 from holdfast.ports.store import Finding, Member, Store
-
-CADENCE_SECONDS = 2.0
 
 
 class Hangs:
     """Looks at a number in memory, and writes only if it has changed."""
 
-    def __init__(self, store: Store, *, namespace: str, owner: Callable[[], str], threads: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, *, namespace: str, owner: Callable[[], str], threads: Callable[[], int], pace: Pace
+    ) -> None:
         self._store = store
         self._namespace = namespace
         self._owner = owner
         self._threads = threads
+        self._pace = pace
         self._last: Document | None = None
 
     async def tick(self) -> float:
@@ -30,7 +32,7 @@ class Hangs:
             # A write whose reply was lost may have been stored: then the next one has to name what it replaces.
             found = writing.document if stored else await self._store.document(self._namespace, hangs.KIND, owner)
             self._last = found
-        return CADENCE_SECONDS
+        return self._pace.hangs_seconds
 
 
 async def found_in(store: Store, namespace: str, workers: list[Member]) -> Finding:

@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from holdfast.engine.pace import Pace
 from holdfast.errors import HoldfastError
 from holdfast.events import DutyFailed, Emit
-
-TROUBLE_PAUSE_SECONDS = 0.5
 
 
 class Duty(Protocol):
@@ -32,9 +31,12 @@ def name_of(duty: Duty) -> str:
 class Periodic:
     """Ticks one duty for ever; `nudge` makes the next tick come at once. `allowed` returns when it may be ticked."""
 
-    def __init__(self, duty: Duty, *, emit: Emit, allowed: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self, duty: Duty, *, emit: Emit, pace: Pace, allowed: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._duty = duty
         self._emit = emit
+        self._pace = pace
         self._allowed = allowed
         self._nudged = asyncio.Event()
 
@@ -50,7 +52,7 @@ class Periodic:
                 delay = await self._duty.tick()
             except HoldfastError as error:
                 self._emit(DutyFailed(name_of(self._duty), str(error)))
-                delay = TROUBLE_PAUSE_SECONDS
+                delay = self._pace.duty_trouble_pause_seconds
             try:
                 async with asyncio.timeout(delay):
                     await self._nudged.wait()

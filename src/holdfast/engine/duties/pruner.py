@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from holdfast.engine.pace import Pace
 from holdfast.events import AskedInVain, Emit, RunsPruned
 from holdfast.ports.store import Store
-
-PRUNE_MAX = 200
-PAUSE_BETWEEN_BITES_SECONDS = 0.05
-CADENCE_SECONDS = 5.0
 
 
 class Pruner:
     """Works in small bites, so that it never holds the store for long."""
 
-    def __init__(self, store: Store, *, emit: Emit) -> None:
+    def __init__(self, store: Store, *, emit: Emit, pace: Pace) -> None:
         self._store = store
         self._emit = emit
+        self._pace = pace
 
     async def tick(self) -> float:
-        pruned = await self._store.prune(PRUNE_MAX)
+        pace = self._pace
+        pruned = await self._store.prune(pace.prune_max)
         if pruned:
             self._emit(RunsPruned(pruned))
         else:
             self._emit(AskedInVain("pruner"))
-        return PAUSE_BETWEEN_BITES_SECONDS if pruned == PRUNE_MAX else CADENCE_SECONDS
+        return pace.bite_pause_seconds if pruned == pace.prune_max else pace.prune_seconds

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.engine.pace import Pace
 from holdfast.events import AskedInVain, Emit, MessagesRelayed
 from holdfast.ports.store import Store
-
-RELAY_MAX = 200
-PAUSE_BETWEEN_BITES_SECONDS = 0.05
-CADENCE_SECONDS = 1.0
 
 
 class Relay:
@@ -19,15 +16,17 @@ class Relay:
     longest time between two looks is a third of a worker's lease. A store with a single shard answers without a look.
     """
 
-    def __init__(self, store: Store, *, ttl_ms: int, emit: Emit, ring: Callable[[], None]) -> None:
+    def __init__(self, store: Store, *, ttl_ms: int, emit: Emit, pace: Pace, ring: Callable[[], None]) -> None:
         self._store = store
         self._emit = emit
+        self._pace = pace
         self._ring = ring
-        self._longest_seconds = max(CADENCE_SECONDS, ttl_ms / 3000)
-        self._pause_seconds = CADENCE_SECONDS
+        self._longest_seconds = max(pace.relay_seconds, ttl_ms / 3000)
+        self._pause_seconds = pace.relay_seconds
 
     async def tick(self) -> float:
-        relayed = await self._store.relay(RELAY_MAX)
+        pace = self._pace
+        relayed = await self._store.relay(pace.relay_max)
         if not relayed:
             self._emit(AskedInVain("relay"))
             pause_seconds = self._pause_seconds
@@ -35,5 +34,5 @@ class Relay:
             return pause_seconds
         self._emit(MessagesRelayed(relayed))
         self._ring()
-        self._pause_seconds = CADENCE_SECONDS
-        return PAUSE_BETWEEN_BITES_SECONDS if relayed >= RELAY_MAX else CADENCE_SECONDS
+        self._pause_seconds = pace.relay_seconds
+        return pace.bite_pause_seconds if relayed >= pace.relay_max else pace.relay_seconds

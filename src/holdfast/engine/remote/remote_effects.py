@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.engine.failures import rebuilt
+from holdfast.engine.pace import Pace
 from holdfast.engine.remote.task_watch import Follower, TaskWatch
 from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptReturned, Droppable, Gate
 from holdfast.errors import (
@@ -36,8 +37,6 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.store import Store
 
-TROUBLE_PAUSE_SECONDS = 0.2
-
 
 class Wish(Struct, frozen=True):
     """An attempt to be performed elsewhere. `in_doubt`: it must happen once, and may have been put up before."""
@@ -54,7 +53,7 @@ class RemoteEffects:
     """Has attempts performed by whoever claims them."""
 
     def __init__(
-        self, store: Store, task_watch: TaskWatch, *, codec: Codec, clock: Clock, gate: Gate, emit: Emit
+        self, store: Store, task_watch: TaskWatch, *, codec: Codec, clock: Clock, gate: Gate, emit: Emit, pace: Pace
     ) -> None:
         self._store = store
         self._task_watch = task_watch
@@ -62,6 +61,7 @@ class RemoteEffects:
         self._clock = clock
         self._gate = gate
         self._emit = emit
+        self._pace = pace
         self._going: set[asyncio.Future[list[bool]]] = set()
 
     async def attempt(self, wish: Wish, scope: Droppable) -> AttemptOutcome:
@@ -88,7 +88,7 @@ class RemoteEffects:
             return await self._ended(wish, scope, follower)
         except TransientError as error:
             self._emit(StoreTroubled(str(error)))
-            await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+            await self._clock.pause(self._pace.trouble_pause_seconds)
             return None
 
     async def _find(self, wish: Wish, follower: Follower) -> None:

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel.documents import Document, Writing
@@ -25,11 +26,7 @@ from holdfast.kernel.tasks import Place, kind_of, place_of
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
-SAFETY_POLL_SECONDS = 5.0
-TROUBLE_PAUSE_SECONDS = 0.2
 BATCH_MAX = 100
-LOOK_UP_MAX = 500
-REST_FACTOR = 4  # after a look, rest this many times as long as it took: many who wait must not starve the work
 
 
 Offer = tuple[Sequence[Writing], "asyncio.Future[list[bool]]"]
@@ -74,10 +71,11 @@ class Seeker:
 class TaskWatch:
     """All tasks, for all who wait in this process."""
 
-    def __init__(self, store: Store, *, clock: Clock, emit: Emit) -> None:
+    def __init__(self, store: Store, *, clock: Clock, emit: Emit, pace: Pace) -> None:
         self._store = store
         self._clock = clock
         self._emit = emit
+        self._pace = pace
         self._subscriptions: dict[Place, list[Follower]] = {}
         self._seekers: list[Seeker] = []
         self._news = asyncio.Event()
@@ -181,7 +179,7 @@ class TaskWatch:
         """Look up what others have done, for ever."""
         while True:
             try:
-                async with asyncio.timeout(SAFETY_POLL_SECONDS):
+                async with asyncio.timeout(self._pace.tasks_poll_seconds):
                     await self._news.wait()
             except TimeoutError:
                 pass
@@ -192,15 +190,17 @@ class TaskWatch:
             except TransientError as error:
                 self._emit(StoreTroubled(str(error)))
                 self._news.set()
-                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self._clock.pause(self._pace.trouble_pause_seconds)
                 continue
-            rest = REST_FACTOR * (self._clock.steady_ms() - began_ms) / 1000
-            await self._clock.pause(min(rest, SAFETY_POLL_SECONDS))
+            rest = self._pace.rest_factor * (self._clock.steady_ms() - began_ms) / 1000
+            await self._clock.pause(min(rest, self._pace.tasks_poll_seconds))
 
     async def _look_up(self) -> None:
         places = list(self._subscriptions)
-        for start in range(0, len(places), LOOK_UP_MAX):
-            asked = [(place.namespace, place.kind, place.id) for place in places[start : start + LOOK_UP_MAX]]
+        for start in range(0, len(places), self._pace.look_up_max):
+            asked = [
+                (place.namespace, place.kind, place.id) for place in places[start : start + self._pace.look_up_max]
+            ]
             for document in await self._store.named(asked):
                 for follower in self._subscriptions.get(place_of(document), ()):
                     follower.sees(document)

@@ -50,7 +50,6 @@ from holdfast.kernel.runs import Run
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
 
-IDLE_MS = 1_000
 BEGUN_AT_ONCE = 100  # then others have their turn: the lease, above all
 SEEN_KEPT = 10_000  # when a run begins anew; an entity may live for years
 
@@ -276,10 +275,12 @@ class Activation:
         due_in_ms = self._due_in_ms()
         self._host.quiet()
         try:
-            came = await self._signalled(IDLE_MS if due_in_ms is None else min(IDLE_MS, due_in_ms))
+            came = await self._signalled(
+                self._host.pace.idle_ms if due_in_ms is None else min(self._host.pace.idle_ms, due_in_ms)
+            )
         finally:
             self._host.busy()
-        if came or self._stopping or (due_in_ms is not None and due_in_ms <= IDLE_MS):
+        if came or self._stopping or (due_in_ms is not None and due_in_ms <= self._host.pace.idle_ms):
             return True
         await self._let_go(Record())
         return False
@@ -291,7 +292,7 @@ class Activation:
         if any(command.awaits_a_run for command in self._delivery.machine.open.values()):
             return True
         due_in_ms = self._due_in_ms()
-        return due_in_ms is not None and due_in_ms <= IDLE_MS
+        return due_in_ms is not None and due_in_ms <= self._host.pace.idle_ms
 
     def _due_in_ms(self) -> int | None:
         due_ms = self._delivery.next_due_ms()

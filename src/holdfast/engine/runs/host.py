@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Protocol
 
 from holdfast.engine.code.commands import Command
+from holdfast.engine.pace import Pace
 from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.runs.performer import Performer
 from holdfast.engine.tracing import Tracing
@@ -29,6 +30,7 @@ class RunHost(Protocol):
     codec: Codec
     ids: Ids
     emit: Emit
+    pace: Pace
     tracing: Tracing | None
     performer: Performer
     remote_effects: RemoteEffects

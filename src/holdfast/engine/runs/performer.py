@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from holdfast.effects import RUNNING_EFFECT, EffectScope
 from holdfast.engine.failures import tame
+from holdfast.engine.pace import Pace
 from holdfast.engine.runs.threads import DaemonThreads, Job, NotEntered
 from holdfast.errors import TimedOut, UsageError
 from holdfast.events import Emit, ThreadGivenUp, ThreadsUsedUp
@@ -126,12 +127,12 @@ class _InContext:
 class Performer:
     """Carries effects out, at most `concurrency` of them at a time."""
 
-    def __init__(self, *, concurrency: int, codec: Codec, emit: Emit) -> None:
+    def __init__(self, *, concurrency: int, codec: Codec, emit: Emit, pace: Pace) -> None:
         self._codec = codec
         self._emit = emit
         self._room = concurrency
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._threads = DaemonThreads(concurrency, name="holdfast-effect")
+        self._threads = DaemonThreads(concurrency, name="holdfast-effect", pace=pace)
         self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects that have not ended, by run and step
 
     @property

@@ -9,8 +9,8 @@ Rules
   process may be stopped for any time.
 - The time limit of a call counts from when it is entered. Waiting for a thread uses none of it up.
 - A thread cannot be interrupted. One whose call is given up is replaced, and ends when its call does.
-- There are at most `limit` threads besides those given up, and of these at most GIVEN_UP_MAX. Beyond that, callers
-  wait until one of them ends.
+- There are at most `limit` threads besides those given up, and of these at most `given_up_threads_max`. Beyond that,
+  callers wait until one of them ends.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from holdfast.engine.failures import worded
+from holdfast.engine.pace import Pace
 from holdfast.kernel.retries import Begin, GiveUp
-
-GIVEN_UP_MAX = 1_000
-START_AGAIN_SECONDS = 1.0  # where the system gives no thread
 
 MayEnter = Callable[[], Begin | GiveUp | None]
 
@@ -90,10 +88,11 @@ class Job:
 class DaemonThreads:
     """Threads that are made when they are needed, and kept."""
 
-    def __init__(self, limit: int, *, name: str) -> None:
+    def __init__(self, limit: int, *, name: str, pace: Pace) -> None:
         self.given_up = 0
         self._limit = limit
         self._name = name
+        self._pace = pace
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = 0
         self._made = 0
@@ -103,7 +102,7 @@ class DaemonThreads:
     @property
     def are_used_up(self) -> bool:
         """Whether there is no thread for one more call, and none may be made."""
-        return self._at_work >= self._limit + GIVEN_UP_MAX
+        return self._at_work >= self._limit + self._pace.given_up_threads_max
 
     async def until_free(self) -> None:
         """Returns when there may be a thread for one more call."""
@@ -148,7 +147,7 @@ class DaemonThreads:
         try:
             thread.start()
         except RuntimeError:  # the system has no more for us at present
-            loop.call_later(START_AGAIN_SECONDS, self._hire, loop)
+            loop.call_later(self._pace.start_thread_again_seconds, self._hire, loop)
         else:
             self._threads += 1
 

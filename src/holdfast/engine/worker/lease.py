@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel.leases import Standing, look_again_in_ms, reliable_for_ms, standing
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Serves, Store
-
-TROUBLE_PAUSE_SECONDS = 0.1
 
 
 class WorkerLease:
@@ -27,6 +26,7 @@ class WorkerLease:
         ttl_ms: int,
         serves: Serves,
         emit: Emit,
+        pace: Pace,
         on_lost: Callable[[], None],
         on_reliable: Callable[[], None],
         on_renewed: Callable[[], None],
@@ -38,6 +38,7 @@ class WorkerLease:
         self._ttl_ms = ttl_ms
         self._serves = serves
         self._emit = emit
+        self._pace = pace
         self._on_lost = on_lost
         self._on_reliable = on_reliable
         self._on_renewed = on_renewed
@@ -89,7 +90,7 @@ class WorkerLease:
                 await self._renew_or_join()
             except TransientError as error:
                 self._emit(StoreTroubled(str(error)))
-                await self._clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self._clock.pause(self._pace.lease_trouble_pause_seconds)
 
     async def _renew_or_join(self) -> None:
         if self.standing is not Standing.LOST:

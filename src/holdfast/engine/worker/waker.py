@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.engine.pace import Pace
 from holdfast.events import AskedInVain, Emit
 from holdfast.ports.store import Store
-
-SAFETY_POLL_SECONDS = 5.0
 
 
 class Waker:
@@ -20,6 +19,7 @@ class Waker:
         namespace: str,
         workflows: tuple[str, ...],
         emit: Emit,
+        pace: Pace,
         ring: Callable[[], None],
         has_room: Callable[[], bool],
     ) -> None:
@@ -27,6 +27,7 @@ class Waker:
         self._namespace = namespace
         self._workflows = workflows
         self._emit = emit
+        self._pace = pace
         self._ring = ring
         self._has_room = has_room
         self._planned_ms: int | None = None
@@ -43,12 +44,12 @@ class Waker:
         wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
         if wake_ms is None:
             self._emit(AskedInVain("waker"))
-            return SAFETY_POLL_SECONDS
+            return self._pace.wake_poll_seconds
         delay = (wake_ms - self._store.now_ms()) / 1000
         if delay <= 0:
             self._planned_ms = None
             self.has_rung = True
             if self._has_room():
                 self._ring()
-            return SAFETY_POLL_SECONDS
-        return min(delay, SAFETY_POLL_SECONDS)
+            return self._pace.wake_poll_seconds
+        return min(delay, self._pace.wake_poll_seconds)

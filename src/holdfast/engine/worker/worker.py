@@ -19,6 +19,7 @@ from holdfast.engine.api.admission import Admission
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.code.commands import Command
 from holdfast.engine.committer import Committer
+from holdfast.engine.pace import Pace
 from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.runs.activation import Activation
@@ -44,10 +45,6 @@ from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Claim, History, Store
 
-CLAIM_MAX = 16  # no more at a time: what is left is for the others
-SAFETY_POLL_SECONDS = 5.0
-CLEAN_UP_SECONDS = 1.0  # for cancelled effects to close what they have open
-TROUBLE_PAUSE_SECONDS = 0.2
 _NO_LOOP: Any = None  # until the replica starts; a Holdfast may be made before there is a loop
 
 
@@ -65,6 +62,7 @@ class Worker:
         ids: Ids,
         clock: Clock,
         emit: Emit,
+        pace: Pace,
         task_watch: TaskWatch,
         namespace: str,
         concurrency: int,
@@ -79,10 +77,13 @@ class Worker:
         self.codec = codec
         self.ids = ids
         self.emit = emit
+        self.pace = pace
         self.tracing = tracing
         self.loop: asyncio.AbstractEventLoop = _NO_LOOP
-        self.performer = Performer(concurrency=concurrency, codec=codec, emit=emit)
-        self.remote_effects = RemoteEffects(store, task_watch, codec=codec, clock=clock, gate=self, emit=emit)
+        self.performer = Performer(concurrency=concurrency, codec=codec, emit=emit, pace=pace)
+        self.remote_effects = RemoteEffects(
+            store, task_watch, codec=codec, clock=clock, gate=self, emit=emit, pace=pace
+        )
         self.admission = Admission(store, committer, emit=emit, taker=self)
         self._committer = committer
         self._lease = lease
@@ -174,12 +175,12 @@ class Worker:
             except TransientError as error:
                 self._unsure = True
                 self.emit(events.StoreTroubled(str(error)))
-                await self.clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self.clock.pause(self.pace.trouble_pause_seconds)
                 self.ring()
 
     async def _claim_batch(self) -> bool:
         """Claim as many as there is room for. True if there may be more."""
-        limit = min(CLAIM_MAX, self._concurrency - self._slots_taken)
+        limit = min(self.pace.claim_max, self._concurrency - self._slots_taken)
         owner = self._lease.owner
         claimed = await self.store.claim(Claim(self._namespace, owner, self.ids.nonce(), self._registry.served, limit))
         if claimed.runs:
@@ -294,7 +295,7 @@ class Worker:
         """Hand messages to the runs that are held here whenever the mail bell rings, for ever."""
         while True:
             try:
-                async with asyncio.timeout(SAFETY_POLL_SECONDS):
+                async with asyncio.timeout(self.pace.mail_poll_seconds):
                     await self._mail_bell.wait()
             except TimeoutError:
                 self._mail_for = None  # a notice may be lost
@@ -317,7 +318,7 @@ class Worker:
                             held[0].arrive(message)
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
-                await self.clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self.clock.pause(self.pace.trouble_pause_seconds)
                 self.ring_for_mail()
 
     # -- Taker
@@ -385,7 +386,7 @@ class Worker:
         self.emit(events.StoreTroubled(str(error)))
         if self._lease.standing is Standing.LOST:
             raise LeaseLost(f"no answer about {about} while the lease lasted") from error
-        await self.clock.pause(TROUBLE_PAUSE_SECONDS)
+        await self.clock.pause(self.pace.trouble_pause_seconds)
 
     async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]:
         assert command.call is not None
@@ -428,7 +429,7 @@ class Worker:
                     await self.watch(run.id, replace(watcher, epoch=parent.epoch))
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
-                await self.clock.pause(TROUBLE_PAUSE_SECONDS)
+                await self.clock.pause(self.pace.trouble_pause_seconds)
             else:
                 return run, created
 
@@ -505,8 +506,8 @@ class Worker:
         effects = [task for execution, _ in self._executions.values() for task in execution.in_flight]
         left = self.drop_all()
         if left or effects:  # a lone effect is performed in the task of its run
-            await asyncio.wait([*tasks, *effects], timeout=CLEAN_UP_SECONDS)
-        await self.remote_effects.drained(CLEAN_UP_SECONDS)
+            await asyncio.wait([*tasks, *effects], timeout=self.pace.clean_up_seconds)
+        await self.remote_effects.drained(self.pace.clean_up_seconds)
         self.performer.close()
         return left
 

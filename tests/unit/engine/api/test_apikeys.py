@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.api import apikeys
-from holdfast.engine.api.apikeys import REMEMBERED_MS, SHOWN_AFTERWARDS_MS, ApiKeys
+from holdfast.engine.api.apikeys import SHOWN_AFTERWARDS_MS, ApiKeys
+from holdfast.engine.pace import Pace
 from holdfast.errors import NotAuthenticated, UnknownApiKey, UsageError
 from holdfast.stores.memory import MemoryStore
 from tests.builders import DAY_MS, FakeClock
@@ -32,7 +32,7 @@ async def store(clock):
 
 @pytest.fixture
 def keys(store) -> ApiKeys:
-    return ApiKeys(store)
+    return ApiKeys(store, pace=Pace())
 
 
 async def test_a_key_is_known_by_its_token(keys):
@@ -104,13 +104,13 @@ async def test_a_revoked_key_is_worthless_at_once_where_it_was_revoked(keys, clo
 
 
 async def test_another_process_notices_a_revocation_within_two_seconds(keys, store, clock):
-    elsewhere = ApiKeys(store)
+    elsewhere = ApiKeys(store, pace=Pace())
     token, key = await keys.create("ci", namespace="n", scope="read")
     assert await elsewhere.authenticate(token)
     await keys.revoke("n", key.id)
     with pytest.raises(NotAuthenticated, match="revoked"):
         await elsewhere.known(key.id)
-    clock.advance(REMEMBERED_MS - 1)
+    clock.advance(Pace().api_key_ms - 1)
     assert await elsewhere.authenticate(token)
     clock.advance(1)
     with pytest.raises(NotAuthenticated, match="revoked"):
@@ -118,7 +118,7 @@ async def test_another_process_notices_a_revocation_within_two_seconds(keys, sto
 
 
 async def test_a_notice_makes_a_process_look_again_at_once(keys, store):
-    elsewhere = ApiKeys(store)
+    elsewhere = ApiKeys(store, pace=Pace())
     token, key = await keys.create("ci", namespace="n", scope="read")
     assert await elsewhere.authenticate(token)
     await keys.revoke("n", key.id)
@@ -142,7 +142,7 @@ async def test_what_was_read_before_a_notice_is_not_remembered_after_it(clock):
             return answer
 
     store = Slow(clock=clock)
-    keys, elsewhere = ApiKeys(store), ApiKeys(store)
+    keys, elsewhere = ApiKeys(store, pace=Pace()), ApiKeys(store, pace=Pace())
     token, key = await keys.create("ci", namespace="n", scope="read")
     store.slow = True
     assert await elsewhere.authenticate(token)  # it began before the revocation
@@ -152,14 +152,14 @@ async def test_what_was_read_before_a_notice_is_not_remembered_after_it(clock):
 
 async def test_a_key_in_use_is_read_every_two_seconds_at_most(keys, store, clock):
     token, _ = await keys.create("ci", namespace="n", scope="read")
-    for _ in range(4 * REMEMBERED_MS // 100):
+    for _ in range(4 * Pace().api_key_ms // 100):
         await keys.authenticate(token)
         clock.advance(100)
     assert store.reads == 4
 
 
-async def test_what_is_remembered_is_bounded(keys, monkeypatch):
-    monkeypatch.setattr(apikeys, "REMEMBERED_MAX", 3)
+async def test_what_is_remembered_is_bounded(store):
+    keys = ApiKeys(store, pace=Pace(api_keys_max=3))
     for number in range(10):
         with pytest.raises(NotAuthenticated):
             await keys.authenticate(f"hf_{number:016x}_{'x' * 43}")
@@ -183,8 +183,8 @@ async def test_a_key_belongs_to_its_namespace_alone(keys):
     assert await keys.authenticate(token) == key
 
 
-async def test_keys_are_listed_in_the_order_in_which_they_were_made_however_many(keys, clock, monkeypatch):
-    monkeypatch.setattr(apikeys, "PAGE", 3)
+async def test_keys_are_listed_in_the_order_in_which_they_were_made_however_many(store, clock):
+    keys = ApiKeys(store, pace=Pace(api_keys_page=3))
     made = []
     for number in range(10):
         made.append((await keys.create(f"key {number}", namespace="n", scope="read"))[1])

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.engine.api.waiters import SAFETY_POLL_SECONDS, Waiters
+from holdfast.engine.api.waiters import Waiters
+from holdfast.engine.pace import Pace
 from holdfast.kernel import transitions
 from holdfast.kernel.changes import Committed
 from holdfast.kernel.runs import Run
@@ -23,7 +24,7 @@ class World:
         self.clock = FakeClock()
         self.store = MemoryStore(clock=self.clock)
         self.looks: list[tuple[str, ...]] = []
-        self.waiters = Waiters(self, clock=self.clock, emit=lambda _: None, held_here=lambda _: False)  # pyright: ignore[reportArgumentType]
+        self.waiters = Waiters(self, clock=self.clock, emit=lambda _: None, pace=Pace(), held_here=lambda _: False)  # pyright: ignore[reportArgumentType]
 
     async def runs(self, run_ids: list[str]) -> list[Run]:
         self.looks.append(tuple(run_ids))
@@ -75,7 +76,7 @@ async def test_an_end_that_nobody_told_is_found_by_the_safety_poll_however_many_
     others = asyncio.create_task(world.waiters.wait(busy.id))
     await world.settles()
     await world.ended(silent)
-    for _ in range(int(SAFETY_POLL_SECONDS)):
+    for _ in range(int(Pace().waiters_poll_seconds)):
         assert not waiting.done()
         world.clock.advance(1_000)
         world.waiters.look_at(["busy"])

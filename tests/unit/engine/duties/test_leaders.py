@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.engine.duties.leaders import DUTIES, Leaders, leaders_of
 from holdfast.engine.duties.periodic import Periodic
-from holdfast.engine.duties.relay import CADENCE_SECONDS, PAUSE_BETWEEN_BITES_SECONDS, RELAY_MAX, Relay
+from holdfast.engine.duties.relay import Relay
+from holdfast.engine.pace import Pace
 from holdfast.errors import StoreUnavailable
 from holdfast.events import Deposed, Elected, Event, MessagesRelayed, StoreTroubled
 from holdfast.kernel.documents import Document, Writing
@@ -151,7 +152,9 @@ async def test_a_leader_that_is_paused_past_its_lease_does_nothing_when_it_wakes
             ticks.append("tick")
             return 0.0
 
-    duty = Periodic(Rescuer(), emit=first.heard.append, allowed=lambda: first.leaders.until_leads("rescuer"))
+    duty = Periodic(
+        Rescuer(), emit=first.heard.append, pace=Pace(), allowed=lambda: first.leaders.until_leads("rescuer")
+    )
     async with first.alive(), second.alive():
         await _pass(clock, TTL_MS + 250)  # `a` is paused: its clock will have moved when it looks
         assert second.leads
@@ -260,7 +263,9 @@ async def test_a_duty_ticks_at_its_own_pace_whatever_its_lease_does(store, clock
             ticks.append(clock.steady)
             return 3_600.0
 
-    duty = Periodic(Rescuer(), emit=first.heard.append, allowed=lambda: first.leaders.until_leads("rescuer"))
+    duty = Periodic(
+        Rescuer(), emit=first.heard.append, pace=Pace(), allowed=lambda: first.leaders.until_leads("rescuer")
+    )
     attending = asyncio.create_task(duty.attend())
     await _settle()
     assert ticks == []
@@ -290,9 +295,9 @@ class Outbox(MemoryStore):
 
 async def test_the_relay_works_in_bites_and_looks_less_often_while_there_is_nothing(clock):
     store, heard = Outbox(clock=clock), list[Event]()
-    relay = Relay(store, ttl_ms=30_000, emit=heard.append, ring=lambda: None)
+    relay = Relay(store, ttl_ms=30_000, emit=heard.append, pace=Pace(), ring=lambda: None)
     assert [await relay.tick() for _ in range(6)] == [1, 2, 4, 8, 10, 10]
-    store.left = RELAY_MAX + 1
-    assert [await relay.tick() for _ in range(2)] == [PAUSE_BETWEEN_BITES_SECONDS, CADENCE_SECONDS]
-    assert [event.count for event in heard if isinstance(event, MessagesRelayed)] == [RELAY_MAX, 1]
-    assert await relay.tick() == CADENCE_SECONDS
+    store.left = Pace().relay_max + 1
+    assert [await relay.tick() for _ in range(2)] == [Pace().bite_pause_seconds, Pace().relay_seconds]
+    assert [event.count for event in heard if isinstance(event, MessagesRelayed)] == [Pace().relay_max, 1]
+    assert await relay.tick() == Pace().relay_seconds

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from holdfast.adapters.machine import SystemClock
+from holdfast.engine.pace import Pace
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel import tasks
@@ -50,7 +51,7 @@ def store() -> SlowStore:
 
 @pytest.fixture
 def task_watch(store: SlowStore) -> TaskWatch:
-    return TaskWatch(store, clock=SystemClock(), emit=lambda event: None)
+    return TaskWatch(store, clock=SystemClock(), emit=lambda event: None, pace=Pace())
 
 
 def offer(n: int = 1, *, now_ms: int = NOW_MS) -> Writing:
@@ -131,11 +132,9 @@ async def test_one_seeker_is_rung_for_per_task_and_passes_it_on_if_it_leaves(
     assert task_watch._news.is_set()
 
 
-async def test_all_that_are_followed_are_looked_up_in_few_reads(
-    store: SlowStore, task_watch: TaskWatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_that_are_followed_are_looked_up_in_few_reads(store: SlowStore) -> None:
     """Another process has written two of three; each read takes two at most."""
-    monkeypatch.setattr("holdfast.engine.remote.task_watch.LOOK_UP_MAX", 2)
+    task_watch = TaskWatch(store, clock=SystemClock(), emit=lambda event: None, pace=Pace(look_up_max=2))
     store.gate.set()
     posted = [offer(n, now_ms=store.now_ms()) for n in range(3)]
     with ExitStack() as stack:

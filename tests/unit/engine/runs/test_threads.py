@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.engine.pace import Pace
 from holdfast.engine.runs.threads import DaemonThreads, Job, NotEntered
 from holdfast.kernel.retries import Begin, GiveUp
 
@@ -28,7 +29,7 @@ async def eventually(condition: Callable[[], Any]) -> None:
 
 @pytest.fixture
 def threads() -> Any:
-    made = DaemonThreads(2, name="test-effect")
+    made = DaemonThreads(2, name="test-effect", pace=Pace())
     yield made
     made.close()
 
@@ -93,10 +94,8 @@ async def test_what_a_future_cannot_carry_is_carried_in_another_error(
     assert caught.value.__cause__ is error
 
 
-async def test_a_thread_that_is_given_up_is_replaced_until_there_are_too_many(
-    threads: DaemonThreads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.runs.threads.GIVEN_UP_MAX", 3)
+async def test_a_thread_that_is_given_up_is_replaced_until_there_are_too_many() -> None:
+    threads = DaemonThreads(2, name="test-effect", pace=Pace(given_up_threads_max=3))
     released = threading.Event()
     hung: list[Job] = []
     for n in range(5):
@@ -120,6 +119,7 @@ async def test_a_thread_that_is_given_up_is_replaced_until_there_are_too_many(
     await asyncio.wait_for(free, PATIENCE_SECONDS)
     await eventually(lambda: threads.given_up == 0)
     assert await threads.call(lambda: "done", may_enter).done == "done"
+    threads.close()
 
 
 async def test_whatever_is_called_withdrawn_and_given_up_the_counts_come_out_even(threads: DaemonThreads) -> None:

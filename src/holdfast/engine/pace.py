@@ -1,0 +1,56 @@
+"""How often the engine looks, how long it waits and how much it takes at a time: every such number, in one value.
+
+They are no settings: the numbers suit every installation. What follows from the lease is not among them, see
+`kernel.leases`. They are a value and no constants so that a test can have one Holdfast of another pace, and every other
+one of the process keeps its own. `docs/reference/cadences.md` is generated from it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """The cadences and limits of one Holdfast."""
+
+    # How often each part looks by itself, in case a notice was lost.
+    wake_poll_seconds: float = 5.0
+    mail_poll_seconds: float = 5.0
+    waiters_poll_seconds: float = 5.0
+    tasks_poll_seconds: float = 5.0
+    events_poll_seconds: float = 15.0
+
+    # The pause after the store could not be reached, or after a part of the engine has failed.
+    trouble_pause_seconds: float = 0.2
+    lease_trouble_pause_seconds: float = 0.1  # a lease does not last long
+    duty_trouble_pause_seconds: float = 0.5
+    fault_pause_seconds: float = 0.5
+
+    # Stopping.
+    grace_seconds: float = 10.0  # for effects in flight to end
+    clean_up_seconds: float = 1.0  # for cancelled effects to close what they have open
+    last_words_seconds: float = 2.0  # for the store to take what is said to it last
+
+    # Runs in memory.
+    claim_max: int = 16  # no more at a time: what is left is for the other workers
+    idle_ms: int = 1_000  # a run that waits longer than this is let go
+    given_up_threads_max: int = 1_000
+    start_thread_again_seconds: float = 1.0  # where the system gives no thread
+
+    # Duties.
+    rescue_max: int = 100
+    prune_max: int = 200
+    relay_max: int = 200
+    bite_pause_seconds: float = 0.05  # between two bites, while there is more to do than fits into one
+    prune_seconds: float = 5.0
+    relay_seconds: float = 1.0
+    hangs_seconds: float = 2.0
+
+    # Callers.
+    look_up_max: int = 500  # how many runs or tasks are looked up in one read
+    rest_factor: int = 4  # after a look, rest this many times as long as it took: many waiters must not starve the work
+    cancel_grace_ms: int = 500  # for a worker to say itself that the deadline of a cancellation has passed
+    served_ms: int = 1_000  # how long it is believed that a workflow is served
+    api_key_ms: int = 2_000  # how long a key that was read is believed
+    api_keys_max: int = 1_000  # how many keys are remembered
+    api_keys_page: int = 100  # how many keys are listed in one read
