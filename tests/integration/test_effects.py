@@ -614,8 +614,8 @@ async def test_an_effect_that_waits_for_a_thread_uses_up_neither_attempt_nor_tim
             assert await (await hf.start(hanging.stuck(n))).run.result(timeout=30) == "given up"
         run = (await hf.start(hanging.fine(4))).run
         assert (await seen.until(ThreadsUsedUp)).given_up == 3
-        over_ms = hf.store.now_ms() + 1_100  # longer than the effect may take
-        await eventually(lambda: hf.store.now_ms() >= over_ms)
+        over_ms = hf.runtime.store.now_ms() + 1_100  # longer than the effect may take
+        await eventually(lambda: hf.runtime.store.now_ms() >= over_ms)
         assert not seen.all(EffectBegan, effect="shop.pass_by")
         assert hanging.attempts == []
         hanging.released.set()
