@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import ast
+import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "holdfast"
+# By text, since parsing all modules takes seconds.
+IMPORT = re.compile(r"^[ \t]*from (holdfast[\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
 
-def modules() -> dict[str, ast.Module]:
-    """Every module of the package, by its path below it."""
-    return {
-        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
+@cache
+def sources() -> dict[str, str]:
+    """The text of every module of the package, by its path below it."""
+    return {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
 
 
 def pages() -> list[Path]:
@@ -28,16 +29,17 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imported_by(path: str) -> set[str]:
-    """The files of the package that the file at `path` imports, type checking included."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "holdfast":
-            below = PACKAGE.joinpath(*(node.module or "").split(".")[1:])
-            found |= {file for name in node.names for file in _files_of(below, name.name)}
-    return found
+def imports_of(source: str) -> set[str]:
+    """The files of the package that a module with this text imports, those for type checking included."""
+    return {
+        file
+        for module, names in IMPORT.findall(source)
+        for name in re.findall(r"(\w+)(?: as \w+)?,?", names.strip("()"))
+        for file in _files_of(PACKAGE.joinpath(*module.split(".")[1:]), name)
+    }
 
 
+@cache
 def _files_of(below: Path, name: str) -> set[str]:
     candidates = [below / f"{name}.py", below / name / "__init__.py", below.with_suffix(".py"), below / "__init__.py"]
     return {path.relative_to(PACKAGE).as_posix() for path in candidates if path.is_file()}
