@@ -1,0 +1,124 @@
+"""What is stored and sent is, byte for byte, what an earlier commit has stored and sent.
+
+A change on purpose (a new field with a default, a new endpoint) is added here beside a reader of the old form; what
+was written then is never written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from holdfast.gateway import app, openapi
+from holdfast.kernel import hangs, idempotency, leaders, tasks
+from holdfast.kernel.apikeys import Kept
+from holdfast.kernel.documents import Document
+from holdfast.kernel.journal import Entry
+from holdfast.kernel.messages import Message
+from holdfast.kernel.waits import Wait
+from tests.compatibility import snapshots
+from tests.compatibility.conftest import WRITTEN, Stored, StoredInSqlite
+from tests.compatibility.story import told
+
+FOR_PEOPLE = {"summary", "description"}  # sentences may be written better
+
+encode_json = msgspec.json.encode
+
+
+def written(name: str) -> list[bytes]:
+    return (WRITTEN / name).read_bytes().splitlines()
+
+
+def tags(union: Any) -> set[str]:
+    return {str(kind.__struct_config__.tag) for kind in get_args(union)}
+
+
+@pytest.mark.parametrize("line", written("journal.jsonl"), ids=lambda line: msgspec.json.decode(line)["what"])
+def test_an_entry_of_the_journal_is_read_and_written_as_before(line: bytes) -> None:
+    assert encode_json(msgspec.json.decode(line, type=Entry)) == line
+
+
+@pytest.mark.parametrize("line", written("messages.jsonl"), ids=lambda line: msgspec.json.decode(line)["what"])
+def test_a_message_is_read_and_written_as_before(line: bytes) -> None:
+    assert encode_json(msgspec.json.decode(line, type=Message)) == line
+
+
+@pytest.mark.parametrize("line", written("waits.jsonl"), ids=lambda line: msgspec.json.decode(line)["kind"])
+def test_what_a_run_waits_for_is_read_and_written_as_before(line: bytes) -> None:
+    assert encode_json(msgspec.json.decode(line, type=Wait)) == line
+
+
+@pytest.mark.parametrize(("name", "union"), [("journal.jsonl", Entry), ("messages.jsonl", Message)])
+def test_every_kind_of_today_was_written_then(name: str, union: Any) -> None:
+    assert {msgspec.json.decode(line)["what"] for line in written(name)} == tags(union)
+
+
+DOCUMENTS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
+    "api_key": (Kept, msgspec.json.encode, msgspec.json.decode),
+    "document": (Document, msgspec.msgpack.encode, msgspec.msgpack.decode),
+    "duty": (leaders.Holder, msgspec.json.encode, msgspec.json.decode),
+    "hangs": (hangs.Hangs, msgspec.json.encode, msgspec.json.decode),
+    "reply": (idempotency.State, msgspec.msgpack.encode, msgspec.msgpack.decode),
+    "task": (tasks.Task, msgspec.json.encode, msgspec.json.decode),
+}
+BODIES = [tuple(msgspec.json.decode(line, type=list[str])) for line in written("documents.jsonl")]
+
+
+@pytest.mark.parametrize(("name", "text"), BODIES)
+def test_the_body_of_a_document_is_read_and_written_as_before(name: str, text: str) -> None:
+    body = text.encode("latin-1")
+    kind, encode, decode = DOCUMENTS[name.partition(" ")[0]]
+    assert encode(decode(body, type=kind)) == body
+
+
+def test_a_document_of_every_kind_and_state_was_written_then() -> None:
+    assert {name.partition(" ")[0] for name, _ in BODIES} == set(DOCUMENTS)
+    states = {msgspec.json.decode(text)["state"]["is"] for name, text in BODIES if name.startswith("task")}
+    assert states == tags(tasks.State)
+    replies = {msgspec.msgpack.decode(text.encode("latin-1"))["type"] for name, text in BODIES if name[:5] == "reply"}
+    assert replies == tags(idempotency.State)
+
+
+async def test_the_schema_of_a_new_file_is_the_one_of_then(tmp_path: Any) -> None:
+    stored = StoredInSqlite(tmp_path)
+    store = stored.store()
+    await store.open()
+    await store.close()
+    assert snapshots.schema_of(stored.path) == (WRITTEN / "schema.sql").read_text()
+
+
+async def test_what_happens_is_stored_as_it_was_then(empty: Stored) -> None:
+    """The same story is told again. Rows, keys of Redis, fields, members of indices, journals: all are the same."""
+    async with asyncio.timeout(100), told(empty.store) as known:
+        now = empty.lines(known)
+    assert now == empty.lines_then()
+
+
+def test_the_openapi_document_is_the_one_of_then() -> None:
+    then = json.loads((WRITTEN / "openapi.json").read_bytes())
+    now = json.loads(encode_json(openapi.document(app.ENDPOINTS)))
+    assert set(now["paths"]) == set(then["paths"])
+    assert set(now["components"]["schemas"]) == set(then["components"]["schemas"])
+    assert json.dumps(_for_machines(now)) == json.dumps(_for_machines(then))
+
+
+def _for_machines(node: Any) -> Any:
+    """Without the sentences, and without the version of the package. Properties may bear those names."""
+    match node:
+        case {"openapi": _, "info": _}:
+            return {name: _for_machines(value) for name, value in node.items() if name != "info"}
+        case dict():
+            return {
+                name: _for_machines(value)
+                for name, value in node.items()
+                if name not in FOR_PEOPLE or not isinstance(value, str)
+            }
+        case list():
+            return [_for_machines(each) for each in node]
+        case _:
+            return node
