@@ -24,7 +24,7 @@ from bench.entry import contend
 from bench.workloads import Wait
 from holdfast.adapters.machine import SystemClock
 from holdfast.stores.redis.net import urls
-from holdfast.stores.redis.net.client import Call, Client, Script
+from holdfast.stores.redis.net.client import Client, LuaSource, ScriptCall
 
 KEEP = "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])"
 # With key, field and framing, as many bytes as the scripts of a one-effect run, and of an effect on the way.
@@ -101,13 +101,13 @@ class RedisFloor:
 async def open_floor(directory: Path, *, fsync: Fsync = "always") -> AsyncGenerator[RedisFloor, None]:
     with redis_alone(directory, fsync) as redis:
         client = Client(urls.parse(redis.url), clock=SystemClock())
-        script = Script(KEEP)
+        script = LuaSource(KEEP)
         await client.open()
         try:
             yield RedisFloor(
                 Pipeline(
                     lambda batch: client.run(
-                        [Call(script, (key,), (field, value)) for key, field, value in batch], writes=True
+                        [ScriptCall(script, (key,), (field, value)) for key, field, value in batch], writes=True
                     )
                 )
             )

@@ -18,15 +18,15 @@ from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.lab.cluster.sentinels import SentinelGroup
 from holdfast.stores.redis import RedisStore, rows
-from holdfast.stores.redis.net.client import Call, Reply, Script
+from holdfast.stores.redis.net.client import LuaSource, Reply, ScriptCall
 from holdfast.stores.redis.shards import Shards
 from tests.faults.actor import Part, load
 from tests.faults.ledger import Ledger
 from tests.faults.processes import Nest, Process, Processes
 
 SHARDS = 16
-_LENGTH = Script("return redis.call('XLEN', KEYS[1])")
-_NAMES = Script("return redis.call('HKEYS', KEYS[1])")
+_LENGTH = LuaSource("return redis.call('XLEN', KEYS[1])")
+_NAMES = LuaSource("return redis.call('HKEYS', KEYS[1])")
 _numbers = itertools.count()
 
 
@@ -143,8 +143,8 @@ class RedisCase(Case):
         """The names that have a holder: keys, tokens, and the ids of messages that came by tokens."""
         return [name for names in await self._asked(hf, _NAMES, self.shards.names) for name in rows.texts(names)]
 
-    async def _asked(self, hf: Holdfast, script: Script, key: Callable[[int], bytes]) -> list[Reply]:
+    async def _asked(self, hf: Holdfast, script: LuaSource, key: Callable[[int], bytes]) -> list[Reply]:
         """Look into all shards, past the store."""
         assert isinstance(hf.runtime.store, RedisStore)
-        calls = [Call(script, (key(shard),), ()) for shard in self.shards.all]
+        calls = [ScriptCall(script, (key(shard),), ()) for shard in self.shards.all]
         return await hf.runtime.store._asks.ask(calls)

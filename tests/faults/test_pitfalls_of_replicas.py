@@ -18,7 +18,7 @@ from holdfast.engine.pace import Pace
 from holdfast.lab.cluster.nats import NatsServer
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore
-from holdfast.stores.redis.net.client import Call, Script
+from holdfast.stores.redis.net.client import LuaSource, ScriptCall
 from holdfast.stores.redis.rows import pack as packed
 from tests.faults.actor import Start
 from tests.faults.cases import Case, RedisCase
@@ -31,7 +31,7 @@ from tests.paces import PUSHED_ONLY
 pytestmark = pytest.mark.faults
 
 LEASE = "1s"
-LEAVE = Script("return redis.call('XADD', KEYS[1], '1-1', 'm', ARGV[1])")
+LEAVE = LuaSource("return redis.call('XADD', KEYS[1], '1-1', 'm', ARGV[1])")
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ async def test_a_message_that_nobody_understands_holds_up_no_other(
         await held(hf, "heap-a")
         assert isinstance(hf.runtime.store, RedisStore)
         outbox, shards = hf.runtime.store._outbox, single.shards
-        unknown = [Call(LEAVE, (shards.out(shard),), (packed(("tomorrow",)),)) for shard in shards.all]
+        unknown = [ScriptCall(LEAVE, (shards.out(shard),), (packed(("tomorrow",)),)) for shard in shards.all]
         await hf.runtime.store._asks.ask(unknown, writes=True)
         with monkeypatch.context() as patch:
             patch.setattr(outbox, "signal", _dies)

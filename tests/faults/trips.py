@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.ports.store import Store
 from holdfast.stores.redis import RedisStore, scripts
-from holdfast.stores.redis.net.client import Call, Reply, ScriptFailed
+from holdfast.stores.redis.net.client import Reply, ScriptCall, ScriptFailed
 from tests.faults.ledger import Ledger
 
 _OF_LEASES = {scripts.SHARDS, scripts.JOIN, scripts.RENEW, scripts.END_LEASES, scripts.WRITE_DOCUMENT}
@@ -25,7 +25,7 @@ def watch(store: Store, about_to: Callable[[int], None]) -> None:
     client, made = store._client, store._client.run
     number = 0
 
-    async def run(calls: Sequence[Call], *, writes: bool) -> list[Reply | ScriptFailed]:
+    async def run(calls: Sequence[ScriptCall], *, writes: bool) -> list[Reply | ScriptFailed]:
         nonlocal number
         if writes and any(call.script not in _OF_LEASES for call in calls):
             number += 1

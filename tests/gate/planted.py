@@ -23,7 +23,7 @@ from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
 from holdfast.stores.redis import leases, outbox, rows, scripts, searches, store
 from holdfast.stores.redis.net import confirmations
-from holdfast.stores.redis.net.calls import Script
+from holdfast.stores.redis.net.calls import LuaSource
 from holdfast.stores.redis.outbox import Delivered
 
 Plant = Callable[[], AbstractContextManager[None]]
@@ -57,12 +57,12 @@ def lua(**changes: Sequence[tuple[str, str]]) -> Plant:
     def planted() -> Generator[None]:
         with ExitStack() as stack:
             for name, texts in changes.items():
-                script: Script = getattr(scripts, name)
+                script: LuaSource = getattr(scripts, name)
                 source = script.source.decode()
                 for old, new in texts:
                     assert old in source, f"{name} has no {old!r} any more: plant the bug in another way"
                     source = source.replace(old, new)
-                stack.enter_context(_set(script, source=source.encode(), sha=Script(source).sha))
+                stack.enter_context(_set(script, source=source.encode(), sha=LuaSource(source).sha))
             yield
 
     return planted
@@ -98,7 +98,7 @@ def _set(owner: object, **changes: Any) -> Generator[None]:
 
 # -- what is planted
 
-PROGRESS_FENCE = [("row[1] ~= epoch or row[2] ~= nonce or row[3] ~= position", "false")]
+PROGRESS_FENCE = [("epoch_now ~= epoch or nonce_now ~= nonce or length_now ~= position", "false")]
 SETTLE_FENCE = [("row.e ~= epoch or row.n ~= nonce or row.l ~= position", "false")]
 TWO_SECONDS_MS = 2_000
 
@@ -112,7 +112,7 @@ async def _idle(_: object) -> float:
 
 
 async def _all_owners(self: leases.Leases) -> list[str]:
-    parts = await self._asks.everywhere(scripts.FIRSTS, b"o\0")
+    parts = await self._asks.everywhere(scripts.FIRSTS, prefix=b"o\0")
     owners = {part for reply in parts for part in rows.texts(reply)}
     return await self.end(sorted(owners), expired=False) if owners else []
 
@@ -169,7 +169,7 @@ def _nameless(before: Any, *rest: Any) -> Change:
     return replace(change, id=change_id, run=None if change.run is None else replace(change.run, change_id=change_id))
 
 
-EARLY = [("math.max(instant(take()), take())", f"math.max(instant(take()), take()) + {TWO_SECONDS_MS}")]
+EARLY = [("math.max(server_now, client_now)", f"math.max(server_now, client_now) + {TWO_SECONDS_MS}")]
 PLANTED = {
     "fence": Planted(
         "the fence is not checked at all",
@@ -195,7 +195,7 @@ PLANTED = {
         "amnesia",
         "wrong_result",
         all_of(
-            lua(PROGRESS=[("row[2] ~= nonce", "false")], SETTLE=[("row.n ~= nonce", "false")]),
+            lua(PROGRESS=[("nonce_now ~= nonce", "false")], SETTLE=[("row.n ~= nonce", "false")]),
             code(transitions, _change=_nameless),
         ),
     ),

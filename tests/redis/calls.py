@@ -11,23 +11,23 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.stores.redis.net import confirmations
-from holdfast.stores.redis.net.client import Call, Script
+from holdfast.stores.redis.net.client import LuaSource, ScriptCall
 
-ADD = Script("return redis.call('INCR', KEYS[1])")
-READ = Script("return redis.call('GET', KEYS[1])")
-ECHO = Script("return ARGV[1]")
-
-
-def add(key: bytes) -> Call:
-    return Call(ADD, (key,), ())
+ADD = LuaSource("return redis.call('INCR', KEYS[1])")
+READ = LuaSource("return redis.call('GET', KEYS[1])")
+ECHO = LuaSource("return ARGV[1]")
 
 
-def read(key: bytes) -> Call:
-    return Call(READ, (key,), ())
+def add(key: bytes) -> ScriptCall:
+    return ScriptCall(ADD, (key,), ())
 
 
-def echo(key: bytes, word: bytes) -> Call:
-    return Call(ECHO, (key,), (word,))
+def read(key: bytes) -> ScriptCall:
+    return ScriptCall(READ, (key,), ())
+
+
+def echo(key: bytes, word: bytes) -> ScriptCall:
+    return ScriptCall(ECHO, (key,), (word,))
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:

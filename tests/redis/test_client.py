@@ -10,7 +10,7 @@ from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_commands import RedisCommandError
 from holdfast.stores.redis.net import client as clients
-from holdfast.stores.redis.net.client import Call, Script, ScriptFailed
+from holdfast.stores.redis.net.client import LuaSource, ScriptCall, ScriptFailed
 from tests.redis.calls import add, echo, read, until
 from tests.redis.conftest import Opens, Starts
 from tests.redis.proxy import proxy_to
@@ -20,7 +20,7 @@ async def test_replies_come_in_the_order_of_the_calls(redis_server: RedisServer,
     client = await opened(redis_server.url)
     calls = [
         echo(tag, b"first"),
-        Call(Script("return {1, false, {'a'}}"), (tag,), ()),
+        ScriptCall(LuaSource("return {1, false, {'a'}}"), (tag,), ()),
         add(tag + b"n"),
         read(tag + b"none"),
         echo(tag, b"last"),
@@ -33,7 +33,7 @@ async def test_a_script_that_fails_is_an_answer_among_the_others(
 ) -> None:
     client = await opened(redis_server.url)
     one, failed, two = await client.run(
-        [add(tag), Call(Script("error('no such thing')"), (tag,), ()), add(tag)], writes=True
+        [add(tag), ScriptCall(LuaSource("error('no such thing')"), (tag,), ()), add(tag)], writes=True
     )
     assert (one, two) == (1, 2)
     assert isinstance(failed, ScriptFailed)
@@ -146,8 +146,8 @@ async def test_a_server_that_stays_away_is_an_error_that_says_so(
 async def test_a_server_that_loads_its_data_is_waited_for(opened: Opens, started: Starts) -> None:
     server = started(key_load_delay=200)  # microseconds; it looks up from its file every 1024 commands
     client = await opened(server.url)
-    fill = Script("for i = 1, 4000 do redis.call('SET', KEYS[1], i) end return 1")
-    await client.run([Call(fill, (b"k",), ()), add(b"n")], writes=True)
+    fill = LuaSource("for i = 1, 4000 do redis.call('SET', KEYS[1], i) end return 1")
+    await client.run([ScriptCall(fill, (b"k",), ()), add(b"n")], writes=True)
     await client.close()
     server.stop()
     server.process.start()

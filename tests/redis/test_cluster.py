@@ -10,12 +10,12 @@ import pytest
 from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster
-from holdfast.stores.redis.net.client import Call, Client, Script
+from holdfast.stores.redis.net.client import Client, LuaSource, ScriptCall
 from holdfast.stores.redis.net.topologies import slot_of
 from tests.redis.calls import add, echo, read, until
 from tests.redis.conftest import Opens
 
-BOTH = Script("return redis.call('INCR', KEYS[1]) + redis.call('INCR', KEYS[2])")
+BOTH = LuaSource("return redis.call('INCR', KEYS[1]) + redis.call('INCR', KEYS[2])")
 
 
 def spread(tag: bytes) -> list[bytes]:
@@ -75,7 +75,7 @@ async def test_every_call_is_executed_once_while_its_slot_moves_to_another_node(
     assert await client.run([add(old), add(new), add(apart)], writes=True) == [2, 1, 2]
 
     # Half of its keys here, half there (TRYAGAIN): it waits until they are together again.
-    waiting = asyncio.create_task(client.run([Call(BOTH, (old, apart), ())], writes=True))
+    waiting = asyncio.create_task(client.run([ScriptCall(BOTH, (old, apart), ())], writes=True))
     await until(lambda: "errorstat_TRYAGAIN" in source.info("errorstats"))
     _migrate(source, target, apart)
     assert await waiting == [3 + 3]

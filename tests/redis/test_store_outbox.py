@@ -21,7 +21,7 @@ from holdfast.kernel.messages import Watcher
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore, outbox
 from holdfast.stores.redis.net import urls
-from holdfast.stores.redis.net.client import Call, Script
+from holdfast.stores.redis.net.client import LuaSource, ScriptCall
 from holdfast.stores.redis.net.pubsub import PubSub
 from tests.builders import performed
 from tests.contract.helpers import (
@@ -214,9 +214,9 @@ async def test_a_message_that_nobody_understands_does_not_keep_the_others_from_a
     dying, one = await processes(), await processes()
     parent, child = named(one, "parent"), named(one, "child")
     await held(one, parent, key=None)
-    leave = Script("return redis.call('XADD', KEYS[1], '1-1', 'm', cmsgpack.pack({'nonsense', 'x'}))")
+    leave = LuaSource("return redis.call('XADD', KEYS[1], '1-1', 'm', cmsgpack.pack({'nonsense', 'x'}))")
     out = one._shards.out(one._shards.of_run(child))
-    await one._client.run([Call(leave, (out,), ())], writes=True)
+    await one._client.run([ScriptCall(leave, (out,), ())], writes=True)
     run = await held(one, child, key=None, watcher=Watcher(parent, "child#1"))
     await die_after(dying, completion(one, run), monkeypatch)
     with pytest.raises(EngineFault, match="nonsense"):  # said, and not in the way

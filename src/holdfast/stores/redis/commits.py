@@ -10,13 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.errors import EngineFault
 from holdfast.kernel.changes import (
-    Alive,
     Answer,
     Change,
     Committed,
     HookOpen,
-    KeyFree,
-    KeyHeldBy,
     Refused,
     TokenFree,
     TokenHeldBy,
@@ -25,8 +22,8 @@ from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run, Status
 from holdfast.ports.notices import Ready
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.encode_change import Left, Writes, former_name, left_in, scope_name, token_name
-from holdfast.stores.redis.net.client import Call, Reply
+from holdfast.stores.redis.encode_change import Left, Writes, former_name, scope_name, token_name
+from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
 from holdfast.stores.redis.script_calls import Asks
@@ -82,33 +79,21 @@ class Commits:
     # -- changes of one shard
 
     def _outcome(self, change: Change, reply: Reply) -> Outcome:
-        verdict, *rest = rows.items(reply)
-        match verdict:
+        written = scripts.Written(*rows.items(reply))
+        match written.verdict:
             case b"again":
-                return Outcome(True, rows.run_of(rest[0]))
+                return Outcome(True, rows.run_of(written.row))
             case b"received":
-                return Outcome(True, look_up=rows.text(rest[0]))
+                return Outcome(True, look_up=rows.text(written.holder))
             case b"held":
-                return Outcome(False, look_up=rows.text(rest[0]))
+                return Outcome(False, look_up=rows.text(written.holder))
             case b"refused":
-                return Outcome(False, rows.run_of(rest[0]))
+                return Outcome(False, rows.run_of(written.row))
             case _:
-                return self._done(change, rest)
-
-    def _done(self, change: Change, rest: list[Reply]) -> Outcome:
-        run = change.run
-        if not rest:
-            return Outcome(True, run)
-        now = rows.run_of(rest[0]) or run
-        if isinstance(change.guard, KeyFree | KeyHeldBy):
-            left, told, woken = rest[1:]
-            return Outcome(True, now, "", tuple(rows.texts(told)), self._left(run, left), tuple(rows.texts(woken)))
-        if isinstance(change.guard, Alive):
-            return Outcome(True, now, "", tuple(rows.texts(rest[1])), (), tuple(rows.texts(rest[2])))
-        return Outcome(True, now, "", tuple(rows.texts(rest[2])), self._left(now, rest[1]))
-
-    def _left(self, run: Run | None, left: Reply) -> tuple[Left, ...]:
-        return tuple(left_in(self._shards.of_run(run.id), left)) if left and run is not None else ()
+                run = rows.run_of(written.row) or change.run
+                left = self._outbox.left_by(run.id, written.left) if written.left and run is not None else ()
+                told, woken = rows.texts(written.told or []), rows.texts(written.woken or [])
+                return Outcome(True, run, told=tuple(told), left=tuple(left), woken=tuple(woken))
 
     async def _deliver(self, outcomes: list[Outcome]) -> None:
         if not outcomes:
@@ -152,41 +137,46 @@ class Commits:
         holder = await self._outbox.claim(guard.namespace, hook, run.id, opening=opening)
         if holder is not None:
             return Outcome(False, holder)
-        at = (b"%d" % fence.epoch, fence.nonce.encode())
-        if await self._outbox.open_hook(run.id, guard.namespace, hook, opening=opening, fence=at):
+        if await self._outbox.open_hook(fence, guard.namespace, hook, opening=opening):
             return Outcome(True, run)
         return Outcome(False, await self._asks.row(run.id))
 
     async def _signal_token(self, guard: TokenHeldBy, envelope: Envelope) -> Outcome:
         """Reserve the signal's id at the token, hand the signal to the run, end the reservation."""
         shard = self._shards.of_token(guard.namespace, guard.token)
-        keys = (self._shards.names(shard), self._shards.out(shard))
         message = envelope.message
         scope, former = scope_name(envelope.scope, message.id), former_name(envelope)
         words = ("signal", guard.run_id, message.id, scope.decode(), rows.encode_message(message).decode())
-        args = (token_name(guard.namespace, guard.token).encode(), guard.run_id.encode(), scope, former, pack(words))
+        reserve = scripts.RESERVE.call(
+            self._shards.of_shard(shard),
+            token=token_name(guard.namespace, guard.token),
+            id=guard.run_id,
+            scope=scope,
+            former=former,
+            message=pack(words),
+        )
         while True:
-            [reply] = await self._asks.ask([Call(scripts.RESERVE, keys, args)], writes=True)
-            verdict, *rest = rows.items(reply)
-            if verdict == b"refused":
+            [reply] = await self._asks.ask([reserve], writes=True)
+            reserved_as = scripts.RESERVE.read(reply)
+            if reserved_as.verdict == b"refused":
                 return Outcome(False, look_up=guard.run_id) if guard.run_id else Outcome(False)
             name, reserved = scope, message
-            if verdict == b"ok":
-                receiver, reservation = guard.run_id, rows.text(rest[0])
+            if reserved_as.verdict == b"ok":
+                receiver, reservation = guard.run_id, rows.text(reserved_as.reservation)
             else:
-                receiver, _, reservation = rows.text(rest[0]).partition("\0")
-                if rest[1] != scope:  # by an earlier version: it keeps the id under which it was reserved
+                receiver, _, reservation = rows.text(reserved_as.receiver).partition("\0")
+                if reserved_as.name != scope:  # by an earlier version: it keeps the id under which it was reserved
                     name, reserved = former, replace(message, id=envelope.formerly)
             if not reservation:
                 return Outcome(True, look_up=receiver)
-            # Of somebody who died over it, or just now: hand it over in any case.
+            # Reserved just now, or by a process that died before it handed the signal over: hand it over in any case.
             left, body = Left(shard, reservation.encode(), words), rows.encode_message(reserved)
             delivered = await self._outbox.signal(left, receiver, reserved.id, name.decode(), body)
             if delivered.received:
                 told = () if delivered.told is None else (delivered.told,)
                 woken = () if delivered.woken is None else (delivered.woken,)
                 return Outcome(True, look_up=receiver, told=told, woken=woken)
-            if verdict == b"ok":
+            if reserved_as.verdict == b"ok":
                 return Outcome(False, look_up=receiver)
 
 

@@ -7,15 +7,16 @@ y expires · place, for the pruner. A place is namespace · kind · id.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from holdfast.kernel.documents import Document, Writing
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.net.client import Call, Reply
-from holdfast.stores.redis.rows import TOP, instant, listed, number, safe, under, unsafe
+from holdfast.stores.redis.net.client import Reply, ScriptCall
+from holdfast.stores.redis.rows import TOP, instant, number, safe, under, unsafe
 from holdfast.stores.redis.script_calls import Asks
-from holdfast.stores.redis.shards import Shards
+from holdfast.stores.redis.shards import Keys, Shards
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Document).decode
@@ -37,7 +38,7 @@ class Documents:
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
         return [reply == 1 for reply in await self._asks.ask([self._writing(each) for each in writings], writes=True)]
 
-    def _writing(self, writing: Writing) -> Call:
+    def _writing(self, writing: Writing) -> ScriptCall:
         new = writing.document
         place = _place(new.namespace, new.kind, new.id)
         members = [f"d\0{place}"]
@@ -45,24 +46,27 @@ class Documents:
             members.append(f"q\0{safe(new.namespace)}\0{safe(new.kind)}\0{instant(new.due_ms)}\0{place}")
         if new.expires_ms is not None:
             members.append(f"y\0{instant(new.expires_ms)}\0{place}")
-        args = (
-            self._instant(),
-            place.encode(),
-            number(writing.replaces),
-            number(new.version),
-            number(new.expires_ms),
-            _encode(new),
-            *listed([member.encode() for member in members]),
+        return scripts.WRITE_DOCUMENT.call(
+            self._keys(self._shards.of_document(new.namespace, new.kind, new.id)),
+            now=self._instant(),
+            place=place,
+            replaces=number(writing.replaces),
+            version=number(new.version),
+            expires=number(new.expires_ms),
+            document=_encode(new),
+            document_members=members,
         )
-        return Call(scripts.WRITE_DOCUMENT, self._keys(self._shards.of_document(new.namespace, new.kind, new.id)), args)
 
     async def named(self, places: Sequence[tuple[str, str, str]]) -> list[Document]:
-        nowhere = (b"", b"", b"0")
         calls = [
-            Call(
-                scripts.DOCUMENTS,
+            scripts.DOCUMENTS.call(
                 self._keys(self._shards.of_document(*place)),
-                (self._instant(), b"1", *listed([_place(*place).encode()]), *nowhere),
+                now=self._instant(),
+                limit=1,
+                low="",
+                high="",  # no stretch of the index
+                width=0,
+                places=[_place(*place)],
             )
             for place in places
         ]
@@ -87,24 +91,30 @@ class Documents:
         if limit < 1:
             return []
         top = high.encode() if ends else high.encode() + TOP
-        args = (self._instant(), b"%d" % limit, b"0", low.encode(), top, b"%d" % width)
-        calls = [Call(scripts.DOCUMENTS, self._keys(shard), args) for shard in self._shards.all]
-        return _found(await self._asks.ask(calls))
+        args: dict[str, Any] = {
+            "now": self._instant(),
+            "limit": limit,
+            "low": low,
+            "high": top,
+            "width": width,
+            "places": (),
+        }
+        return _found(await self._asks.everywhere(scripts.DOCUMENTS, **args))
 
     async def prune(self, limit: int, *, now_ms: int) -> int:
         """Remove expired documents, the longest over first; how many."""
         if limit < 1:
             return 0
         over = sorted(await self._asks.between(*under(b"y\0", up_to=instant(now_ms + 1).encode()), limit=limit))[:limit]
-        calls: list[Call] = []
+        calls: list[ScriptCall] = []
         for member in over:
             place = member.split("\0", 2)[2]
             shard = self._shards.of_document(*map(unsafe, place.split("\0")))
-            calls.append(Call(scripts.FORGET_DOCUMENT, self._keys(shard), (self._instant(), place.encode())))
+            calls.append(scripts.FORGET_DOCUMENT.call(self._keys(shard), now=self._instant(), place=place))
         return sum(reply == 1 for reply in await self._asks.ask(calls, writes=True))
 
-    def _keys(self, shard: int) -> tuple[bytes, bytes]:
-        return self._shards.index(shard), self._shards.docs(shard)
+    def _keys(self, shard: int) -> Keys:
+        return self._shards.of_shard(shard)
 
 
 def _found(replies: list[Reply]) -> list[Document]:

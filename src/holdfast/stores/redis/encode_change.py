@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -12,9 +13,14 @@ from holdfast.kernel.changes import Alive, Beat, Blob, Change, HookOpen, KeyFree
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.net.client import Call, Reply
-from holdfast.stores.redis.rows import Fields, listed, number, pack, safe
+from holdfast.stores.redis.net.client import Reply, ScriptCall
+from holdfast.stores.redis.rows import Fields, number, pack, safe
 from holdfast.stores.redis.shards import Shards
+
+_NO_SUCCESSOR: Final[dict[str, Any]] = {
+    **dict.fromkeys(("successor", "next_key", "next_entries"), ""),
+    **dict.fromkeys(("next_fields", "next_members", "next_large", "moves", "inherits"), ()),
+}
 
 
 class Left(Struct, frozen=True, gc=False):
@@ -59,6 +65,16 @@ def wish(token: str) -> bytes:
     return f"c\0{token}".encode()
 
 
+class SentEnvelope(NamedTuple):
+    """A message for the inbox of a run, as `SEND` takes it."""
+
+    id: str
+    scope: bytes  # where its id counts in the shard of the run; nothing if it does so in the run alone
+    former: bytes  # the same of its former id
+    place: bytes  # where its id counts at all, which may be in another shard
+    body: bytes
+
+
 class Writes:
     """How each kind of Change is written."""
 
@@ -68,7 +84,7 @@ class Writes:
         self._now_ms = now_ms
         self._opened = itertools.count()
 
-    def call(self, change: Change) -> Call:
+    def call(self, change: Change) -> ScriptCall:
         """The call that checks the guard and writes. Changes about tokens take more than one: see `tokens`."""
         match change.guard:
             case KeyFree() | KeyHeldBy():
@@ -91,45 +107,45 @@ class Writes:
         token = "" if hook.token is None else token_name(namespace, hook.token)
         return pack((age, token, text_of(hook.schema), opening))
 
-    def _admit(self, change: Change, guard: KeyFree | KeyHeldBy) -> Call:
+    def _admit(self, change: Change, guard: KeyFree | KeyHeldBy) -> ScriptCall:
         run = change.run
         assert run is not None
         shards = self._shards
         keys = shards.whole(run.id)
-        held_by, fence = (b"", None) if isinstance(guard, KeyFree) else (guard.run_id.encode(), guard.fence)
+        held_by, fence = ("", None) if isinstance(guard, KeyFree) else (guard.run_id, guard.fence)
         if isinstance(guard, KeyHeldBy) and shards.of_run(guard.run_id) == shards.of_run(run.id):
             # Of a run in another shard the guard cannot hold: that is not where the key is.
-            holder = shards.whole(guard.run_id)
-            keys += (holder[3], holder[5], holder[6])
-        envelopes: list[bytes] = []
-        for envelope in change.envelopes:
-            message = envelope.message
-            envelopes += (
-                b"" if envelope.run_id == run.id else envelope.run_id.encode(),
-                message.id.encode(),
-                scope_name(envelope.scope, message.id),
+            keys |= {f"holder_{part}": key for part, key in shards.whole(guard.run_id).items()}
+        envelopes = [
+            (
+                "" if envelope.run_id == run.id else envelope.run_id,
+                envelope.message.id,
+                scope_name(envelope.scope, envelope.message.id),
                 former_name(envelope),
-                rows.encode_message(message),
+                rows.encode_message(envelope.message),
             )
+            for envelope in change.envelopes
+        ]
         attributes = rows.attribute_members(run)
         members = [*rows.lasting_members(run), *rows.moving_members(run), *attributes]
-        args = (
-            self._instant(),
-            run.id.encode(),
-            rows.key_name(run.namespace, run.workflow, run.key),
-            held_by,
-            *((b"", b"") if fence is None else (b"%d" % fence.epoch, fence.nonce.encode())),
-            rows.encode_entries(change.entries),
-            *listed(rows.new_fields(run, attributes)),
-            *listed(_scored(members)),
-            *listed(_blob_fields(change.blobs)),
-            *listed(self._plain_aux(run, change)),
-            *listed([self._claim(run, hook) for hook in change.opens if hook.token is not None]),
-            *listed(envelopes),
+        return scripts.ADMIT.call(
+            keys,
+            now=self._instant(),
+            id=run.id,
+            key=rows.key_name(run.namespace, run.workflow, run.key),
+            held_by=held_by,
+            epoch="" if fence is None else str(fence.epoch),
+            nonce="" if fence is None else fence.nonce,
+            entries=rows.encode_entries(change.entries),
+            fields=rows.new_fields(run, attributes),
+            index_members=_scored(members),
+            large=_blob_fields(change.blobs),
+            notes=self._notes(run, change),
+            claims=[self._claim(run, hook) for hook in change.opens if hook.token is not None],
+            envelopes=envelopes,
         )
-        return Call(scripts.ADMIT, keys, args)
 
-    def _plain_aux(self, run: Run, change: Change) -> list[bytes]:
+    def _notes(self, run: Run, change: Change) -> list[bytes]:
         """The watcher of a new run, its hooks without a token, and its wishes for those with one."""
         fields: list[bytes] = []
         if change.watcher is not None:
@@ -146,103 +162,89 @@ class Writes:
         assert hook.token is not None
         return pack(("claim", run.namespace, hook.token, run.id, hook.name, text_of(hook.schema)))
 
-    def _update(self, change: Change, run: Run, guard: Fenced) -> Call:
+    def _update(self, change: Change, run: Run, guard: Fenced) -> ScriptCall:
         keys = self._shards.whole(run.id)
         position = b"%d" % (run.length - len(change.entries))
-        fence = (run.id.encode(), b"%d" % guard.epoch, guard.nonce.encode(), position)
+        epoch = b"%d" % guard.epoch
         entries = rows.encode_entries(change.entries) if change.entries else b""
-        read = listed([message_id.encode() for message_id in change.read])
         if _is_plain_progress(change, run):
-            index, _, _, row, journal, box, mail, _, blobs = keys
-            args = (*fence, b"%d" % run.length, change.id.encode(), entries, *read, *listed(_blob_fields(change.blobs)))
-            return Call(scripts.PROGRESS, (index, row, journal, box, mail, blobs), args)
+            return scripts.PROGRESS.call(
+                keys,
+                id=run.id,
+                epoch=epoch,
+                nonce=guard.nonce,
+                position=position,
+                length=b"%d" % run.length,
+                change=change.id,
+                entries=entries,
+                read=change.read,
+                large=_blob_fields(change.blobs),
+            )
         attributes = rows.attribute_members(run) if change.shown is not None else []
         opens = [part for hook in change.opens for part in (hook_field(hook), self.opened(run.namespace, hook, ""))]
-        args = (
-            self._instant(),
-            *fence,
-            change.id.encode(),
-            b"1" if run.status in ENDED else b"0",
-            b"1" if change.anew else b"0",
-            b"1" if change.takes_key else b"0",
-            *listed(_changed_fields(change, run)),
-            entries,
-            *read,
-            *listed(_blob_fields(change.blobs)),
-            *listed(_beat_fields(change.beats)),
-            b"" if change.shown is None else pack(attributes),
-            *listed(opens),
-            *listed([hook_field(hook) for hook in change.closes]),
-            *self._successor(change),
-        )
         if change.then is not None and change.then.run is not None:
-            keys += self._shards.whole(change.then.run.id)[3:7] + self._shards.whole(change.then.run.id)[8:]
-        return Call(scripts.SETTLE, keys, args)
-
-    def _successor(self, change: Change) -> Fields:
-        then = change.then
-        if then is None or then.run is None:
-            return (b"", b"0")
-        run = then.run
-        scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")
-        moves = [part for each in change.moves for part in (each.encode(), scope_name(scope, each))]
-        inherits: list[bytes] = []
-        for envelope in then.envelopes:
-            message = envelope.message
-            inherits += (message.id.encode(), scope_name(envelope.scope, message.id), rows.encode_message(message))
-        attributes = rows.attribute_members(run)
-        members = [*rows.lasting_members(run), *rows.moving_members(run), *attributes]
-        return (
-            run.id.encode(),
-            *listed(moves),
-            rows.key_name(run.namespace, run.workflow, run.key),
-            *listed(rows.new_fields(run, attributes)),
-            *listed(_scored(members)),
-            rows.encode_entries(then.entries),
-            *listed(_blob_fields(then.blobs)),
-            *listed(inherits),
+            keys |= {f"next_{part}": key for part, key in self._shards.whole(change.then.run.id).items()}
+        return scripts.SETTLE.call(
+            keys,
+            now=self._instant(),
+            id=run.id,
+            epoch=epoch,
+            nonce=guard.nonce,
+            position=position,
+            change=change.id,
+            ends=run.status in ENDED,
+            anew=change.anew,
+            loses_key=change.takes_key,
+            fields=_changed_fields(change, run),
+            entries=entries,
+            read=change.read,
+            large=_blob_fields(change.blobs),
+            beats=_beat_fields(change.beats),
+            attributes=b"" if change.shown is None else pack(attributes),
+            opens=opens,
+            closes=[hook_field(hook) for hook in change.closes],
+            **_successor(change),
         )
 
-    def _beat(self, change: Change, guard: Fenced) -> Call:
-        keys = self._shards.whole(guard.run_id)
-        args = (b"%d" % guard.epoch, guard.nonce.encode(), *listed(_beat_fields(change.beats)))
-        return Call(scripts.BEAT, (keys[3], keys[7]), args)
+    def _beat(self, change: Change, guard: Fenced) -> ScriptCall:
+        beats = _beat_fields(change.beats)
+        return scripts.BEAT.call(
+            self._shards.whole(guard.run_id), epoch=str(guard.epoch), nonce=guard.nonce, beats=beats
+        )
 
-    def _watch(self, change: Change, run_id: str) -> Call:
-        keys, watcher = self._shards.whole(run_id), change.watcher
-        told, life = (b"", 0) if watcher is None else (f"{watcher.run_id}\0{watcher.step}".encode(), watcher.epoch)
-        return Call(scripts.WATCH, (keys[2], keys[3], keys[7]), (run_id.encode(), told, b"%d" % life))
+    def _watch(self, change: Change, run_id: str) -> ScriptCall:
+        watcher = change.watcher
+        told, life = ("", 0) if watcher is None else (f"{watcher.run_id}\0{watcher.step}", watcher.epoch)
+        return scripts.WATCH.call(self._shards.whole(run_id), id=run_id, watcher=told, life=str(life))
 
-    def _send(self, change: Change, guard: Alive) -> Call:
-        envelopes: list[bytes] = []
+    def _send(self, change: Change, guard: Alive) -> ScriptCall:
+        envelopes: list[SentEnvelope] = []
         for envelope in change.envelopes:
             message, scope = envelope.message, scope_name(envelope.scope, envelope.message.id)
-            envelopes += (message.id.encode(), scope, former_name(envelope), scope, rows.encode_message(message))
+            envelopes.append(
+                SentEnvelope(message.id, scope, former_name(envelope), scope, rows.encode_message(message))
+            )
         return self.sending(guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key)
 
     def sending(
         self,
         run_id: str,
-        envelopes: list[bytes],
+        envelopes: Sequence[SentEnvelope],
         *,
         needs_key: bool = False,
         loses_key: bool = False,
         blobs: tuple[Blob, ...] = (),
-    ) -> Call:
-        """The call that puts messages into the inbox of a run.
-
-        Of each: its id, its scope in the shard of the run, the former one there, its scope at all, its body.
-        """
-        index, names, _, run, _, box, mail, _, large = self._shards.whole(run_id)
-        args = (
-            self._instant(),
-            run_id.encode(),
-            b"1" if needs_key else b"0",
-            b"1" if loses_key else b"0",
-            *listed(_blob_fields(blobs)),
-            *listed(envelopes),
+    ) -> ScriptCall:
+        """The call that puts messages into the inbox of a run."""
+        return scripts.SEND.call(
+            self._shards.whole(run_id),
+            now=self._instant(),
+            id=run_id,
+            needs_key=needs_key,
+            loses_key=loses_key,
+            large=_blob_fields(blobs),
+            envelopes=envelopes,
         )
-        return Call(scripts.SEND, (index, names, run, box, mail, large), args)
 
 
 def _is_plain_progress(change: Change, run: Run) -> bool:
@@ -257,6 +259,30 @@ def _is_plain_progress(change: Change, run: Run) -> bool:
         or change.then is not None
         or change.moves
     )
+
+
+def _successor(change: Change) -> dict[str, Any]:
+    """The arguments of `SETTLE` about the run that takes over the key; empty ones if there is none."""
+    then = change.then
+    if then is None or then.run is None:
+        return _NO_SUCCESSOR
+    run = then.run
+    scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")
+    attributes = rows.attribute_members(run)
+    members = [*rows.lasting_members(run), *rows.moving_members(run), *attributes]
+    return {
+        "successor": run.id,
+        "next_key": rows.key_name(run.namespace, run.workflow, run.key),
+        "next_entries": rows.encode_entries(then.entries),
+        "next_fields": rows.new_fields(run, attributes),
+        "next_members": _scored(members),
+        "next_large": _blob_fields(then.blobs),
+        "moves": [(each, scope_name(scope, each)) for each in change.moves],
+        "inherits": [
+            (each.message.id, scope_name(each.scope, each.message.id), rows.encode_message(each.message))
+            for each in then.envelopes
+        ],
+    }
 
 
 def _changed_fields(change: Change, run: Run) -> Fields:

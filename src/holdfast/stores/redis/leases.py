@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from holdfast.ports.store import Member, Serves
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.net.client import Call
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
@@ -25,17 +24,19 @@ class Leases:
         self._instant = instant
 
     async def join(self, owner: str, ttl_ms: int, serves: Serves) -> None:
-        args = (self._instant(), owner.encode(), b"%d" % ttl_ms, rows.encode_serves(serves))
-        await self._asks.ask([Call(scripts.JOIN, self._keys, args)], writes=True)
+        call = scripts.JOIN.call(
+            self._keys, now=self._instant(), owner=owner, ttl_ms=ttl_ms, serves=rows.encode_serves(serves)
+        )
+        await self._asks.ask([call], writes=True)
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
-        args = (self._instant(), owner.encode(), b"%d" % ttl_ms)
-        return await self._asks.ask([Call(scripts.RENEW, self._keys[:1], args)], writes=True) == [1]
+        call = scripts.RENEW.call(self._keys, now=self._instant(), owner=owner, ttl_ms=ttl_ms)
+        return await self._asks.ask([call], writes=True) == [1]
 
     async def end(self, owners: Sequence[str], *, expired: bool) -> list[str]:
-        """End leases, or those among them that have expired; answers the owners that have none now."""
-        args = (self._instant(), b"1" if expired else b"0", *rows.listed([owner.encode() for owner in owners]))
-        [without] = await self._asks.ask([Call(scripts.END_LEASES, self._keys, args)], writes=True)
+        """End leases, or those among them that have expired; returns the owners that have none now."""
+        call = scripts.END_LEASES.call(self._keys, now=self._instant(), only_expired=expired, owners=owners)
+        [without] = await self._asks.ask([call], writes=True)
         return rows.texts(without)
 
     async def end_fallen(self) -> list[str]:
@@ -43,7 +44,7 @@ class Leases:
 
         Owners are looked for before leases: whoever holds a run has had a lease before he did.
         """
-        parts = await self._asks.everywhere(scripts.FIRSTS, b"o\0")
+        parts = await self._asks.everywhere(scripts.FIRSTS, prefix=b"o\0")
         owners = {part for reply in parts for part in rows.texts(reply)}
         live, expired = await self._all()
         fallen = [*expired, *sorted(owners - {member.owner for member in live} - set(expired))]
@@ -54,11 +55,11 @@ class Leases:
         return [member for member in (await self._all())[0] if member.serves.namespace == namespace]
 
     async def _all(self) -> tuple[list[Member], list[str]]:
-        [reply] = await self._asks.ask([Call(scripts.LEASES, self._keys, (self._instant(),))])
-        live, expired = rows.items(reply)
+        [reply] = await self._asks.ask([scripts.LEASES.call(self._keys, now=self._instant())])
+        leased = scripts.LEASES.read(reply)
         members: list[Member] = []
-        for each in rows.items(live):
+        for each in rows.items(leased.live):
             owner, until, told = rows.items(each)
             if isinstance(told, bytes):
                 members.append(rows.member_of(rows.text(owner), int(rows.text(until)), told))
-        return members, rows.texts(expired)
+        return members, rows.texts(leased.expired)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -24,11 +25,20 @@ from msgspec import Struct
 from holdfast.errors import EngineFault, TransientError
 from holdfast.kernel.changes import Blob, HookOpen
 from holdfast.kernel.messages import Watcher, blob_of, outcome
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import Fenced, Run, Status
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.encode_change import Left, Writes, hook_field, left_in, text_of, token_name, wish
-from holdfast.stores.redis.net.client import Call, Reply
+from holdfast.stores.redis.encode_change import (
+    Left,
+    SentEnvelope,
+    Writes,
+    hook_field,
+    left_in,
+    text_of,
+    token_name,
+    wish,
+)
+from holdfast.stores.redis.net.client import Reply, ScriptCall
 from holdfast.stores.redis.script_calls import CALLS_MAX, Asks
 from holdfast.stores.redis.shards import Shards
 
@@ -121,17 +131,16 @@ class Outbox:
 
     async def _with_mail(self) -> list[int]:
         """The shards in whose outbox something has been waiting: most often none."""
-        args = (self._instant(), b"%d" % AGE_MS, b"-", b"1")
-        replies = await self._asks.ask(
-            [Call(scripts.LEFT, (self._shards.out(shard),), args) for shard in self._shards.all]
-        )
+        args: dict[str, Any] = {"now": self._instant(), "age_ms": AGE_MS, "after": "-", "limit": "1"}
+        replies = await self._asks.everywhere(scripts.LEFT, **args)
         return [shard for shard, reply in zip(self._shards.all, replies, strict=True) if reply]
 
     async def _left_in(self, shard: int, after: bytes, limit: int) -> tuple[list[Left], bytes | None]:
         """What waits in an outbox behind `after`, and where to go on; None if that is all."""
-        args = (self._instant(), b"%d" % AGE_MS, after, b"%d" % limit)
+        keys = self._shards.of_shard(shard)
+        call = scripts.LEFT.call(keys, now=self._instant(), age_ms=AGE_MS, after=after, limit=str(limit))
         # Confirmed like a write: what follows from a message must not outlive the message in a failover.
-        [reply] = await self._asks.ask([Call(scripts.LEFT, (self._shards.out(shard),), args)], writes=True)
+        [reply] = await self._asks.ask([call], writes=True)
         found: list[Left] = []
         last = b""
         for entry in rows.items(reply):
@@ -166,13 +175,13 @@ class Outbox:
             except TransientError:
                 return  # delivered once more, then
 
-    def tidying(self) -> list[Call]:
+    def tidying(self) -> list[ScriptCall]:
         """The calls that do so, to travel along with others."""
         if not self._done:
             return []
         done, self._done = self._done, {}
         return [
-            Call(scripts.DELIVERED, (self._shards.out(shard),), tuple(ids[start : start + CALLS_MAX]))
+            scripts.DELIVERED.call(self._shards.of_shard(shard), ids=ids[start : start + CALLS_MAX])
             for shard, ids in done.items()
             for start in range(0, len(ids), CALLS_MAX)
         ]
@@ -181,7 +190,7 @@ class Outbox:
 
     async def _tell(self, tells: list[Left]) -> list[Delivered]:
         whom: list[str] = []
-        calls: list[Call] = []
+        calls: list[ScriptCall] = []
         for each in tells:
             try:
                 _, run_id, epochs, status, output, error, watching = each.words
@@ -199,13 +208,13 @@ class Outbox:
             except (ValueError, TypeError) as error_:  # of another version
                 raise EngineFault(f"the outbox holds an outcome that cannot be read: {error_}") from error_
             blobs = () if digest is None else (await self._blob(run_id, digest),)
-            envelope = [told.id.encode(), b"", b"", b"", rows.encode_message(told)]
-            calls.append(self._writes.sending(watcher.run_id, envelope, blobs=blobs))
+            envelope = SentEnvelope(told.id, b"", b"", b"", rows.encode_message(told))
+            calls.append(self._writes.sending(watcher.run_id, [envelope], blobs=blobs))
             whom.append(watcher.run_id)
         return list(map(_sent, await self._asks.ask(calls, writes=True), whom))
 
     async def _blob(self, run_id: str, digest: str) -> Blob:
-        call = Call(scripts.FIELD, (self._shards.part(b"blobs", run_id),), (digest.encode(),))
+        call = scripts.FIELD.call({"hash": self._shards.part(b"blobs", run_id)}, field=digest)
         [data] = await self._asks.ask([call])
         if not isinstance(data, bytes):
             raise EngineFault(f"the outcome of run {run_id}, which is gone, is gone too")
@@ -223,8 +232,8 @@ class Outbox:
             case ("signal", run_id, message_id, scope, body):
                 return await self.signal(each, run_id, message_id, scope, body.encode())
             case ("forget", scope, run_id):
-                shard = self._shard_of_scope(scope)
-                call = Call(scripts.FORGET_SCOPE, (self._shards.names(shard),), (scope.encode(), run_id.encode()))
+                keys = self._shards.of_shard(self._shard_of_scope(scope))
+                call = scripts.FORGET_SCOPE.call(keys, scope=scope, id=run_id)
                 await self._asks.ask([call], writes=True)
             case _:
                 raise EngineFault(f"the outbox holds a message of an unknown kind: {each.words[0]!r}")
@@ -234,7 +243,7 @@ class Outbox:
         """Give a new run the token that it wished for, if that is free. A wish is granted or refused once."""
         assert hook.token is not None
         name = token_name(namespace, hook.token)
-        wished = Call(scripts.FIELD, (self._shards.part(b"aux", run_id),), (wish(name),))
+        wished = scripts.FIELD.call({"hash": self._shards.part(b"aux", run_id)}, field=wish(name))
         if await self._asks.ask([wished]) == [None]:
             return
         holder = await self.claim(namespace, hook, run_id, opening=run_id)
@@ -246,22 +255,19 @@ class Outbox:
         assert hook.token is not None
         name = token_name(namespace, hook.token)
         opened = self._writes.opened(namespace, hook, run_id) if granted else b""
-        args = (wish(name), hook_field(hook), opened)
-        call = Call(scripts.END_WISH, (self._shards.part(b"aux", run_id),), args)
+        call = scripts.END_WISH.call(self._shards.whole(run_id), wish=wish(name), hook=hook_field(hook), opened=opened)
         return await self._asks.ask([call], writes=True) == [1]
 
     async def claim(self, namespace: str, hook: HookOpen, run_id: str, *, opening: str) -> Run | None:
         """Give the token to a run; answers the live run that has it instead."""
         assert hook.token is not None
-        name, names = (
-            token_name(namespace, hook.token),
-            self._shards.names(self._shards.of_token(namespace, hook.token)),
-        )
+        keys = self._shards.of_shard(self._shards.of_token(namespace, hook.token))
+        token = token_name(namespace, hook.token)
         held = rows.pack((run_id, hook.name, text_of(hook.schema), opening))
         taken_from = ""
         while True:
-            args = (name.encode(), run_id.encode(), taken_from.encode(), held)
-            [reply] = await self._asks.ask([Call(scripts.CLAIM_TOKEN, (names,), args)], writes=True)
+            call = scripts.CLAIM_TOKEN.call(keys, token=token, id=run_id, taken_from=taken_from, held=held)
+            [reply] = await self._asks.ask([call], writes=True)
             taken_from = rows.text(reply)
             if not taken_from:
                 return None
@@ -269,30 +275,38 @@ class Outbox:
             if holder is not None and holder.finished_ms is None:
                 return holder  # a token whose owner has ended, or is gone, is free: then once more
 
-    async def open_hook(
-        self, run_id: str, namespace: str, hook: HookOpen, *, opening: str, fence: tuple[bytes, bytes]
-    ) -> bool:
+    async def open_hook(self, fence: Fenced, namespace: str, hook: HookOpen, *, opening: str) -> bool:
         """Write down at the run, at its fence, that it has the token."""
         assert hook.token is not None
-        name = token_name(namespace, hook.token)
-        keys = (self._shards.part(b"run", run_id), self._shards.part(b"aux", run_id))
-        args = (*fence, hook_field(hook), name.encode(), self._writes.opened(namespace, hook, opening))
-        return await self._asks.ask([Call(scripts.OPEN_HOOK, keys, args)], writes=True) == [1]
+        call = scripts.OPEN_HOOK.call(
+            self._shards.whole(fence.run_id),
+            epoch=str(fence.epoch),
+            nonce=fence.nonce,
+            hook=hook_field(hook),
+            token=token_name(namespace, hook.token),
+            opened=self._writes.opened(namespace, hook, opening),
+        )
+        return await self._asks.ask([call], writes=True) == [1]
 
     async def free(self, token: str, run_id: str, opening: str) -> None:
         """Free a token, by the name that it has in its shard."""
         _, namespace, name = map(rows.unsafe, token.split("\0"))
-        names = self._shards.names(self._shards.of_token(namespace, name))
-        args = (token.encode(), run_id.encode(), opening.encode())
-        await self._asks.ask([Call(scripts.FREE_TOKEN, (names,), args)], writes=True)
+        keys = self._shards.of_shard(self._shards.of_token(namespace, name))
+        call = scripts.FREE_TOKEN.call(keys, token=token, id=run_id, opening=opening)
+        await self._asks.ask([call], writes=True)
 
     async def signal(self, left: Left, run_id: str, message_id: str, scope: str, body: bytes) -> Delivered:
         """Hand a signal to the run that held the token, and end its reservation: received, or not."""
-        call = self._writes.sending(run_id, [message_id.encode(), b"", b"", scope.encode(), body])
+        call = self._writes.sending(run_id, [SentEnvelope(message_id, b"", b"", scope.encode(), body)])
         [reply] = await self._asks.ask([call], writes=True)
-        delivered, shard = _sent(reply, run_id), left.shard
-        args = (scope.encode(), run_id.encode(), left.id, b"1" if delivered.received else b"0")
-        ended = Call(scripts.RESERVED, (self._shards.names(shard), self._shards.out(shard)), args)
+        delivered = _sent(reply, run_id)
+        ended = scripts.END_RESERVATION.call(
+            self._shards.of_shard(left.shard),
+            scope=scope,
+            id=run_id,
+            reservation=left.id,
+            received=delivered.received,
+        )
         await self._asks.ask([ended], writes=True)
         return delivered
 
@@ -304,8 +318,8 @@ class Outbox:
 
 
 def _sent(reply: Reply, run_id: str) -> Delivered:
-    verdict, *rest = rows.items(reply)
-    if verdict != b"ok":
-        return Delivered(received=verdict == b"received")
-    woken = rows.texts(rest[2])
+    written = scripts.SEND.read(reply)
+    if written.verdict != b"ok":
+        return Delivered(received=written.verdict == b"received")
+    woken = rows.texts(written.woken)
     return Delivered(run_id, woken[0] if woken else None, received=True)

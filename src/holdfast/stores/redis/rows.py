@@ -77,11 +77,6 @@ def number(value: int | None) -> bytes:
     return b"" if value is None else b"%d" % value
 
 
-def listed(values: Sequence[bytes]) -> Fields:
-    """A list, as a script takes it."""
-    return (b"%d" % len(values), *values)
-
-
 # -- runs
 
 

@@ -1,74 +1,191 @@
 """The scripts: each checks a guard and writes, or reads. What they decide is in `holdfast.kernel.changes`.
 
-Each is put together from files of `lua/`: what it shares with others first, its own text last. Every key that a script
-touches is among its KEYS. So while a slot moves to another node, Redis itself sees that some of them are not there, and
-lets us wait, instead of showing half a shard.
+Here is what each of them takes and returns; `declarations` turns that into Lua and back, and the text is in `lua/`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
+from typing import Final, NamedTuple
 
-from holdfast.stores.redis.net.client import Script
+from holdfast.stores.redis.declarations import Script, each, flag, instant, number, records
+from holdfast.stores.redis.net.client import Reply
+
+# The keys of a shard and of a run, in the words of `shards`
+_RUN: Final = ("run", "journal", "box", "mail", "aux", "blobs")
+_WHOLE: Final = ("index", "names", "out", *_RUN)
+_INBOX: Final = ("index", "names", "run", "box", "mail", "blobs")
+_LEASES: Final = ("expiries", "members")
+_FENCE: Final = ("epoch", "nonce")
 
 
-@cache
-def _text(name: str) -> str:
-    return (files("holdfast.stores.redis") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+class Written(NamedTuple):
+    """What became of a change, in one form for all scripts that write one."""
+
+    verdict: Reply
+    """`ok`; `again`: it was written before; `received`: its message was; `held`: another run has the key; `refused`."""
+    row: Reply = None  # as it is now, if that is not what the change says
+    holder: Reply = None  # the id of the run that has the key, or has received the message
+    left: Reply = None  # messages for other shards: the id in the outbox, and the packed words
+    told: Reply = None  # the ids of runs that got a message
+    woken: Reply = None  # what the wake-ups of those begin with that may be claimed now
 
 
-def _script(*names: str) -> Script:
-    return Script("\n".join(map(_text, names)))
+class Reserved(NamedTuple):
+    """Whether a signal is reserved at its token: `ok`; `received`, now or before; `refused`."""
+
+    verdict: Reply
+    receiver: Reply = None  # behind a zero, the reservation follows if it has not ended
+    name: Reply = None  # under which the signal's id counts
+    reservation: Reply = None
+
+
+class Remembered(NamedTuple):
+    """All that is needed to continue a run."""
+
+    row: Reply
+    journal: Reply
+    mail: Reply
+    aux: Reply
+
+
+class Leased(NamedTuple):
+    """All leases: of each live one the owner, its end and what it serves; of expired ones the owner."""
+
+    live: Reply
+    expired: Reply
 
 
 # Changes
-ADMIT = _script("arguments", "clock", "inbox", "received", "admit")
-PROGRESS = _script("arguments", "progress")
-SETTLE = _script("arguments", "clock", "rows", "inbox", "outbox", "settle")
-SEND = _script("arguments", "clock", "inbox", "received", "send")
-WATCH = _script("arguments", "clock", "rows", "outbox", "watch")
-BEAT = _script("arguments", "beat")
+ADMIT = Script(
+    "admit",
+    uses=("hashes", "clock", "inbox", "received"),
+    keys=_WHOLE,
+    further_keys=("holder_run", "holder_box", "holder_mail"),
+    args=(
+        instant("now"),
+        *("id", "key", "held_by", *_FENCE, "entries"),
+        *(each("fields"), each("index_members"), each("large"), each("notes"), each("claims")),
+        records("envelopes", "to", "id", "scope", "former", "body"),  # `to` is empty for the run itself
+    ),
+    reply=Written,
+)
+PROGRESS = Script(
+    "progress",
+    uses=("hashes",),
+    keys=("index", "run", "journal", "box", "mail", "blobs"),
+    args=("id", *_FENCE, "position", "length", "change", "entries", each("read"), each("large")),
+    reply=Written,
+)
+SETTLE = Script(
+    "settle",
+    uses=("hashes", "clock", "rows", "inbox", "outbox"),
+    keys=_WHOLE,
+    further_keys=("next_run", "next_journal", "next_box", "next_mail", "next_blobs"),
+    args=(
+        instant("now"),
+        *("id", *_FENCE, "position", "change", flag("ends"), flag("anew"), flag("loses_key"), "entries", "attributes"),
+        *(each("fields"), each("read"), each("large"), each("beats"), each("opens"), each("closes")),
+        # The successor that takes over the key, if there is one, and the messages that it takes over unread or read
+        *("successor", "next_key", "next_entries", each("next_fields"), each("next_members"), each("next_large")),
+        *(records("moves", "id", "scope"), records("inherits", "id", "scope", "body")),
+    ),
+    reply=Written,
+)
+SEND = Script(
+    "send",
+    uses=("hashes", "clock", "inbox", "received"),
+    keys=_INBOX,
+    args=(
+        *(instant("now"), "id", flag("needs_key"), flag("loses_key"), each("large")),
+        # `scope` and `former` count in this shard; `place` is where the id counts at all, which may be in another one
+        records("envelopes", "id", "scope", "former", "place", "body"),
+    ),
+    reply=Written,
+)
+WATCH = Script(
+    "watch",
+    uses=("outbox",),
+    keys=("out", "run", "aux"),
+    args=("id", "watcher", "life"),  # life: the epoch of the watcher, or 0
+    reply=Written,
+)
+BEAT = Script("beat", uses=("hashes",), keys=("run", "aux"), args=(*_FENCE, each("beats")), reply=Written)
 
 # Tokens, which live in a shard of their own
-CLAIM_TOKEN = _script("arguments", "claim_token")
-FREE_TOKEN = _script("arguments", "free_token")
-OPEN_HOOK = _script("arguments", "open_hook")
-END_WISH = _script("arguments", "end_wish")
-RESERVE = _script("arguments", "received", "reserve")
-RESERVED = _script("arguments", "reserved")
-FORGET_SCOPE = _script("arguments", "forget_scope")
+CLAIM_TOKEN = Script("claim_token", keys=("names",), args=("token", "id", "taken_from", "held"))
+FREE_TOKEN = Script("free_token", keys=("names",), args=("token", "id", "opening"))
+OPEN_HOOK = Script("open_hook", uses=("hashes",), keys=("run", "aux"), args=(*_FENCE, "hook", "token", "opened"))
+END_WISH = Script("end_wish", keys=("aux",), args=("wish", "hook", "opened"))
+RESERVE = Script(
+    "reserve",
+    uses=("received",),
+    keys=("names", "out"),
+    args=("token", "id", "scope", "former", "message"),
+    reply=Reserved,
+)
+END_RESERVATION = Script(
+    "end_reservation", keys=("names", "out"), args=("scope", "id", "reservation", flag("received"))
+)
+FORGET_SCOPE = Script("forget_scope", keys=("names",), args=("scope", "id"))
 
 # Messages between shards
-LEFT = _script("arguments", "clock", "left")
-DELIVERED = _script("delivered")
+LEFT = Script("left", uses=("clock",), keys=("out",), args=(instant("now"), number("age_ms"), "after", "limit"))
+DELIVERED = Script("delivered", keys=("out",), args=(each("ids"),))
 
 # Claims and leases
-READY = _script("arguments", "clock", "ready")
-WAKES = _script("arguments", "wakes")
-TAKE = _script("arguments", "clock", "rows", "take")
-FREE = _script("arguments", "clock", "rows", "free")
-JOIN = _script("arguments", "clock", "join")
-RENEW = _script("arguments", "clock", "renew")
-LEASES = _script("arguments", "clock", "leases")
-END_LEASES = _script("arguments", "clock", "end_leases")
+READY = Script(
+    "ready",
+    uses=("clock",),
+    keys=("index",),
+    args=(instant("server_now"), number("client_now"), number("limit"), each("prefixes")),
+)
+WAKES = Script("wakes", keys=("index",), args=(each("prefixes"),))
+TAKE = Script(
+    "take",
+    uses=("clock", "rows"),
+    keys=("index", "run"),
+    args=(instant("server_now"), number("client_now"), "id", "owner", "nonce"),
+)
+FREE = Script("free", uses=("clock", "rows"), keys=("index", "run"), args=(instant("now"), "id", "owner"))
+JOIN = Script("join", uses=("clock",), keys=_LEASES, args=(instant("now"), "owner", number("ttl_ms"), "serves"))
+RENEW = Script("renew", uses=("clock",), keys=("expiries",), args=(instant("now"), "owner", number("ttl_ms")))
+LEASES = Script("leases", uses=("hashes", "clock"), keys=_LEASES, args=(instant("now"),), reply=Leased)
+END_LEASES = Script(
+    "end_leases", uses=("clock",), keys=_LEASES, args=(instant("now"), flag("only_expired"), each("owners"))
+)
 
 # Reads
-ROW = _script("row")
-HISTORY = _script("history")
-MAIL = _script("mail")
-FIELD = _script("field")
-BLOB = _script("blob")
-RANGE = _script("range")
-COUNT = _script("count")
-FIRSTS = _script("firsts")
+ROW = Script("row", keys=("hash",))
+HISTORY = Script("history", keys=("run", "journal", "mail", "aux"), reply=Remembered)
+MAIL = Script("mail", keys=("run", "mail"), args=("owner",))
+FIELD = Script("field", keys=("hash",), args=("field",))
+BLOB = Script("blob", keys=("run", "blobs"), args=("digest",))
+RANGE = Script("range", keys=("index",), args=(flag("backwards"), "limit", records("stretches", "from", "to")))
+COUNT = Script("count", keys=("index",), args=(records("stretches", "low", "high"),))
+FIRSTS = Script("firsts", keys=("index",), args=("prefix",))
 
 # Retention
-FORGET = _script("arguments", "clock", "rows", "outbox", "forget")
+FORGET = Script(
+    "forget",
+    uses=("hashes", "clock", "rows", "outbox"),
+    keys=_WHOLE,
+    args=(instant("now"), "id", "blobs_ms", each("lasting_members")),
+    reply=Written,
+)
 
 # Documents
-WRITE_DOCUMENT = _script("arguments", "clock", "write_document")
-DOCUMENTS = _script("arguments", "clock", "documents")
-FORGET_DOCUMENT = _script("arguments", "clock", "forget_document")
+WRITE_DOCUMENT = Script(
+    "write_document",
+    uses=("clock",),
+    keys=("index", "docs"),
+    args=(instant("now"), "place", "replaces", "version", "expires", "document", each("document_members")),
+)
+DOCUMENTS = Script(
+    "documents",
+    uses=("clock",),
+    keys=("index", "docs"),
+    args=(instant("now"), number("limit"), "low", "high", number("width"), each("places")),
+)
+FORGET_DOCUMENT = Script("forget_document", uses=("clock",), keys=("index", "docs"), args=(instant("now"), "place"))
 
-SHARDS = _script("shards")
+SHARDS = Script("shards", keys=("layout",), args=("wanted",))

@@ -18,7 +18,6 @@ from msgspec import Struct
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Condition, Search, matches
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.net.client import Call
 from holdfast.stores.redis.rows import TOP, instant, safe, sortable
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
@@ -71,11 +70,8 @@ class Searches:
 
     async def _whole(self, search: Search, stretches: list[Stretch]) -> list[Run]:
         found: set[str] = set()
-        bounds = tuple(bound for each in stretches for bound in (each.low, each.high))
-        calls = [
-            Call(scripts.RANGE, (self._shards.index(shard),), (b"0", b"-1", *bounds)) for shard in self._shards.all
-        ]
-        for reply in await self._asks.ask(calls):
+        bounds = [(each.low, each.high) for each in stretches]
+        for reply in await self._asks.everywhere(scripts.RANGE, backwards=False, limit="-1", stretches=bounds):
             found |= {place_of(member)[1] for members in rows.items(reply) for member in rows.texts(members)}
         meant = [run for run in await self.rows(sorted(found)) if matches(search, run)]
         meant.sort(key=lambda run: (run.created_ms, run.id), reverse=search.newest_first)
@@ -99,14 +95,11 @@ class Searches:
         hungry = {shard: [walk for walk in walks if walk.is_hungry] for shard, walks in shards.items()}
         hungry = {shard: walks for shard, walks in hungry.items() if walks}
         calls = [
-            Call(
-                scripts.RANGE,
-                (self._shards.index(shard),),
-                (
-                    b"1" if backwards else b"0",
-                    b"%d" % page,
-                    *(bound for walk in walks for bound in walk.bounds(backwards=backwards)),
-                ),
+            scripts.RANGE.call(
+                self._shards.of_shard(shard),
+                backwards=backwards,
+                limit=str(page),
+                stretches=[walk.bounds(backwards=backwards) for walk in walks],
             )
             for shard, walks in hungry.items()
         ]

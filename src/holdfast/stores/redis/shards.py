@@ -13,14 +13,17 @@ Rules
              out     messages that other shards have not got yet
     run      run     the row         journal   what it has done       box    the ids of all messages it has received
              mail    unread ones     aux       watchers, hooks, beats  blobs  large values
-    leases   until   by expiry       members   what each owner serves
+    meta     shards  their number    until     leases by expiry       members   what each owner serves
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from zlib import crc32
 
 from holdfast.kernel import ids
+
+Keys = Mapping[str, bytes]  # by the names that scripts give them
 
 
 class Shards:
@@ -31,11 +34,13 @@ class Shards:
         self.count = count
         self.all = range(count)
         self._tags = [f"{{hf:{name}:{shard}}}".encode() for shard in self.all]
-        self._index = [tag + b"index" for tag in self._tags]
-        self._names = [tag + b"names" for tag in self._tags]
-        self._out = [tag + b"out" for tag in self._tags]
-        self.count_key = f"{{hf:{name}:meta}}shards".encode()
-        self.leases = (f"{{hf:{name}:meta}}until".encode(), f"{{hf:{name}:meta}}members".encode())
+        self._of_shard = [
+            {"index": tag + b"index", "names": tag + b"names", "docs": tag + b"docs", "out": tag + b"out"}
+            for tag in self._tags
+        ]
+        meta = f"{{hf:{name}:meta}}".encode()
+        self.layout: Keys = {"layout": meta + b"shards"}
+        self.leases: Keys = {"expiries": meta + b"until", "members": meta + b"members"}
 
     # -- which shard
 
@@ -65,34 +70,33 @@ class Shards:
 
     # -- keys
 
+    def of_shard(self, shard: int) -> Keys:
+        """The keys of a shard."""
+        return self._of_shard[shard]
+
     def index(self, shard: int) -> bytes:
-        return self._index[shard]
+        return self._of_shard[shard]["index"]
 
     def names(self, shard: int) -> bytes:
-        return self._names[shard]
-
-    def docs(self, shard: int) -> bytes:
-        return self._tags[shard] + b"docs"
+        return self._of_shard[shard]["names"]
 
     def out(self, shard: int) -> bytes:
-        return self._out[shard]
+        return self._of_shard[shard]["out"]
 
     def part(self, part: bytes, run_id: str) -> bytes:
         """The key of a part of a run."""
         return self._tags[self.of_run(run_id)] + part + b":" + run_id.encode()
 
-    def whole(self, run_id: str) -> tuple[bytes, ...]:
-        """The keys of the shard and of the run: index, names, out, run, journal, box, mail, aux, blobs."""
+    def whole(self, run_id: str) -> dict[str, bytes]:
+        """The keys of the run and of its shard."""
         shard = self.of_run(run_id)
         tag, name = self._tags[shard], b":" + run_id.encode()
-        return (
-            self._index[shard],
-            self._names[shard],
-            self._out[shard],
-            tag + b"run" + name,
-            tag + b"journal" + name,
-            tag + b"box" + name,
-            tag + b"mail" + name,
-            tag + b"aux" + name,
-            tag + b"blobs" + name,
-        )
+        return {
+            **self._of_shard[shard],
+            "run": tag + b"run" + name,
+            "journal": tag + b"journal" + name,
+            "box": tag + b"box" + name,
+            "mail": tag + b"mail" + name,
+            "aux": tag + b"aux" + name,
+            "blobs": tag + b"blobs" + name,
+        }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -41,12 +42,12 @@ from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import Documents
 from holdfast.stores.redis.encode_change import Writes, token_name
 from holdfast.stores.redis.leases import Leases
-from holdfast.stores.redis.net.client import Call, Client, Reply
+from holdfast.stores.redis.net.client import Client, Reply
 from holdfast.stores.redis.net.clocks import ServerClock
 from holdfast.stores.redis.net.urls import RedisUrl
 from holdfast.stores.redis.notifier import Notifier
 from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
-from holdfast.stores.redis.rows import instant, listed, safe, under
+from holdfast.stores.redis.rows import instant, safe, under
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.searches import Searches
 from holdfast.stores.redis.shards import Shards
@@ -122,9 +123,10 @@ class RedisStore:
         A store that exists is opened without a write: a replica that is away must keep no process from starting.
         """
         wanted = f"{LAYOUT}:{self._shards.count}".encode()
-        [known] = await self._asks.ask([Call(scripts.SHARDS, (self._shards.count_key,), (b"",))])
+        keys = self._shards.layout
+        [known] = await self._asks.ask([scripts.SHARDS.call(keys, wanted="")])
         if known is None:
-            [known] = await self._asks.ask([Call(scripts.SHARDS, (self._shards.count_key,), (wanted,))], writes=True)
+            [known] = await self._asks.ask([scripts.SHARDS.call(keys, wanted=wanted)], writes=True)
         layout, _, count = rows.text(known).partition(":")
         if layout != LAYOUT:
             raise InvalidConfig(
@@ -145,7 +147,7 @@ class RedisStore:
 
     async def _look_at_clock(self) -> None:
         for _ in range(LOOKS):
-            self._server_clock.take(await self._client.time(self._shards.leases[0]))
+            self._server_clock.take(await self._client.time(self._shards.leases["expiries"]))
 
     async def _keep_time(self) -> None:
         while True:
@@ -199,30 +201,28 @@ class RedisStore:
 
     async def _ready(self, claim: Claim, limit: int) -> list[rows.Waking]:
         prefixes = [rows.workflow_wakes(claim.namespace, workflow).encode() for workflow in claim.workflows]
-        replies = await self._asks.everywhere(scripts.READY, *self._instants(), b"%d" % limit, *listed(prefixes))
+        replies = await self._asks.everywhere(scripts.READY, **self._instants(), limit=limit, prefixes=prefixes)
         return sorted(rows.waking_of(member)[1] for reply in replies for member in rows.texts(reply))[:limit]
 
     async def _take(self, claim: Claim, run_ids: list[str]) -> list[Run]:
         calls = [
-            Call(
-                scripts.TAKE,
-                self._index_and_run(run_id),
-                (*self._instants(), run_id.encode(), claim.owner.encode(), claim.nonce.encode()),
+            scripts.TAKE.call(
+                self._shards.whole(run_id), **self._instants(), id=run_id, owner=claim.owner, nonce=claim.nonce
             )
             for run_id in run_ids
         ]
         return [run for row in await self._asks.ask(calls, writes=True) if (run := rows.run_of(row)) is not None]
 
-    def _instants(self) -> tuple[bytes, bytes]:
+    def _instants(self) -> dict[str, Any]:
         """What is ready is judged by the clock of the shard's node or by ours, whichever is ahead.
 
         Wake-ups are written by either: a claim by the other one alone might come a moment too early, and find nothing.
         """
-        return self._instant(), b"%d" % self.now_ms()
+        return {"server_now": self._instant(), "client_now": self.now_ms()}
 
     async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
         prefixes = [rows.workflow_wakes(namespace, workflow).encode() for workflow in workflows]
-        replies = await self._asks.everywhere(scripts.WAKES, *listed(prefixes))
+        replies = await self._asks.everywhere(scripts.WAKES, prefixes=prefixes)
         wakes = (rows.waking_of(member)[1].wake_ms for reply in replies for member in rows.texts(reply))
         return min(wakes, default=None)
 
@@ -237,20 +237,18 @@ class RedisStore:
 
     async def run_of_key(self, namespace: str, workflow: str, key: str) -> Run | None:
         names = self._shards.names(self._shards.of_key(namespace, workflow, key))
-        [run_id] = await self._asks.ask([Call(scripts.FIELD, (names,), (rows.key_name(namespace, workflow, key),))])
+        call = scripts.FIELD.call({"hash": names}, field=rows.key_name(namespace, workflow, key))
+        [run_id] = await self._asks.ask([call])
         return None if run_id is None else await self.run(namespace, rows.text(run_id))
 
     async def histories(self, run_ids: Sequence[str]) -> list[History]:
-        parts = (b"run", b"journal", b"mail", b"aux")
-        calls = [
-            Call(scripts.HISTORY, tuple(self._shards.part(part, run_id) for part in parts), ()) for run_id in run_ids
-        ]
+        calls = [scripts.HISTORY.call(self._shards.whole(run_id)) for run_id in run_ids]
         return [found for reply in await self._asks.ask(calls) if (found := _history_of(reply)) is not None]
 
     async def messages(self, owner: str, among: Collection[str] | None = None) -> dict[str, list[Message]]:
         run_ids = await self._of_owner(b"m", owner) if among is None else list(among)
-        keys = [(self._shards.part(b"run", run_id), self._shards.part(b"mail", run_id)) for run_id in run_ids]
-        replies = await self._asks.ask([Call(scripts.MAIL, each, (owner.encode(),)) for each in keys])
+        calls = [scripts.MAIL.call(self._shards.whole(run_id), owner=owner) for run_id in run_ids]
+        replies = await self._asks.ask(calls)
         found: dict[str, list[Message]] = {}
         for run_id, reply in zip(run_ids, replies, strict=True):
             for body in rows.messages_of(reply):
@@ -268,8 +266,7 @@ class RedisStore:
         return [member.split("\0", 2)[2] for member in members]
 
     async def blob(self, run_id: str, digest: str) -> bytes | None:
-        keys = (self._shards.part(b"run", run_id), self._shards.part(b"blobs", run_id))
-        [data] = await self._asks.ask([Call(scripts.BLOB, keys, (digest.encode(),))])
+        [data] = await self._asks.ask([scripts.BLOB.call(self._shards.whole(run_id), digest=digest)])
         assert data is None or isinstance(data, bytes)
         return data
 
@@ -277,7 +274,7 @@ class RedisStore:
         return await self._searches.search(search)
 
     async def hook(self, run_id: str, name: str) -> HookOpen | None:
-        [aux] = await self._asks.ask([Call(scripts.ROW, (self._shards.part(b"aux", run_id),), ())])
+        [aux] = await self._asks.ask([scripts.ROW.call({"hash": self._shards.part(b"aux", run_id)})])
         opened: list[tuple[str, HookOpen, str]] = []
         for place, value in rows.with_prefix(rows.table(aux), b"h\0"):
             known, token = map(rows.unsafe, place.split("\0"))
@@ -296,7 +293,7 @@ class RedisStore:
 
     async def _token(self, namespace: str, token: str) -> list[str] | None:
         names = self._shards.names(self._shards.of_token(namespace, token))
-        [held] = await self._asks.ask([Call(scripts.FIELD, (names,), (token_name(namespace, token).encode(),))])
+        [held] = await self._asks.ask([scripts.FIELD.call({"hash": names}, field=token_name(namespace, token))])
         assert held is None or isinstance(held, bytes)
         return None if held is None else rows.unpack(held)
 
@@ -312,14 +309,14 @@ class RedisStore:
         prefix = f"s\0{safe(namespace)}\0"
         totals = await self._asks.count([under(f"{prefix}{status}\0".encode()) for status in Status])
         statuses = {status: min(COUNT_MAX, total) for status, total in zip(Status, totals, strict=True)}
-        parts = await self._asks.everywhere(scripts.FIRSTS, f"w\0{safe(namespace)}\0".encode())
+        parts = await self._asks.everywhere(scripts.FIRSTS, prefix=f"w\0{safe(namespace)}\0")
         workflows = sorted({rows.unsafe(part) for reply in parts for part in rows.texts(reply)})
         depths = [await self._depth(namespace, workflow) for workflow in workflows]
         return Backlog(statuses, tuple(depth for depth in depths if depth is not None))
 
     async def _depth(self, namespace: str, workflow: str) -> Depth | None:
         prefix = rows.workflow_wakes(namespace, workflow).encode()
-        replies = await self._asks.everywhere(scripts.WAKES, *listed([prefix]))
+        replies = await self._asks.everywhere(scripts.WAKES, prefixes=[prefix])
         firsts = [rows.waking_of(member)[1] for reply in replies for member in rows.texts(reply)]
         if not firsts:
             return None
@@ -362,7 +359,7 @@ class RedisStore:
 
     async def _free(self, owner: str, run_ids: list[str]) -> list[str]:
         calls = [
-            Call(scripts.FREE, self._index_and_run(run_id), (self._instant(), run_id.encode(), owner.encode()))
+            scripts.FREE.call(self._shards.whole(run_id), now=self._instant(), id=run_id, owner=owner)
             for run_id in run_ids
         ]
         freed = dict(zip(run_ids, map(rows.text, await self._asks.ask(calls, writes=True)), strict=True))
@@ -390,23 +387,18 @@ class RedisStore:
 
     async def _forget(self, over: list[Run]) -> int:
         calls = [
-            Call(
-                scripts.FORGET,
+            scripts.FORGET.call(
                 self._shards.whole(run.id),
-                (
-                    self._instant(),
-                    run.id.encode(),
-                    b"%d" % BLOBS_MS,
-                    *listed([member.encode() for member in rows.lasting_members(run)]),
-                ),
+                now=self._instant(),
+                id=run.id,
+                blobs_ms=str(BLOBS_MS),
+                lasting_members=rows.lasting_members(run),
             )
             for run in over
         ]
-        replies = await self._asks.ask(calls, writes=True)
-        gone = [(run, reply) for run, reply in zip(over, replies, strict=True) if reply]
-        await self._outbox.deliver(
-            [left for run, reply in gone for left in self._outbox.left_by(run.id, rows.items(reply)[2])]
-        )
+        replies = map(scripts.FORGET.read, await self._asks.ask(calls, writes=True))
+        gone = [(run, reply) for run, reply in zip(over, replies, strict=True) if reply.verdict == b"ok"]
+        await self._outbox.deliver([left for run, reply in gone for left in self._outbox.left_by(run.id, reply.left)])
         return len(gone)
 
     async def relay(self, limit: int) -> int:
@@ -447,20 +439,15 @@ class RedisStore:
     def watch(self, on_notice: Callable[[Notice], bool]) -> None:
         self._notifier.watch(on_notice)
 
-    # -- calls
-
-    def _index_and_run(self, run_id: str) -> tuple[bytes, bytes]:
-        return self._shards.index(self._shards.of_run(run_id)), self._shards.part(b"run", run_id)
-
 
 def _history_of(reply: Reply) -> History | None:
-    row, journal, mail, aux = rows.items(reply)
-    run = rows.run_of(row)
+    found = scripts.HISTORY.read(reply)
+    run = rows.run_of(found.row)
     if run is None:
         return None
     return History(
         run,
-        rows.journal_of(journal),
-        tuple(rows.decode_message(body) for body in rows.messages_of(mail)),
-        tuple(Beat(step, details) for step, details in rows.with_prefix(rows.table(aux), b"t\0")),
+        rows.journal_of(found.journal),
+        tuple(rows.decode_message(body) for body in rows.messages_of(found.mail)),
+        tuple(Beat(step, details) for step, details in rows.with_prefix(rows.table(found.aux), b"t\0")),
     )

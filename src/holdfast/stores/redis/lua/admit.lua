@@ -1,32 +1,25 @@
 -- Admits a run, unless it is there, its signal has been received before, or another run holds its key.
-local index, names, out, run, journal, box, mail, aux, blobs = unpack(KEYS, 1, 9)
-local holder_run, holder_box, holder_mail = KEYS[10], KEYS[11], KEYS[12]
-local now, id, key = instant(take()), take(), take()
-local held_by, epoch, nonce = take(), take(), take()
-local entries, fields, members, large, hooks, claims = take(), takes(), takes(), takes(), takes(), takes()
-local envelopes = takes() -- for whom ('' is the run itself), id, scope, former scope, body
-
 if redis.call('EXISTS', run) == 1 then
-  return {'again', redis.call('HGETALL', run)}
+  return reply({verdict = 'again', row = redis.call('HGETALL', run)})
 end
-for i = 1, #envelopes, 5 do
-  local receiver = received_in(names, envelopes[i + 2], envelopes[i + 3])
+for _, envelope in ipairs(envelopes) do
+  local receiver = received_in(names, envelope.scope, envelope.former)
   if receiver then
-    return {'received', receiver}
+    return reply({verdict = 'received', holder = receiver})
   end
 end
 if key ~= '' then
   local holder = redis.call('HGET', names, key)
   if holder then
     if holder ~= held_by then
-      return {'held', holder}
+      return reply({verdict = 'held', holder = holder})
     end
-    local row = redis.call('HMGET', holder_run, 'e', 'n', 'f')
-    if epoch ~= '' and (row[1] ~= epoch or row[2] ~= nonce) then
-      return {'held', holder}
+    local holder_epoch, holder_nonce, finished = unpack(redis.call('HMGET', holder_run, 'e', 'n', 'f'))
+    if epoch ~= '' and (holder_epoch ~= epoch or holder_nonce ~= nonce) then
+      return reply({verdict = 'held', holder = holder})
     end
     redis.call('HSET', holder_run, 'k', 0)
-    if row[3] ~= '' then
+    if finished ~= '' then
       redis.call('HINCRBY', holder_run, 'e', 1)
     end
   end
@@ -34,28 +27,36 @@ if key ~= '' then
 end
 redis.call('HSET', run, unpack(fields))
 redis.call('RPUSH', journal, entries)
-redis.call('ZADD', index, unpack(members)) -- each behind its score
+redis.call('ZADD', index, unpack(index_members)) -- each behind its score
 set(blobs, large)
-set(aux, hooks)
+set(aux, notes)
 local left = {}
 for _, claim in ipairs(claims) do
   left[#left + 1] = {redis.call('XADD', out, '*', 'm', claim), claim}
 end
 if #envelopes == 0 and #left == 0 then
-  return {'ok'}
+  return reply({verdict = 'ok'})
 end
 local told, woken = {}, {}
-for i = 1, #envelopes, 5 do
-  local to, message, scope, _, body = unpack(envelopes, i, i + 4)
-  local got, prefix
-  if to == '' then
-    got, prefix = deliver(index, names, run, box, mail, id, message, scope, scope, body, now)
+for _, envelope in ipairs(envelopes) do
+  local got, prefix, receiver
+  if envelope.to == '' then
+    receiver = {id = id, index = index, names = names, run = run, box = box, mail = mail}
   elseif holder_run then
-    got, prefix = deliver(index, names, holder_run, holder_box, holder_mail, to, message, scope, scope, body, now)
+    receiver = {id = envelope.to, index = index, names = names, run = holder_run, box = holder_box, mail = holder_mail}
+  end
+  if receiver then
+    got, prefix = deliver(receiver, envelope, now)
   end
   if got then
-    told[#told + 1] = to == '' and id or to
+    told[#told + 1] = receiver.id
     woken[#woken + 1] = prefix or nil
   end
 end
-return {'ok', #envelopes > 0 and redis.call('HGETALL', run) or {}, left, told, woken}
+return reply({
+  verdict = 'ok',
+  row = #envelopes > 0 and redis.call('HGETALL', run),
+  left = left,
+  told = told,
+  woken = woken,
+})

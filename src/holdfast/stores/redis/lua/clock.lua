@@ -3,8 +3,8 @@ local function instant(given)
   if given ~= '' then
     return tonumber(given)
   end
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  local seconds, micros = unpack(redis.call('TIME'))
+  return seconds * 1000 + math.floor(micros / 1000)
 end
 
 local function hex(ms)

@@ -1,6 +1,6 @@
 -- How many members of the index lie between each pair of bounds.
 local counts = {}
-for i = 1, #ARGV, 2 do
-  counts[#counts + 1] = redis.call('ZLEXCOUNT', KEYS[1], ARGV[i], ARGV[i + 1])
+for i, stretch in ipairs(stretches) do
+  counts[i] = redis.call('ZLEXCOUNT', index, stretch.low, stretch.high)
 end
 return counts

@@ -1,2 +1,2 @@
 -- These messages have reached the other shard.
-return redis.call('XDEL', KEYS[1], unpack(ARGV))
+return redis.call('XDEL', out, unpack(ids))

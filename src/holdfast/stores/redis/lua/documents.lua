@@ -1,8 +1,4 @@
 -- Documents that have not expired: those named, or those whose places follow a prefix in the index.
-local index, docs = unpack(KEYS)
-local now, limit, places = instant(take()), tonumber(take()), takes()
-local from, to, width = take(), take(), tonumber(take())
-
 local found = {}
 local function look(place)
   local stored = redis.call('HGET', docs, place)
@@ -17,8 +13,9 @@ end
 for _, place in ipairs(places) do
   look(place)
 end
+local from = low
 while from ~= '' and #found < limit do
-  local members = redis.call('ZRANGEBYLEX', index, from, to, 'LIMIT', 0, limit)
+  local members = redis.call('ZRANGEBYLEX', index, from, high, 'LIMIT', 0, limit)
   for _, member in ipairs(members) do
     if #found < limit then
       look(string.sub(member, width + 1))

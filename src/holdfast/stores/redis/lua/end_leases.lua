@@ -1,12 +1,9 @@
--- Ends leases; with `expired`, only those that have run out. Answers the owners that have none now.
-local until_, members = unpack(KEYS)
-local now, expired, owners = instant(take()), take() == '1', takes()
-
+-- Ends leases; with `only_expired`, those that have run out. Returns the owners that have none now.
 local without = {}
 for _, owner in ipairs(owners) do
-  local expires = redis.call('ZSCORE', until_, owner)
-  if not expires or not expired or tonumber(expires) <= now then
-    redis.call('ZREM', until_, owner)
+  local expires = redis.call('ZSCORE', expiries, owner)
+  if not expires or not only_expired or tonumber(expires) <= now then
+    redis.call('ZREM', expiries, owner)
     redis.call('HDEL', members, owner)
     without[#without + 1] = owner
   end

@@ -1,7 +1,4 @@
 -- Grants or refuses the wish of a new run for a token: once.
-local aux = KEYS[1]
-local wish, hook, opened = take(), take(), take()
-
 if redis.call('HEXISTS', aux, wish) == 0 then
   return 0
 end

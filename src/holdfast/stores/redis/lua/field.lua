@@ -1,2 +1,2 @@
 -- One field of a hash.
-return redis.call('HGET', KEYS[1], ARGV[1])
+return redis.call('HGET', hash, field)

@@ -1,8 +1,7 @@
 -- The distinct parts that follow a prefix, up to the next zero: one seek each, however many members have it.
-local index, prefix = KEYS[1], ARGV[1]
 local found, from = {}, '[' .. prefix
 while true do
-  local first = redis.call('ZRANGEBYLEX', index, from, '(' .. prefix .. '\255', 'LIMIT', 0, 1)[1]
+  local first = unpack(redis.call('ZRANGEBYLEX', index, from, '(' .. prefix .. '\255', 'LIMIT', 0, 1))
   if not first then
     return found
   end

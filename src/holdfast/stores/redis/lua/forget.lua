@@ -1,14 +1,11 @@
 -- Removes a run whose retention is over, with all that belongs to it. What it has in other shards is left as messages.
-local index, names, out, run, journal, box, mail, aux, blobs = unpack(KEYS)
-local now, id, blobs_ms, members = instant(take()), take(), take(), takes()
-
 local row = fields_of(run, INDEXED)
 if not row or row.x == '' or tonumber(row.x) > now then
-  return {}
+  return reply({verdict = 'refused'})
 end
 local left = {}
 reindex(index, members_of(id, row), {})
-for _, member in ipairs(members) do
+for _, member in ipairs(lasting_members) do
   redis.call('ZREM', index, member)
 end
 local attributes, key = unpack(redis.call('HMGET', run, 'ax', 'kn'))
@@ -26,21 +23,21 @@ for _, place in ipairs(redis.call('HVALS', box)) do
   end
 end
 local watched, known = false, redis.call('HGETALL', aux)
-for i = 1, #known, 2 do
-  local kind = string.sub(known[i], 1, 2)
+for field, opened in each_pair(known) do
+  local kind = string.sub(field, 1, 2)
   watched = watched or kind == 'w\0'
   if kind == 'h\0' then
-    local _, token, _, opening = unpack(cmsgpack.unpack(known[i + 1]))
+    local _, token, _, opening = unpack(cmsgpack.unpack(opened))
     if token ~= '' then
       left[#left + 1] = leave(out, {'free', token, id, opening})
     end
   end
 end
 if watched then
-  -- Somebody may still have to be told its outcome, and that may be large: whoever delivers it looks for it here.
+  -- A watcher may still have to be told its outcome, and that may be large: the process that delivers it looks here.
   redis.call('PEXPIRE', blobs, blobs_ms)
 else
   redis.call('DEL', blobs)
 end
 redis.call('DEL', run, journal, box, mail, aux)
-return {'ok', {}, left, {}}
+return reply({verdict = 'ok', left = left})

@@ -1,8 +1,5 @@
 -- Removes a document that has expired. One whose versions have run ahead of the clock stays a moment longer: made
--- anew, it must not repeat them.
-local index, docs = unpack(KEYS)
-local now, place = instant(take()), take()
-
+-- again, it must not repeat them.
 local stored = redis.call('HGET', docs, place)
 if not stored then
   return 0

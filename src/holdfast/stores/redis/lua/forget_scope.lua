@@ -1,7 +1,4 @@
 -- Forgets that a run has received a message, since that run is gone.
-local names = KEYS[1]
-local scope, id = take(), take()
-
 local receiver = redis.call('HGET', names, scope)
 if receiver and string.sub(receiver .. '\0', 1, #id + 1) == id .. '\0' then
   redis.call('HDEL', names, scope)

@@ -1,7 +1,4 @@
 -- Takes a run from its owner, so that it may be claimed at once.
-local index, run = unpack(KEYS)
-local now, id, owner = instant(take()), take(), take()
-
 local row = fields_of(run, INDEXED)
 if not row or row.o ~= owner then
   return ''

@@ -1,7 +1,4 @@
 -- Frees a token, as long as it is the one that was opened then.
-local names = KEYS[1]
-local token, id, opening = take(), take(), take()
-
 local held = redis.call('HGET', names, token)
 if held then
   local holder, _, _, opened = unpack(cmsgpack.unpack(held))

@@ -1,8 +1,7 @@
 -- All that is needed to continue a run, as it is at one instant.
-local run, journal, mail, aux = unpack(KEYS)
-return {
-  redis.call('HGETALL', run),
-  redis.call('LRANGE', journal, 0, -1),
-  redis.call('HGETALL', mail),
-  redis.call('HGETALL', aux),
-}
+return reply({
+  row = redis.call('HGETALL', run),
+  journal = redis.call('LRANGE', journal, 0, -1),
+  mail = redis.call('HGETALL', mail),
+  aux = redis.call('HGETALL', aux),
+})

@@ -1,26 +1,26 @@
--- Puts a message into the inbox of a run that has not ended and has not had it. Answers whether it did, and what the
--- run's wake-ups begin with if it may be claimed now. `scope` is the name under which its id counts in this shard;
--- `place` is the name under which it counts at all, which may be in another one.
-local function deliver(index, names, run, box, mail, id, message, scope, place, body, now)
-  local row = redis.call('HMGET', run, 'f', 's', 'o', 'w', 'wp')
-  if not row[2] or row[1] ~= '' or redis.call('HEXISTS', box, message) == 1 then
+-- Puts a message into the inbox of a run that has not ended and has not had it. Returns whether it did, and what the
+-- run's wake-ups begin with if it may be claimed now. `to` has the run's id and keys. `message.scope` is the name under
+-- which its id counts in this shard; `message.place` is the name under which it counts at all, if that is another one.
+local function deliver(to, message, now)
+  local finished, status, owner, wake, prefix = unpack(redis.call('HMGET', to.run, 'f', 's', 'o', 'w', 'wp'))
+  if not status or finished ~= '' or redis.call('HEXISTS', to.box, message.id) == 1 then
     return false
   end
-  redis.call('HSET', box, message, place)
-  redis.call('HSET', mail, message, hex(redis.call('HINCRBY', run, 'z', 1)) .. body)
-  if scope ~= '' then
-    redis.call('HSET', names, scope, id)
+  redis.call('HSET', to.box, message.id, message.place or message.scope)
+  redis.call('HSET', to.mail, message.id, hex(redis.call('HINCRBY', to.run, 'z', 1)) .. message.body)
+  if message.scope ~= '' then
+    redis.call('HSET', to.names, message.scope, to.id)
   end
-  if redis.call('HINCRBY', run, 'u', 1) == 1 and row[3] ~= '' then
-    redis.call('ZADD', index, 0, 'm\0' .. row[3] .. '\0' .. id)
+  if redis.call('HINCRBY', to.run, 'u', 1) == 1 and owner ~= '' then
+    redis.call('ZADD', to.index, 0, 'm\0' .. owner .. '\0' .. to.id)
   end
-  if row[2] ~= 'waiting' then
+  if status ~= 'waiting' then
     return true
   end
-  if row[4] ~= '' then
-    redis.call('ZREM', index, row[5] .. hex(row[4]) .. '\0' .. id)
+  if wake ~= '' then
+    redis.call('ZREM', to.index, prefix .. hex(wake) .. '\0' .. to.id)
   end
-  redis.call('HSET', run, 'w', string.format('%d', now))
-  redis.call('ZADD', index, 0, row[5] .. hex(now) .. '\0' .. id)
-  return true, row[5]
+  redis.call('HSET', to.run, 'w', string.format('%d', now))
+  redis.call('ZADD', to.index, 0, prefix .. hex(now) .. '\0' .. to.id)
+  return true, prefix
 end

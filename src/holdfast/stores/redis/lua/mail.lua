@@ -1,5 +1,5 @@
 -- The unread messages of a run, if this owner holds it.
-if redis.call('HGET', KEYS[1], 'o') ~= ARGV[1] then
+if redis.call('HGET', run, 'o') ~= owner then
   return {}
 end
-return redis.call('HGETALL', KEYS[2])
+return redis.call('HGETALL', mail)

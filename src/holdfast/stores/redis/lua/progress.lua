@@ -1,14 +1,10 @@
 -- What an owner records while its run goes on: journal entries, large values, messages that were read.
-local index, run, journal, box, mail, blobs = unpack(KEYS)
-local id, epoch, nonce, position, length, change = take(), take(), take(), take(), take(), take()
-local entries, read, large = take(), takes(), takes()
-
-local row = redis.call('HMGET', run, 'e', 'n', 'l', 'c', 'u', 'o')
-if row[4] == change then
-  return {'again', redis.call('HGETALL', run)}
+local epoch_now, nonce_now, length_now, last_change, owner = unpack(redis.call('HMGET', run, 'e', 'n', 'l', 'c', 'o'))
+if last_change == change then
+  return reply({verdict = 'again', row = redis.call('HGETALL', run)})
 end
-if row[1] ~= epoch or row[2] ~= nonce or row[3] ~= position then
-  return {'refused', redis.call('HGETALL', run)}
+if epoch_now ~= epoch or nonce_now ~= nonce or length_now ~= position then
+  return reply({verdict = 'refused', row = redis.call('HGETALL', run)})
 end
 redis.call('HSET', run, 'l', length, 'c', change)
 if entries ~= '' then
@@ -20,8 +16,8 @@ if #read > 0 then
     redis.call('HDEL', mail, message)
     redis.call('HSETNX', box, message, '')
   end
-  if redis.call('HINCRBY', run, 'u', -#read) == 0 and row[6] ~= '' then
-    redis.call('ZREM', index, 'm\0' .. row[6] .. '\0' .. id)
+  if redis.call('HINCRBY', run, 'u', -#read) == 0 and owner ~= '' then
+    redis.call('ZREM', index, 'm\0' .. owner .. '\0' .. id)
   end
 end
-return {'ok'}
+return reply({verdict = 'ok'})

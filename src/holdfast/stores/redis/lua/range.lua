@@ -1,7 +1,7 @@
--- Members of the index between each pair of bounds, forwards or backwards, as they are at one instant.
-local verb = ARGV[1] == '1' and 'ZREVRANGEBYLEX' or 'ZRANGEBYLEX'
+-- Members of the index in each stretch, forwards or backwards, as they are at one instant.
+local verb = backwards and 'ZREVRANGEBYLEX' or 'ZRANGEBYLEX'
 local found = {}
-for i = 3, #ARGV, 2 do
-  found[#found + 1] = redis.call(verb, KEYS[1], ARGV[i], ARGV[i + 1], 'LIMIT', 0, ARGV[2])
+for i, stretch in ipairs(stretches) do
+  found[i] = redis.call(verb, index, stretch.from, stretch.to, 'LIMIT', 0, limit)
 end
 return found

@@ -1,12 +1,10 @@
 -- The runs that may be claimed now, the first of each workflow and priority; highest priority first.
-local index = KEYS[1]
-local now, limit, prefixes = math.max(instant(take()), take()), tonumber(take()), takes()
-
+local now = math.max(server_now, client_now)
 local found = {}
 for _, prefix in ipairs(prefixes) do
   local left, from = limit, '[' .. prefix
   while left > 0 do
-    local first = redis.call('ZRANGEBYLEX', index, from, '(' .. prefix .. '\255', 'LIMIT', 0, 1)[1]
+    local first = unpack(redis.call('ZRANGEBYLEX', index, from, '(' .. prefix .. '\255', 'LIMIT', 0, 1))
     if not first then
       break
     end

@@ -1,8 +1,7 @@
 -- Extends a lease that has not expired.
-local now, owner, ttl = instant(take()), take(), take()
-local expires = redis.call('ZSCORE', KEYS[1], owner)
+local expires = redis.call('ZSCORE', expiries, owner)
 if not expires or tonumber(expires) <= now then
   return 0
 end
-redis.call('ZADD', KEYS[1], now + ttl, owner)
+redis.call('ZADD', expiries, now + ttl_ms, owner)
 return 1

@@ -1,2 +1,2 @@
--- A row.
-return redis.call('HGETALL', KEYS[1])
+-- All fields of a hash.
+return redis.call('HGETALL', hash)

@@ -1,4 +1,4 @@
--- The members of the index that follow from a row. The rest of them never changes, or is brought along by whoever
+-- The members of the index that follow from a row. The rest of them never changes, or is brought along by the caller that
 -- writes. `sp`, `wp` and `at` are what such a member begins and ends with (see rows.py).
 local INDEXED = {'s', 'o', 'w', 'u', 'f', 'x', 'sp', 'wp', 'at'}
 

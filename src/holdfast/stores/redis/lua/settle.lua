@@ -1,33 +1,26 @@
 -- What becomes of a run at its fence, with all that belongs to it: the successor that takes over its key, too.
-local index, names, out, run, journal, box, mail, aux, blobs = unpack(KEYS, 1, 9)
-local next_run, next_journal, next_box, next_mail, next_blobs = unpack(KEYS, 10, 14)
-local now, id, epoch, nonce, position, change = instant(take()), take(), take(), take(), take(), take()
-local ends, anew, loses_key = take() == '1', take() == '1', take() == '1'
-local fields, entries, read, large, beats = takes(), take(), takes(), takes(), takes()
-local attributes, opens, closes = take(), takes(), takes()
-local successor, moves = take(), takes() -- ids of unread messages, each with its scope
 local SETTLED = {'c', 'e', 'n', 'l', 'k', 'kn', 'ax', 'out', 'err', unpack(INDEXED)}
 
 local row = fields_of(run, SETTLED)
 if not row then
-  return {'refused', {}}
+  return reply({verdict = 'refused'})
 end
 if row.c == change then
-  return {'again', redis.call('HGETALL', run)}
+  return reply({verdict = 'again', row = redis.call('HGETALL', run)})
 end
 -- Without its key the run has no successor: what that was to take over stays unread.
 local succeeded = successor ~= '' and redis.call('HGET', names, row.kn) == id
-local unread = row.u - (succeeded and #moves / 2 or 0)
+local unread = row.u - (succeeded and #moves or 0)
 for _, message in ipairs(read) do -- an end by another process may name some that the owner has read since
   unread = unread - redis.call('HEXISTS', mail, message)
 end
 if row.e ~= epoch or row.n ~= nonce or row.l ~= position or (ends and unread > 0 and row.f == '') then
-  return {'refused', redis.call('HGETALL', run)}
+  return reply({verdict = 'refused', row = redis.call('HGETALL', run)})
 end
 
 local was_over, before = row.f ~= '', members_of(id, row)
-for i = 1, #fields, 2 do
-  row[fields[i]] = fields[i + 1]
+for name, value in each_pair(fields) do
+  row[name] = value
 end
 row.u = string.format('%d', unread)
 if row.s == 'waiting' and unread > 0 then
@@ -84,14 +77,12 @@ if ends and not was_over then
 end
 
 -- The successor, and the messages that it takes over.
-if successor ~= '' then
-  local next_key, next_fields, next_members = take(), takes(), takes()
-  local next_entries, next_large, inherits = take(), takes(), takes() -- id, scope and body of each message
+if succeeded then
   local has_mail = #moves > 0 -- not if its journal was copied from the run that has received them
-  for i = 1, #inherits, 3 do
-    has_mail = has_mail or redis.call('HGET', names, inherits[i + 1]) == id
+  for _, message in ipairs(inherits) do
+    has_mail = has_mail or redis.call('HGET', names, message.scope) == id
   end
-  if succeeded and has_mail then
+  if has_mail then
     redis.call('HSET', run, 'k', 0)
     redis.call('HINCRBY', run, 'e', 1)
     redis.call('HSET', names, next_key, successor)
@@ -99,27 +90,26 @@ if successor ~= '' then
     redis.call('RPUSH', next_journal, next_entries)
     redis.call('ZADD', index, unpack(next_members))
     set(next_blobs, next_large)
-    for i = 1, #inherits, 3 do
-      local message, scope, body = unpack(inherits, i, i + 2)
-      if redis.call('HGET', names, scope) == id then
-        redis.call('HDEL', box, message)
-        deliver(index, names, next_run, next_box, next_mail, successor, message, scope, scope, body, now)
+    local receiver = {id = successor, index = index, names = names, run = next_run, box = next_box, mail = next_mail}
+    for _, message in ipairs(inherits) do
+      if redis.call('HGET', names, message.scope) == id then
+        redis.call('HDEL', box, message.id)
+        deliver(receiver, message, now)
       end
     end
-    for i = 1, #moves, 2 do
-      local message, scope = moves[i], moves[i + 1]
-      local waiting = redis.call('HGET', mail, message)
-      redis.call('HDEL', mail, message)
-      redis.call('HDEL', box, message)
+    for _, message in ipairs(moves) do
+      local waiting = redis.call('HGET', mail, message.id)
+      redis.call('HDEL', mail, message.id)
+      redis.call('HDEL', box, message.id)
       if waiting then
-        local body = string.sub(waiting, 13)
-        deliver(index, names, next_run, next_box, next_mail, successor, message, scope, scope, body, now)
+        message.body = string.sub(waiting, 13) -- behind the twelve digits of its place in the old inbox
+        deliver(receiver, message, now)
       end
     end
     told[1] = successor
   end
 end
 if row.s ~= 'waiting' and #left == 0 and #told == 0 then
-  return {'ok'}
+  return reply({verdict = 'ok'})
 end
-return {'ok', row.s == 'waiting' and redis.call('HGETALL', run) or {}, left, told}
+return reply({verdict = 'ok', row = row.s == 'waiting' and redis.call('HGETALL', run), left = left, told = told})

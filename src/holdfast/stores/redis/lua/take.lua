@@ -1,7 +1,5 @@
 -- Hands a run that may be claimed to an owner.
-local index, run = unpack(KEYS)
-local now, id, owner, nonce = math.max(instant(take()), take()), take(), take(), take()
-
+local now = math.max(server_now, client_now)
 local row = fields_of(run, INDEXED)
 if not row or row.w == '' or tonumber(row.w) > now then
   return {}

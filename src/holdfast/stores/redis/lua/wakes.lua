@@ -1,12 +1,9 @@
 -- The first run of each workflow and priority, whether or not it may be claimed already.
-local index = KEYS[1]
-local prefixes = takes()
-
 local found = {}
 for _, prefix in ipairs(prefixes) do
   local from = '[' .. prefix
   while true do
-    local first = redis.call('ZRANGEBYLEX', index, from, '(' .. prefix .. '\255', 'LIMIT', 0, 1)[1]
+    local first = unpack(redis.call('ZRANGEBYLEX', index, from, '(' .. prefix .. '\255', 'LIMIT', 0, 1))
     if not first then
       break
     end

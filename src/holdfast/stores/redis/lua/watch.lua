@@ -1,10 +1,7 @@
--- Adds one who wants to be told how a run ends; if it has ended, the message is left at once.
-local out, run, aux = unpack(KEYS)
-local id, watcher, life = take(), take(), take() -- life: the epoch of the watcher, or 0
-
+-- Adds a watcher, which is told how a run ends; if it has ended, the message is left at once.
 local status, epoch, output, failure, finished = unpack(redis.call('HMGET', run, 's', 'e', 'out', 'err', 'f'))
 if not status then
-  return {'refused', {}}
+  return reply({verdict = 'refused'})
 end
 local left = {}
 if watcher ~= '' then
@@ -16,4 +13,4 @@ if watcher ~= '' then
     left[1] = leave(out, {'tell', id, epoch, status, output, failure, watcher})
   end
 end
-return {'ok', redis.call('HGETALL', run), left, {}}
+return reply({verdict = 'ok', row = redis.call('HGETALL', run), left = left})

@@ -1,8 +1,4 @@
 -- Stores a document in place of the version that it replaces.
-local index, docs = unpack(KEYS)
-local now, place, replaces, version, expires, document = instant(take()), take(), take(), take(), take(), take()
-local members = takes()
-
 local stored = redis.call('HGET', docs, place)
 local old_version, old_expires, old_members, old = '', '', {}, nil
 if stored then
@@ -19,11 +15,11 @@ if stored and tonumber(version) <= tonumber(old_version) then
   return 0
 end
 -- First what Redis refuses when its memory is full: then nothing has been written.
-redis.call('HSET', docs, place, cmsgpack.pack({version, expires, document, members}))
+redis.call('HSET', docs, place, cmsgpack.pack({version, expires, document, document_members}))
 for _, member in ipairs(old_members) do
   redis.call('ZREM', index, member)
 end
-for _, member in ipairs(members) do
+for _, member in ipairs(document_members) do
   redis.call('ZADD', index, 0, member)
 end
 return 1

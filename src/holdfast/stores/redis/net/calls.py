@@ -9,13 +9,13 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.net.connections import Connection, Reply, pack, packed
+from holdfast.stores.redis.net.connections import Connection, Reply, Word, pack, packed
 from holdfast.stores.redis.net.urls import Address
 
 _ASKING = packed(b"ASKING")
 
 
-class Script:
+class LuaSource:
     """A Lua script. Its source is sent once per connection, then only its digest."""
 
     def __init__(self, source: str) -> None:
@@ -23,12 +23,12 @@ class Script:
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
 
 
-class Call(NamedTuple):
+class ScriptCall(NamedTuple):
     """One run of a script. All keys lie in one slot; the first of them says where to send it."""
 
-    script: Script
+    script: LuaSource
     keys: tuple[bytes, ...]
-    args: tuple[bytes, ...]
+    args: tuple[Word, ...]
 
 
 class ScriptFailed(Struct, frozen=True):
@@ -43,7 +43,7 @@ class Batch:
     One that does not write is sent as one that cannot: what it asks may be asked again without a thought.
     """
 
-    def __init__(self, calls: Sequence[Call], *, writes: bool) -> None:
+    def __init__(self, calls: Sequence[ScriptCall], *, writes: bool) -> None:
         self.calls = calls
         self.writes = writes
         self._eval, self._evalsha = (b"EVAL", b"EVALSHA") if writes else (b"EVAL_RO", b"EVALSHA_RO")

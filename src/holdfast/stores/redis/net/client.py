@@ -15,7 +15,7 @@ from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import inspections
 from holdfast.stores.redis.net import topologies
-from holdfast.stores.redis.net.calls import Batch, Call, Script, ScriptFailed
+from holdfast.stores.redis.net.calls import Batch, LuaSource, ScriptCall, ScriptFailed
 from holdfast.stores.redis.net.clocks import Look
 from holdfast.stores.redis.net.confirmations import Confirmations, replicas_needed
 from holdfast.stores.redis.net.connections import (
@@ -25,6 +25,7 @@ from holdfast.stores.redis.net.connections import (
     Connection,
     Node,
     Reply,
+    Word,
     fields,
     replicas_in,
     settings,
@@ -33,7 +34,7 @@ from holdfast.stores.redis.net.errors import Lost, NotSent, ServerError, Unwelco
 from holdfast.stores.redis.net.topologies import Topology
 from holdfast.stores.redis.net.urls import Address, RedisUrl
 
-__all__ = ["Call", "Client", "Reply", "Script", "ScriptFailed"]
+__all__ = ["Client", "LuaSource", "Reply", "ScriptCall", "ScriptFailed", "Word"]
 
 PATIENCE_SECONDS = 5.0
 HURRIES_MAX = 3  # how often a call is sent on without a pause
@@ -131,7 +132,7 @@ class Client:
             raise StoreUnavailable(f"{self.url} is not open", hint="Use it inside `async with Holdfast(...)`.")
         return self._found
 
-    async def run(self, calls: Sequence[Call], *, writes: bool) -> list[Reply | ScriptFailed]:
+    async def run(self, calls: Sequence[ScriptCall], *, writes: bool) -> list[Reply | ScriptFailed]:
         """The replies, in order. `writes`: replicas confirm them first, as far as the URL wants it.
 
         Without `writes`, a script that wants to write fails, and what was asked is asked again when the reply is lost.

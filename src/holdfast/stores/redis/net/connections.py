@@ -30,6 +30,7 @@ from holdfast.stores.redis.net.urls import Address, RedisUrl
 
 Reply = bytes | int | None | list["Reply"]
 Answer = Reply | ServerError
+Word = bytes | str | int  # of a command; text goes over the wire as UTF-8
 Lane = Literal["calls", "waits"]
 
 CONNECT_SECONDS = 2.0
@@ -37,11 +38,11 @@ BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.02, 1.0
 _MORE = object()
 
 
-# hiredis has no types for it. A tuple of bytes and numbers becomes a command as it goes over the wire.
-pack = cast("Callable[[tuple[bytes | int, ...]], bytes]", hiredis.pack_command)
+# hiredis has no types for it. A tuple of words becomes a command as it goes over the wire.
+pack = cast("Callable[[tuple[Word, ...]], bytes]", hiredis.pack_command)
 
 
-def packed(*command: bytes | int) -> bytes:
+def packed(*command: Word) -> bytes:
     return pack(command)
 
 

@@ -1,0 +1,174 @@
+"""How a script is declared, and what is generated from that.
+
+A script names its keys, its arguments and the parts of its reply once, in `scripts`. From the names come the first
+lines of its Lua text, which give each key and each argument a local of that name; the order in which `call` sends them;
+and both ends of its reply: the Lua function `reply`, and `read`. So neither Lua nor Python counts places, and a key
+that is added in one of them cannot shift the others.
+
+Rules
+- Arguments with one value go first, each in a place of its own. Lists follow, each behind its length.
+- A reply has its parts in order; those that a script does not name are false in Lua, and None here. A script whose
+  reply has no parts returns one value as it is.
+- Every key that a script touches is among its KEYS. So while a slot moves to another node, Redis itself sees that some
+  of them are not there, and lets us wait, instead of showing half a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+from typing import Any, Generic, TypeVar, cast, overload
+
+from msgspec import Struct
+
+from holdfast.stores.redis.net.client import LuaSource, Reply, ScriptCall, Word
+from holdfast.stores.redis.rows import items
+
+R = TypeVar("R")
+_FLAG = "{} == '1'"
+
+
+class Argument(Struct, frozen=True):
+    """An argument with one value, and the Lua expression that reads it from its place."""
+
+    name: str
+    lua: str = "{}"
+
+
+class Listing(Struct, frozen=True):
+    """An argument with any number of values. With `fields`, each of them is a record, which Lua gets as a table."""
+
+    name: str
+    fields: tuple[str, ...] = ()
+
+    @property
+    def lua(self) -> str:
+        names = ", ".join(f"'{field}'" for field in self.fields)
+        return f"next_records({names})" if self.fields else "next_list()"
+
+
+def number(name: str) -> Argument:
+    return Argument(name, "tonumber({})")
+
+
+def flag(name: str) -> Argument:
+    return Argument(name, _FLAG)
+
+
+def instant(name: str) -> Argument:
+    """The instant of the script: Redis' own, unless a test sends one. See `lua/clock.lua`."""
+    return Argument(name, "instant({})")
+
+
+def each(name: str) -> Listing:
+    return Listing(name)
+
+
+def records(name: str, *fields: str) -> Listing:
+    return Listing(name, fields)
+
+
+class Script(LuaSource, Generic[R]):
+    """A script of `lua/`, behind the files that it uses and the lines that are generated for it."""
+
+    @overload
+    def __init__(
+        self: Script[Reply],
+        name: str,
+        *,
+        keys: Sequence[str],
+        args: Sequence[str | Argument | Listing] = (),
+        uses: Sequence[str] = (),
+        further_keys: Sequence[str] = (),
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        keys: Sequence[str],
+        args: Sequence[str | Argument | Listing] = (),
+        uses: Sequence[str] = (),
+        further_keys: Sequence[str] = (),
+        reply: type[R],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        keys: Sequence[str],
+        args: Sequence[str | Argument | Listing] = (),
+        uses: Sequence[str] = (),
+        further_keys: Sequence[str] = (),  # of another run in the shard, if there is one: all of them, or none
+        reply: type[R] | None = None,
+    ) -> None:
+        declared = [Argument(arg) if isinstance(arg, str) else arg for arg in args]
+        self.name = name
+        self._keys = tuple(keys)
+        self._further_keys = tuple(further_keys)
+        self._values = [arg for arg in declared if isinstance(arg, Argument)]
+        self._lists = [arg for arg in declared if isinstance(arg, Listing)]
+        self._value_names = [arg.name for arg in self._values]
+        self._flags = [place for place, arg in enumerate(self._values) if arg.lua == _FLAG]
+        self._reply = reply
+        super().__init__("\n".join([*map(_text, uses), *self._head(), _text(name)]))
+
+    def call(self, keys: Mapping[str, bytes], **args: Any) -> ScriptCall:
+        """The call with these keys, which may have more than the script takes, and these arguments."""
+        assert len(args) == len(self._values) + len(self._lists), (self.name, sorted(args))
+        sent: list[Word] = [args[name] for name in self._value_names]
+        for place in self._flags:
+            sent[place] = b"1" if sent[place] else b"0"
+        for listing in self._lists:
+            values = args[listing.name]
+            sent.append(len(values))
+            sent += chain.from_iterable(values) if listing.fields else values
+        taken = [keys[name] for name in self._keys]
+        if self._further_keys and self._further_keys[0] in keys:
+            taken += [keys[name] for name in self._further_keys]
+        return ScriptCall(self, tuple(taken), tuple(sent))
+
+    def read(self, reply: Reply) -> R:
+        """The parts of a reply, by name."""
+        return cast("R", reply) if self._reply is None else self._reply(*items(reply))
+
+    def _head(self) -> list[str]:
+        """The generated lines."""
+        keys = (*self._keys, *self._further_keys)
+        lines = [_locals(keys, [f"KEYS[{place}]" for place, _ in enumerate(keys, 1)])]
+        if self._values:
+            reads = [arg.lua.format(f"ARGV[{place}]") for place, arg in enumerate(self._values, 1)]
+            lines.append(_locals([arg.name for arg in self._values], reads))
+        if self._lists:
+            lines += [f"local next_argument = {len(self._values) + 1}", _text("next_list")]
+            if any(listing.fields for listing in self._lists):
+                lines.append(_text("next_records"))
+            lines += [_locals([listing.name], [listing.lua]) for listing in self._lists]
+        if self._reply is not None:
+            lines.append(_reply_function(list(self._reply.__annotations__)))
+        return lines
+
+
+@cache
+def _text(name: str) -> str:
+    return (files("holdfast.stores.redis") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _reply_function(parts: Sequence[str]) -> str:
+    """Lua that puts the parts in order. If there is only the first, it sends no other: most replies are one word."""
+    first, *others = (f"parts.{part}" for part in parts)
+    return f"""\
+local function reply(parts)
+  if not ({" or ".join(others)}) then
+    return {{{first}}}
+  end
+  return {{{", ".join(f"{part} or false" for part in (first, *others))}}}
+end"""
+
+
+def _locals(names: Sequence[str], values: Sequence[str]) -> str:
+    return f"local {', '.join(names)} = {', '.join(values)}"
