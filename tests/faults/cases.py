@@ -20,9 +20,9 @@ from holdfast.lab.cluster.sentinels import SentinelGroup
 from holdfast.stores.redis import RedisStore, rows
 from holdfast.stores.redis.net.client import LuaSource, Reply, ScriptCall
 from holdfast.stores.redis.shards import Shards
-from tests.faults.actor import Part, load
+from tests.faults.holdfast_process import ProcessPlan, load
 from tests.faults.ledger import Ledger
-from tests.faults.processes import Nest, Process, Processes
+from tests.faults.processes import ForkServer, Process, Processes
 
 SHARDS = 16
 _LENGTH = LuaSource("return redis.call('XLEN', KEYS[1])")
@@ -33,24 +33,24 @@ _numbers = itertools.count()
 class Case:
     """A small world of its own, with a database file."""
 
-    def __init__(self, directory: Path, nest: Nest) -> None:
+    def __init__(self, directory: Path, fork_server: ForkServer) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.path = directory / "holdfast.db"
         self.ledger = Ledger(directory / "ledger.jsonl")
-        self.processes = Processes(nest, directory)
+        self.processes = Processes(fork_server, directory)
 
-    def part(self, **options: Any) -> Part:
+    def plan(self, **options: Any) -> ProcessPlan:
         """What a process of this case is to do."""
-        return Part(path=str(self.path), ledger=str(self.ledger.path), **options)
+        return ProcessPlan(path=str(self.path), ledger=str(self.ledger.path), **options)
 
     async def fork(self, **options: Any) -> Process:
-        return await self.processes.fork(self.part(**options))
+        return await self.processes.fork(self.plan(**options))
 
     def run(self, **options: Any) -> Process:
-        return self.processes.run(self.part(**options))
+        return self.processes.run(self.plan(**options))
 
-    def client(self, pack: str = "tests.faults.scenario:shop") -> Holdfast:
+    def client(self, pack: str = "tests.faults.workflows_checkout:shop") -> Holdfast:
         """A client in the process of the test."""
         return Holdfast(self.url, packs=[load(pack)], worker=False)
 
@@ -97,13 +97,13 @@ class RedisCase(Case):
     def __init__(
         self,
         directory: Path,
-        nest: Nest,
+        fork_server: ForkServer,
         servers: RedisServer | RedisCluster | SentinelGroup,
         *,
         bus: str | None = None,
         wait: str | None = None,
     ) -> None:
-        super().__init__(directory, nest)
+        super().__init__(directory, fork_server)
         self.name = f"f-{os.getpid()}-{next(_numbers)}"
         self.bus = bus
         self.shards = Shards(self.name, SHARDS)
@@ -115,10 +115,10 @@ class RedisCase(Case):
         wait = "" if self.wait is None else f"&wait={self.wait}"
         return f"{self.servers.url}?name={self.name}&shards={SHARDS}{wait}"
 
-    def part(self, **options: Any) -> Part:
-        return super().part(url=self.url, bus=self.bus, **options)
+    def plan(self, **options: Any) -> ProcessPlan:
+        return super().plan(url=self.url, bus=self.bus, **options)
 
-    def client(self, pack: str = "tests.faults.scenario:shop") -> Holdfast:
+    def client(self, pack: str = "tests.faults.workflows_checkout:shop") -> Holdfast:
         return Holdfast(self.url, bus=self.bus, packs=[load(pack)], worker=False)
 
     async def check_runs(self, hf: Holdfast) -> list[Run[Any]]:

@@ -1,4 +1,4 @@
-"""What the tests of faults share: the nest that hatches processes, and worlds that are cleared away afterwards."""
+"""What the tests of faults share: the server that forks processes, and worlds that are cleared away afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faults.cases import Case, RedisCase
-from tests.faults.processes import Nest
+from tests.faults.processes import ForkServer
 
 NewCase = Callable[[str], Case]
 NewRedisCase = Callable[..., RedisCase]
@@ -17,10 +17,10 @@ SERVERS = {"redis": "redis_server", "cluster": "redis_cluster"}
 
 
 @pytest.fixture(scope="session")
-def nest() -> Iterator[Nest]:
-    nest = Nest()
-    yield nest
-    nest.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def kept() -> Iterator[list[Case]]:
 
 
 @pytest.fixture
-def new_case(tmp_path: Path, nest: Nest, kept: list[Case]) -> NewCase:
+def new_case(tmp_path: Path, fork_server: ForkServer, kept: list[Case]) -> NewCase:
     """Makes worlds by name, each with a file of its own."""
 
     def make(name: str) -> Case:
-        kept.append(case := Case(tmp_path / name, nest))
+        kept.append(case := Case(tmp_path / name, fork_server))
         return case
 
     return make
@@ -49,11 +49,11 @@ def case(new_case: NewCase) -> Case:
 
 
 @pytest.fixture
-def case_on(tmp_path: Path, nest: Nest, kept: list[Case]) -> NewRedisCase:
+def case_on(tmp_path: Path, fork_server: ForkServer, kept: list[Case]) -> NewRedisCase:
     """Makes worlds on servers of the test's own."""
 
     def make(servers: Any, name: str = "case", **options: Any) -> RedisCase:
-        kept.append(case := RedisCase(tmp_path / name, nest, servers, **options))
+        kept.append(case := RedisCase(tmp_path / name, fork_server, servers, **options))
         return case
 
     return make

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import StoreUnavailable
-from tests.faults.actor import Part
+from tests.faults.holdfast_process import ProcessPlan
 from tests.faults.ledger import Line, read_lines
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ async def until(condition: Callable[[], T], what: str, *about: object, within: f
 
 
 class Handle(Protocol):
-    """How a process is watched: by its parent, which is this process or the nest."""
+    """How a process is watched: by its parent, which is this process or the fork server."""
 
     pid: int
 
@@ -144,15 +144,15 @@ class Process:
         return f"process {self.pid} ({self.state})\n{said}\n{logged}"
 
 
-class Nest:
-    """The parent of forked processes; see `nest.py`."""
+class ForkServer:
+    """The parent of forked processes; see `fork_server.py`."""
 
     def __init__(self) -> None:
         self._codes: dict[int, int] = {}
-        self._hatched: dict[str, int] = {}
+        self._forked: dict[str, int] = {}
         self._rest = b""
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.nest"],
+            [sys.executable, "-m", "tests.faults.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -163,16 +163,16 @@ class Nest:
         self._in, self._out = self._popen.stdin, self._popen.stdout
         os.set_blocking(self._out.fileno(), False)
 
-    async def hatch(self, part: Struct, out: Path, err: Path, *, module: str) -> Handle:
+    async def fork(self, plan: Struct, out: Path, err: Path, *, module: str) -> Handle:
         request = {
             "module": module,
-            "options": msgspec.to_builtins(part),
+            "options": msgspec.to_builtins(plan),
             "out": str(out),
             "err": str(err),
         }
         self._in.write(json.dumps(request).encode() + b"\n")
         self._in.flush()
-        return Hatched(self, await until(lambda: self._pid_of(out), "a process from the nest"))
+        return ForkedProcess(self, await until(lambda: self._pid_of(out), "a process from the fork server"))
 
     def code_of(self, pid: int) -> int | None:
         self._listen()
@@ -185,7 +185,7 @@ class Nest:
 
     def _pid_of(self, out: Path) -> int | None:
         self._listen()
-        return self._hatched.pop(str(out), None)
+        return self._forked.pop(str(out), None)
 
     def _listen(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -194,40 +194,40 @@ class Nest:
                 for line in map(json.loads, lines):
                     if "ended" in line:
                         self._codes[line["ended"]] = line["code"]
-                    elif "hatched" in line:
-                        self._codes.pop(line["hatched"], None)  # pids come round
-                        self._hatched[line["out"]] = line["hatched"]
+                    elif "forked" in line:
+                        self._codes.pop(line["forked"], None)  # pids come round
+                        self._forked[line["out"]] = line["forked"]
 
 
-class Hatched:
-    """A process whose parent is the nest."""
+class ForkedProcess:
+    """A process whose parent is the fork server."""
 
-    def __init__(self, nest: Nest, pid: int) -> None:
+    def __init__(self, fork_server: ForkServer, pid: int) -> None:
         self.pid = pid
-        self._nest = nest
+        self._fork_server = fork_server
 
     def poll(self) -> int | None:
-        return self._nest.code_of(self.pid)
+        return self._fork_server.code_of(self.pid)
 
 
 class Processes:
     """All processes of one test."""
 
-    def __init__(self, nest: Nest, directory: Path) -> None:
-        self._nest = nest
+    def __init__(self, fork_server: ForkServer, directory: Path) -> None:
+        self._fork_server = fork_server
         self._directory = directory
         self._all: list[Process] = []
         self._numbers = itertools.count(1)
 
-    async def fork(self, part: Struct, *, module: str = "tests.faults.actor") -> Process:
-        """A process from the nest: cheap, for tests that need many."""
+    async def fork(self, plan: Struct, *, module: str = "tests.faults.holdfast_process") -> Process:
+        """A process from the fork server: cheap, for tests that need many."""
         out, err = self._files()
-        handle = await self._nest.hatch(part, out, err, module=module)
+        handle = await self._fork_server.fork(plan, out, err, module=module)
         return self._keep(handle, out, err)
 
-    def run(self, part: Part, *, env: Mapping[str, str] = {}, prefix: tuple[str, ...] = ()) -> Process:
+    def run(self, plan: ProcessPlan, *, env: Mapping[str, str] = {}, prefix: tuple[str, ...] = ()) -> Process:
         """A process of its own from its first instruction."""
-        return self.run_module("tests.faults.actor", msgspec.to_builtins(part), env=env, prefix=prefix)
+        return self.run_module("tests.faults.holdfast_process", msgspec.to_builtins(plan), env=env, prefix=prefix)
 
     def run_module(
         self, module: str, options: Any, *, env: Mapping[str, str] = {}, prefix: tuple[str, ...] = ()

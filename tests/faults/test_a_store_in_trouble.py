@@ -16,10 +16,10 @@ import apsw
 import pytest
 
 from holdfast import Holdfast, StoreUnavailable
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import Process, until
-from tests.faults.trials import RUN, hold, tap
+from tests.faults.workflows_held_by_flags import RUN, hold, tap
 
 pytestmark = pytest.mark.faults
 

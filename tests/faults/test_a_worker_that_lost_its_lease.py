@@ -7,14 +7,14 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point
-from tests.faults.hesitating import ENTER, HESITATING
+from tests.faults.crash_at_store_call import Point
+from tests.faults.holdfast_process import Start
+from tests.faults.pause_before_sync_effect import ENTER, PAUSING
 from tests.faults.processes import Process, in_turns, until
-from tests.faults.scenario import STEPS, checkout, expected, notice
-from tests.faults.trials import RECONCILED, RUN, both, burn, chill, hold, tap
+from tests.faults.workflows_checkout import STEPS, checkout, expected, notice
+from tests.faults.workflows_held_by_flags import RECONCILED, RUN, both, burn, chill, hold, tap
 
 pytestmark = pytest.mark.faults
 
@@ -170,7 +170,7 @@ async def test_an_effect_that_waited_for_its_turn_is_not_begun_on_a_lost_lease(c
 
 async def test_an_effect_that_its_thread_was_about_to_enter_is_not_entered_on_a_lost_lease(case: Case) -> None:
     """When it goes on, its thread is among the first to: before the event loop has learned anything from the store."""
-    first = await case.fork(pack=HESITATING, starts=[Start("burn", ["a"])], stay=True, lease=LEASE)
+    first = await case.fork(pack=PAUSING, starts=[Start("burn", ["a"])], stay=True, lease=LEASE)
     await until(lambda: is_reached(case), "the entry", first)
     with case.locked():  # stopped in the middle of a write, it would keep the other from the file
         first.signal(signal.SIGSTOP)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.cases import Case
 from tests.faults.processes import Process
-from tests.faults.scenario import STEPS, checkout, expected, notice
+from tests.faults.workflows_checkout import STEPS, checkout, expected, notice
 
 pytestmark = pytest.mark.faults
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, until
-from tests.faults.trials import RUN, climb, rush
+from tests.faults.workflows_held_by_flags import RUN, climb, rush
 
 pytestmark = pytest.mark.faults
 

@@ -13,14 +13,14 @@ from collections.abc import Collection
 import pytest
 
 from holdfast import Holdfast, Receipt, Run
-from tests.faults import trials
-from tests.faults.actor import Start
+from tests.faults import workflows_held_by_flags
 from tests.faults.cases import Case
+from tests.faults.client_actions import Cancel
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point, When
-from tests.faults.deeds import Cancel
-from tests.faults.firing import RUN, STEPS, trip
+from tests.faults.crash_at_store_call import Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, Process, in_turns, until
+from tests.faults.workflows_long_lived import RUN, STEPS, trip
 
 pytestmark = pytest.mark.faults
 
@@ -228,7 +228,7 @@ async def test_a_child_that_nobody_has_recorded_is_cancelled_too_although_the_ne
     await in_turns([lambda n=n: one(n) for n in range(1, 6)], at_once=5)
 
 
-@pytest.mark.parametrize("pack", [trials.RUN, trials.RECONCILED])
+@pytest.mark.parametrize("pack", [workflows_held_by_flags.RUN, workflows_held_by_flags.RECONCILED])
 async def test_a_once_effect_that_was_perhaps_called_is_unknown_and_never_called_again(case: Case, pack: str) -> None:
     """The process died in the call, and then the run was cancelled: nobody calls, and nobody claims to know."""
     doomed = await case.fork(pack=pack, lease=LEASE, starts=[Start("fly", ["a"])])
@@ -236,7 +236,7 @@ async def test_a_once_effect_that_was_perhaps_called_is_unknown_and_never_called
     doomed.signal(signal.SIGKILL)
     await doomed.ended()
     async with case.client(pack) as hf:
-        run = await hf.find(trials.fly, "fly:a")
+        run = await hf.find(workflows_held_by_flags.fly, "fly:a")
         cancelling = asyncio.create_task(run.cancel())
         successor = await case.fork(pack=pack, stay=True, lease=LEASE)
         receipt = await cancelling
@@ -264,7 +264,7 @@ async def test_a_canceller_killed_around_any_call_has_cancelled_or_has_not(new_c
         async with case.client(RUN) as hf:
             run, _ = await hf.start(trip("a", before=ALL_DONE))
             await reaches(case, STEPS, worker)
-            doomed = await case.fork(pack=RUN, worker=False, deeds=[Cancel(run.id)], point=point)
+            doomed = await case.fork(pack=RUN, worker=False, actions=[Cancel(run.id)], point=point)
             if await doomed.ended() == KILLED:
                 killed.append(point)
             asked = case.ask("SELECT count(*) FROM inbox WHERE id LIKE 'cancel/%'") == [(1,)]
@@ -286,7 +286,7 @@ async def test_many_cancellers_at_once_get_the_same_receipt(case: Case) -> None:
     async with case.client(RUN) as hf:
         run, _ = await hf.start(trip("a", before=ALL_DONE))
         await reaches(case, STEPS, worker)
-        cancellers = [await case.fork(pack=RUN, worker=False, deeds=[Cancel(run.id)] * 2) for _ in range(6)]
+        cancellers = [await case.fork(pack=RUN, worker=False, actions=[Cancel(run.id)] * 2) for _ in range(6)]
         said = [line for canceller in cancellers if not await canceller.ended() for line in canceller.said("did")]
         assert len(said) == 12
         assert len({str({**line, "pid": 0}) for line in said}) == 1

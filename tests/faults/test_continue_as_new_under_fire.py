@@ -9,11 +9,11 @@ from collections import Counter
 import pytest
 
 from tests.faults.cases import Case
+from tests.faults.client_actions import Give, Send
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point, When
-from tests.faults.deeds import Give, Send
-from tests.faults.firing import RUN, book
+from tests.faults.crash_at_store_call import Point, When
 from tests.faults.processes import KILLED, in_turns, until
+from tests.faults.workflows_long_lived import RUN, book
 
 pytestmark = pytest.mark.faults
 
@@ -105,7 +105,7 @@ async def test_lines_from_several_processes_are_written_once_each_over_many_page
         await case.fork(
             pack=RUN,
             worker=False,
-            deeds=[Give("book", ["a", total, PAGE], "lines", f"{giver}-{n}", f"{giver}-{n}") for n in range(each)],
+            actions=[Give("book", ["a", total, PAGE], "lines", f"{giver}-{n}", f"{giver}-{n}") for n in range(each)],
         )
         for giver in range(senders)
     ]
@@ -141,7 +141,7 @@ async def test_a_large_payload_that_was_not_taken_yet_goes_along(case: Case) -> 
         first.signal(signal.SIGKILL)
         await first.ended()
         second = await case.fork(pack=RUN, stay=True, lease=LEASE)
-        sender = await case.fork(pack=RUN, worker=False, deeds=[Send(run.id, "lines", "four")])
+        sender = await case.fork(pack=RUN, worker=False, actions=[Send(run.id, "lines", "four")])
         assert await sender.ended() == 0
         assert await run.result("45s") == ("one", "two", large[:20], "four")
         await second.leaves()

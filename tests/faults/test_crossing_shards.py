@@ -15,12 +15,12 @@ import pytest
 from holdfast import Holdfast, Run, UnknownHook, UnknownRun
 from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.stores.redis.net.topologies import slot_of
-from tests.faults.actor import Start
 from tests.faults.cases import RedisCase
+from tests.faults.client_actions import Fork, Resume
 from tests.faults.conftest import NewRedisCase
-from tests.faults.crossing import RUN, bridge
-from tests.faults.deeds import Fork, Resume
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, Process, in_turns
+from tests.faults.workflows_across_shards import RUN, bridge
 
 pytestmark = pytest.mark.faults
 
@@ -122,12 +122,12 @@ async def test_a_signal_to_a_token_whose_sender_died_over_it_arrives_once(new_re
         name = apart(case)
         worker = await case.fork(pack=RUN, stay=True, lease=LEASE, starts=[Start("bridge", [name])], results=False)
         run_id = (await worker.says("started"))["run"]
-        deed = Resume(f"first-{name}", "one", "one")
+        action = Resume(f"first-{name}", "one", "one")
         async with case.client(RUN) as hf:
             run = await hf.get(run_id)
             while await holder(hf, f"first-{name}") is None:
                 await asyncio.sleep(0.01)
-            doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], trip=n)
+            doomed = await case.fork(pack=RUN, worker=False, actions=[action], trip=n)
             assert await doomed.ended() == (KILLED if n else 0), doomed
             if not n:
                 trips.append(doomed.said("done")[0]["trips"])
@@ -162,7 +162,7 @@ async def test_a_relay_that_dies_over_a_message_leaves_it_to_the_next(new_redis_
             while await holder(hf, f"first-{name}") is None:
                 await asyncio.sleep(0.01)
             await first.leaves()
-            sender = await case.fork(pack=RUN, worker=False, deeds=[Resume(f"first-{name}", "one", "one")], trip=2)
+            sender = await case.fork(pack=RUN, worker=False, actions=[Resume(f"first-{name}", "one", "one")], trip=2)
             assert await sender.ended() == KILLED
             assert await case.left(hf) == 1
             doomed = await case.fork(pack=RUN, stay=True, lease=LEASE, trip=n)
@@ -186,7 +186,7 @@ async def test_the_token_of_a_fork_whose_maker_died_is_claimed_all_the_same(new_
             await asyncio.gather(given(hf, f"first-{name}", "one"), given(hf, f"second-{name}", "two"))
             await check(case, hf, name)
             at = "hook:second#1"  # it has opened one again, which it does not wait for
-            doomed = await case.fork(pack=RUN, worker=False, deeds=[Fork(source.id, at)], trip=n)
+            doomed = await case.fork(pack=RUN, worker=False, actions=[Fork(source.id, at)], trip=n)
             assert await doomed.ended() == (KILLED if n else 0), doomed
             fork = await hf.find(bridge, f"bridge:{name}")
             if fork.id == source.id:

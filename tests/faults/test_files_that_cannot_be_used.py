@@ -11,10 +11,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import Process, until
-from tests.faults.trials import RUN
+from tests.faults.workflows_held_by_flags import RUN
 
 pytestmark = pytest.mark.faults
 

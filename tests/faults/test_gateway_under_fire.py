@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from tests.faults.cases import Case
-from tests.faults.crashing import Point
-from tests.faults.gatehouse import Gatehouse
+from tests.faults.crash_at_store_call import Point
+from tests.faults.gateway_process import GatewayPlan
 from tests.faults.processes import DEADLINE, KILLED, Process, until
 
 pytestmark = pytest.mark.faults
@@ -49,8 +49,8 @@ async def gates() -> AsyncIterator[list[Gate]]:
 @pytest.fixture
 def opened(case: Case, gates: list[Gate]) -> Any:
     async def opened(**options: Any) -> Gate:
-        house = Gatehouse(path=str(case.path), ledger=str(case.ledger.path), **options)
-        process = await case.processes.fork(house, module="tests.faults.gatehouse")
+        plan = GatewayPlan(path=str(case.path), ledger=str(case.ledger.path), **options)
+        process = await case.processes.fork(plan, module="tests.faults.gateway_process")
         gates.append(gate := Gate(process, (await process.says("ready"))["url"]))
         return gate
 

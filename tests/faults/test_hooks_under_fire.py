@@ -8,13 +8,13 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.client_actions import ClientAction, Give, Resume, Send
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point, When
-from tests.faults.deeds import Deed, Give, Resume, Send
-from tests.faults.firing import RUN, diary, relay
+from tests.faults.crash_at_store_call import Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, in_turns, until
+from tests.faults.workflows_long_lived import RUN, diary, relay
 
 pytestmark = pytest.mark.faults
 
@@ -37,10 +37,10 @@ async def test_a_signal_sent_again_by_a_killed_sender_arrives_once(new_case: New
         await until(lambda: case.ledger.calls("wait_for"), "the effect before the hook", worker)
 
         async def send(payload: str) -> None:
-            deed = Send(run_id, "notes", payload, f"note {payload}")
-            doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], point=point)
+            action = Send(run_id, "notes", payload, f"note {payload}")
+            doomed = await case.fork(pack=RUN, worker=False, actions=[action], point=point)
             assert await doomed.ended() == KILLED, doomed
-            again = await case.fork(pack=RUN, worker=False, deeds=[deed, deed])
+            again = await case.fork(pack=RUN, worker=False, actions=[action, action])
             assert await again.ended() == 0, again
             assert len(again.said("did")) == 2, again
 
@@ -71,25 +71,25 @@ async def test_one_dedupe_id_sent_to_the_run_its_key_and_its_token_arrives_once_
     worker = await case.fork(pack=RUN, stay=True, lease=LEASE, starts=[Start("box", ["a", 4])], results=False)
     run_id = (await worker.says("started"))["run"]
     await until(lambda: case.ask(OPENED) == [(1,)], "the token", worker)
-    deeds: list[Deed] = [
+    actions: list[ClientAction] = [
         Send(run_id, "letters", "to the run", "d"),
         Give("box", ["a", 4], "letters", "to the key", "d"),
         Resume("slot-a", "to the token", "d"),
     ]
 
-    async def send(deed: Deed) -> None:
-        doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], point=Point("commit", 1, when))
+    async def send(action: ClientAction) -> None:
+        doomed = await case.fork(pack=RUN, worker=False, actions=[action], point=Point("commit", 1, when))
         assert await doomed.ended() == KILLED, doomed
-        again = await case.fork(pack=RUN, worker=False, deeds=[deed, deed])
+        again = await case.fork(pack=RUN, worker=False, actions=[action, action])
         assert await again.ended() == 0, again
         assert [line["run"] for line in again.said("did")] == [run_id] * 2
 
-    for deed in deeds:
-        await send(deed)
+    for action in actions:
+        await send(action)
     worker.signal(signal.SIGKILL)
     await worker.ended()
-    for deed in deeds:
-        await send(deed)
+    for action in actions:
+        await send(action)
     successor = await case.fork(pack=RUN, stay=True, lease=LEASE)
     async with case.client(RUN) as hf:
         run = await hf.get(run_id)
@@ -142,7 +142,7 @@ async def signals_in_order(case: Case, count: int) -> dict[str, float]:
         await case.fork(
             pack=RUN,
             worker=False,
-            deeds=[Send(run_id, "notes", n, f"{n}") for n in range(first, first + share)],
+            actions=[Send(run_id, "notes", n, f"{n}") for n in range(first, first + share)],
             at_once=20,
         )
         for first in range(0, count, share)
@@ -219,10 +219,10 @@ async def test_a_token_opened_again_and_again_is_there_each_time_although_worker
         for number in range(rounds):
             worker = await case.fork(pack=RUN, stay=True, lease=LEASE)
             await until(lambda number=number: case.ask(OPENED) == [(number + 1,)], "the token", worker)
-            deed = Resume("baton-a", number, f"round {number}")
-            doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], point=Point("commit", 1, "after"))
+            action = Resume("baton-a", number, f"round {number}")
+            doomed = await case.fork(pack=RUN, worker=False, actions=[action], point=Point("commit", 1, "after"))
             assert await doomed.ended() == KILLED
-            again = await case.fork(pack=RUN, worker=False, deeds=[deed])
+            again = await case.fork(pack=RUN, worker=False, actions=[action])
             assert (await again.says("did"))["run"] == run.id
             if number % 2:
                 worker.signal(signal.SIGKILL)

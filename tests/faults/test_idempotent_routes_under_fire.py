@@ -12,7 +12,7 @@ from httpx import AsyncClient, Response, TransportError
 
 from tests.faults.cases import Case
 from tests.faults.processes import DEADLINE, Process, until
-from tests.faults.routes import Site
+from tests.faults.web_app_process import AppPlan
 
 pytestmark = pytest.mark.faults
 GO = "go"
@@ -22,8 +22,8 @@ class Server:
     """One process of the application, and a client of it."""
 
     def __init__(self, case: Case, **options: Any) -> None:
-        site = Site(path=str(case.path), ledger=str(case.ledger.path), flag=str(case.flag(GO)), **options)
-        self.process: Process = case.processes.run_module("tests.faults.routes", msgspec.to_builtins(site))
+        plan = AppPlan(path=str(case.path), ledger=str(case.ledger.path), flag=str(case.flag(GO)), **options)
+        self.process: Process = case.processes.run_module("tests.faults.web_app_process", msgspec.to_builtins(plan))
         self._client: AsyncClient | None = None
 
     async def ready(self) -> Server:

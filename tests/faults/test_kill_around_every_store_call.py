@@ -16,12 +16,12 @@ from collections.abc import Collection
 import pytest
 
 from holdfast.ports.store import Store
-from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase, NewRedisCase
-from tests.faults.crashing import VERBS, Point, When
+from tests.faults.crash_at_store_call import VERBS, Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, Process, in_turns
-from tests.faults.scenario import STEPS, checkout, expected, notice
+from tests.faults.workflows_checkout import STEPS, checkout, expected, notice
 
 pytestmark = pytest.mark.faults
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point
+from tests.faults.crash_at_store_call import Point
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, Process, in_turns, until
-from tests.faults.scenario import notice
+from tests.faults.workflows_checkout import notice
 
 pytestmark = pytest.mark.faults
 

@@ -7,11 +7,11 @@ import signal
 import pytest
 
 from holdfast.engine.duties.leaders import DUTIES
-from tests.faults.actor import Start
 from tests.faults.cases import Case
-from tests.faults.crashing import Point
+from tests.faults.crash_at_store_call import Point
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import Process, until
-from tests.faults.trials import RUN, hold
+from tests.faults.workflows_held_by_flags import RUN, hold
 
 pytestmark = pytest.mark.faults
 

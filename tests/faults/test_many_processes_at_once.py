@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
-from tests.faults.trials import RUN
+from tests.faults.holdfast_process import Start
+from tests.faults.workflows_held_by_flags import RUN
 
 pytestmark = pytest.mark.faults
 
@@ -64,12 +64,12 @@ async def test_starts_that_race_the_end_of_the_owner_are_answered_in_one_of_two_
 async def test_a_key_is_the_same_in_processes_that_differ_in_everything_else(case: Case) -> None:
     """K18. Another hash seed, time zone and locale: the same arguments are the same key, and the same input."""
     odd = ["a:b {c} %2F é \N{SNOWMAN}"]
-    part = case.part(pack=RUN, worker=False, starts=[Start("tap", odd)], results=False)
+    plan = case.plan(pack=RUN, worker=False, starts=[Start("tap", odd)], results=False)
     places = [
         {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
         {"PYTHONHASHSEED": "2", "TZ": "America/Los_Angeles", "LC_ALL": "C.UTF-8"},
     ]
-    answers = [await case.processes.run(part, env=env).says("started") for env in places]
+    answers = [await case.processes.run(plan, env=env).says("started") for env in places]
     assert [answer["created"] for answer in answers] == [True, False]
     assert len({answer["run"] for answer in answers}) == 1
 

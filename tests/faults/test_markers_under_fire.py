@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import Run
-from tests.faults.actor import Start
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point, When
-from tests.faults.firing import MARKERS, RUN, parcel
+from tests.faults.crash_at_store_call import Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, in_turns, until
+from tests.faults.workflows_long_lived import MARKERS, RUN, parcel
 
 pytestmark = pytest.mark.faults
 

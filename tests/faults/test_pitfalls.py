@@ -16,13 +16,13 @@ import pytest
 
 from holdfast import RunCancelled
 from tests.contract.conftest import BACKENDS
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.client_actions import Cancel, Resume
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point, When
-from tests.faults.deeds import Cancel, Resume
-from tests.faults.falls import RUN, chain, forget, lasting, race, relief, slips, tracks
+from tests.faults.crash_at_store_call import Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, in_turns, until
+from tests.faults.workflows_of_pitfalls import RUN, chain, forget, lasting, race, relief, slips, tracks
 
 pytestmark = pytest.mark.faults
 
@@ -169,7 +169,7 @@ async def test_a_cancellation_killed_between_any_two_statements_is_whole_or_noth
         start = await case.fork(pack=RUN, worker=False, starts=[Start("relief", ["a"])], results=False)
         assert await start.ended() == 0
         [(run_id,)] = case.ask("SELECT id FROM runs")
-        doomed = await case.fork(pack=RUN, worker=False, deeds=[Cancel(run_id)], statement=statement)
+        doomed = await case.fork(pack=RUN, worker=False, actions=[Cancel(run_id)], statement=statement)
         code = await doomed.ended()
         [(status, length)] = case.ask("SELECT status, length FROM runs")
         whats = [what for what, _ in case.ask(ENTRIES, run_id)]
@@ -215,13 +215,13 @@ async def test_a_resume_is_answered_when_it_is_durable_and_a_repeated_one_is_no_
     await until(lambda: case.ask("SELECT 1 FROM hooks WHERE token = 'gate'"), "the token", worker)
     worker.signal(signal.SIGKILL)
     await worker.ended()
-    deed = Resume("gate", "open", "call-1")
-    doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], point=Point("commit", 1, when))
+    action = Resume("gate", "open", "call-1")
+    doomed = await case.fork(pack=RUN, worker=False, actions=[action], point=Point("commit", 1, when))
     assert await doomed.ended() == KILLED
     assert doomed.said("did") == []
     there = case.ask("SELECT count(*) FROM inbox WHERE id LIKE 'signal/%'")
     assert there == [(int(when == "after"),)]
-    again = await case.fork(pack=RUN, worker=False, deeds=[deed, deed])
+    again = await case.fork(pack=RUN, worker=False, actions=[action, action])
     assert await again.ended() == 0
     assert len(again.said("did")) == 2
     successor = await case.fork(pack=RUN, stay=True, lease=LEASE)

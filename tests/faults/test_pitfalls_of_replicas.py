@@ -20,12 +20,12 @@ from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore
 from holdfast.stores.redis.net.client import LuaSource, ScriptCall
 from holdfast.stores.redis.rows import pack as packed
-from tests.faults.actor import Start
 from tests.faults.cases import Case, RedisCase
 from tests.faults.conftest import NewRedisCase
-from tests.faults.falls import RUN, guard, naps, pile
-from tests.faults.firing import RUN as POSTS, post
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import until
+from tests.faults.workflows_long_lived import RUN as POSTS, post
+from tests.faults.workflows_of_pitfalls import RUN, guard, naps, pile
 from tests.paces import PUSHED_ONLY
 
 pytestmark = pytest.mark.faults

@@ -11,10 +11,10 @@ import signal
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.conftest import NewCase
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, until
-from tests.faults.trials import RUN
+from tests.faults.workflows_held_by_flags import RUN
 
 pytestmark = pytest.mark.faults
 

@@ -27,7 +27,7 @@ from holdfast.stores.redis.net.topologies import slot_of
 from tests.faults.cases import RedisCase
 from tests.faults.conftest import NewRedisCase
 from tests.faults.processes import patiently, until
-from tests.faults.scenario import checkout
+from tests.faults.workflows_checkout import checkout
 
 pytestmark = pytest.mark.faults
 

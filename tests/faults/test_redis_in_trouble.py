@@ -19,10 +19,10 @@ from holdfast.stores.redis import RedisStore
 from holdfast.stores.redis.net.topologies import slot_of
 from tests.faults.cases import RedisCase
 from tests.faults.conftest import NewRedisCase
-from tests.faults.falls import RUN, fall, pile
+from tests.faults.crash_at_round_trip import watch
 from tests.faults.processes import patiently, until
-from tests.faults.scenario import STEPS, checkout, expected, notice
-from tests.faults.trips import watch
+from tests.faults.workflows_checkout import STEPS, checkout, expected, notice
+from tests.faults.workflows_of_pitfalls import RUN, fall, pile
 from tests.paces import PUSHED_ONLY
 from tests.redis.calls import move
 from tests.redis.proxy import proxy_to

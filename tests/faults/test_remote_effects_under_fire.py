@@ -8,11 +8,11 @@ import pytest
 
 from holdfast import UnknownOutcome
 from holdfast.kernel.journal import Performed
-from tests.faults.actor import Start
 from tests.faults.cases import Case
-from tests.faults.crashing import Point, When
+from tests.faults.crash_at_store_call import Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, Process, until
-from tests.faults.remote import RUN
+from tests.faults.remote_worker_process import RUN
 
 pytestmark = pytest.mark.faults
 
@@ -27,7 +27,7 @@ def remote(case: Case, flag: str = "go", *, lease: str = "30s") -> Process:
         "lease": lease,
         "flag": str(case.flag(flag)),
     }
-    return case.processes.run_module("tests.faults.remote", options)
+    return case.processes.run_module("tests.faults.remote_worker_process", options)
 
 
 async def kill(process: Process) -> None:

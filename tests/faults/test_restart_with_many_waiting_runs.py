@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import until
-from tests.faults.trials import RUN
+from tests.faults.workflows_held_by_flags import RUN
 
 pytestmark = pytest.mark.faults
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point
-from tests.faults.firing import RUN, transfer
+from tests.faults.crash_at_store_call import Point
 from tests.faults.processes import in_turns, until
+from tests.faults.workflows_long_lived import RUN, transfer
 
 pytestmark = pytest.mark.faults
 

@@ -13,13 +13,13 @@ import pytest
 
 from holdfast import Holdfast, Run
 from holdfast.kernel.journal import Received
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.client_actions import ClientAction, Give, Outlast, Release, Supersede
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point, When
-from tests.faults.deeds import Deed, Give, Outlast, Release, Supersede
-from tests.faults.firing import RUN, diary
+from tests.faults.crash_at_store_call import Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, Process, in_turns, until
+from tests.faults.workflows_long_lived import RUN, diary
 
 pytestmark = pytest.mark.faults
 
@@ -53,7 +53,7 @@ async def givers(case: Case, workflow: str, *, each: int, twice: bool) -> list[P
         await case.fork(
             pack=RUN,
             worker=False,
-            deeds=deeds(workflow, share, twice=twice),
+            actions=actions(workflow, share, twice=twice),
             at_once=1 + number % 3,
             start_gate=str(case.flag("go")),
         )
@@ -61,9 +61,9 @@ async def givers(case: Case, workflow: str, *, each: int, twice: bool) -> list[P
     ]
 
 
-def deeds(workflow: str, share: list[str], *, twice: bool) -> list[Deed]:
+def actions(workflow: str, share: list[str], *, twice: bool) -> list[ClientAction]:
     """Now and then they wait until the owner has finished: one that closes when nothing comes never would."""
-    given: list[Deed] = []
+    given: list[ClientAction] = []
     for number, coin in enumerate(share, 1):
         given.append(Give(workflow, ["a"], "coins", coin, coin if twice else None))
         if workflow == "till" and number % PAUSE_EVERY == 0:
@@ -138,10 +138,10 @@ async def test_a_giver_killed_around_any_call_that_gives_again_has_given_once(ne
         worker = await case.fork(pack=RUN, stay=True, starts=[Start("diary", ["a", 3])], results=False)
         await worker.says("started")
         for number in range(3):
-            deed = Give("diary", ["a", 3], "notes", number, f"note-{number}")
-            doomed = await case.fork(pack=RUN, worker=False, deeds=[deed], point=point)
+            action = Give("diary", ["a", 3], "notes", number, f"note-{number}")
+            doomed = await case.fork(pack=RUN, worker=False, actions=[action], point=point)
             assert await doomed.ended() in {KILLED, 0}
-            again = await case.fork(pack=RUN, worker=False, deeds=[deed, deed])
+            again = await case.fork(pack=RUN, worker=False, actions=[action, action])
             assert await again.ended() == 0, again
             assert len(again.said("did")) == 2, again
         await until(lambda: case.statuses() == {"diary:a": "completed"}, "the end", worker)
@@ -149,7 +149,7 @@ async def test_a_giver_killed_around_any_call_that_gives_again_has_given_once(ne
         late = await case.fork(
             pack=RUN,
             worker=False,
-            deeds=[Give("diary", ["a", 3], "notes", n, f"note-{n}") for n in range(4)],
+            actions=[Give("diary", ["a", 3], "notes", n, f"note-{n}") for n in range(4)],
         )
         assert await late.ended() == 0, late
         assert [line["created"] for line in late.said("did")] == [False, False, False, True]
@@ -224,17 +224,20 @@ async def test_each_payload_is_in_a_journal_while_keys_are_released_and_taken_ov
     workers = [await case.fork(pack=RUN, stay=True, lease=LEASE) for _ in range(2)]
     for worker in workers:
         await worker.says("ready")
-    taking_away: list[Deed] = [Release("tray", "tray:a"), Supersede("tray", ["a"])]
+    taking_away: list[ClientAction] = [Release("tray", "tray:a"), Supersede("tray", ["a"])]
     giving = [
         await case.fork(
             pack=RUN,
             worker=False,
             at_once=2,
             start_gate=str(case.flag("go")),
-            deeds=[
-                deed
+            actions=[
+                action
                 for n in range(EACH_TWICE)
-                for deed in [Give("tray", ["a"], "coins", f"{giver}-{n}", f"{giver}-{n}"), *([] if n % 5 else [theft])]
+                for action in [
+                    Give("tray", ["a"], "coins", f"{giver}-{n}", f"{giver}-{n}"),
+                    *([] if n % 5 else [theft]),
+                ]
             ],
         )
         for giver, theft in enumerate(taking_away)

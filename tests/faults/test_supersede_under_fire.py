@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from holdfast import RunCancelled
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.client_actions import Supersede
 from tests.faults.conftest import NewCase
-from tests.faults.crashing import Point, When
-from tests.faults.deeds import Supersede
-from tests.faults.firing import RUN, post
+from tests.faults.crash_at_store_call import Point, When
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, in_turns
+from tests.faults.workflows_long_lived import RUN, post
 
 pytestmark = pytest.mark.faults
 
@@ -70,7 +70,7 @@ async def test_of_two_processes_that_supersede_at_once_one_wins_and_the_other_le
                     pack=RUN,
                     worker=False,
                     start_gate=gate,
-                    deeds=[Supersede("post", ["a", 2 * number + side], replaces=current)],
+                    actions=[Supersede("post", ["a", 2 * number + side], replaces=current)],
                 )
                 for side in (0, 1)
             ]
@@ -112,7 +112,7 @@ async def superseded_in_spite_of(case: Case, point: Point | None, *, works: bool
             worker=works,
             lease=LEASE,
             point=point,
-            deeds=[Supersede("post", ["a", 1], replaces=first.id, request_id="request-1")],
+            actions=[Supersede("post", ["a", 1], replaces=first.id, request_id="request-1")],
         )
         async with watched(case, "a"):
             code = await doomed.ended()

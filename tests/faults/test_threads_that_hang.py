@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import KILLED, Process, until
-from tests.faults.trials import RECONCILED, RUN, char, passing
+from tests.faults.workflows_held_by_flags import RECONCILED, RUN, char, passing
 
 pytestmark = pytest.mark.faults
 

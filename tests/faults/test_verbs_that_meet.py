@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.actor import Start
 from tests.faults.cases import Case
-from tests.faults.deeds import Meddle
-from tests.faults.firing import RUN
+from tests.faults.client_actions import Meddle
+from tests.faults.holdfast_process import Start
 from tests.faults.processes import until
+from tests.faults.workflows_long_lived import RUN
 
 pytestmark = pytest.mark.faults
 
@@ -40,7 +40,7 @@ async def test_whatever_four_processes_do_to_parents_every_run_ends_and_no_effec
         *(["fork"] if forks else []),
     ]
     meddlers = [
-        await case.fork(pack=RUN, worker=False, deeds=[Meddle(workflow, NAMES, verbs, times=60, seed=seed)])
+        await case.fork(pack=RUN, worker=False, actions=[Meddle(workflow, NAMES, verbs, times=60, seed=seed)])
         for seed in range(4)
     ]
     done = Counter[str]()

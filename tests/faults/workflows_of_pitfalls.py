@@ -7,11 +7,11 @@ import gc
 from typing import Any
 
 from holdfast import Pack, Retry, attempt, hook, sleep
-from tests.faults.scenario import note
-from tests.faults.trials import raised
+from tests.faults.workflows_checkout import note
+from tests.faults.workflows_held_by_flags import raised
 
 fall = Pack("fall")
-RUN = "tests.faults.falls:fall"
+RUN = "tests.faults.workflows_of_pitfalls:fall"
 
 
 @fall.workflow

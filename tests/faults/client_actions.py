@@ -13,11 +13,11 @@ from holdfast import Holdfast, HoldfastError, Overtaken, Pack, Receipt, Run
 Say = Callable[..., None]
 
 
-class _Deed(Struct, frozen=True, tag=str.lower):
+class _Action(Struct, frozen=True, tag=str.lower):
     pass
 
 
-class Supersede(_Deed, frozen=True):
+class Supersede(_Action, frozen=True):
     """Start a run in place of `replaces`, or of whoever owns the key when the process looks."""
 
     workflow: str
@@ -26,14 +26,14 @@ class Supersede(_Deed, frozen=True):
     request_id: str | None = None
 
 
-class Release(_Deed, frozen=True):
+class Release(_Action, frozen=True):
     """Take the key from the run that owns it when the process looks."""
 
     workflow: str
     key: str
 
 
-class Give(_Deed, frozen=True):
+class Give(_Action, frozen=True):
     """Signal or start."""
 
     workflow: str
@@ -43,7 +43,7 @@ class Give(_Deed, frozen=True):
     dedupe: str | None = None
 
 
-class Send(_Deed, frozen=True):
+class Send(_Action, frozen=True):
     """A signal to a run."""
 
     run_id: str
@@ -52,7 +52,7 @@ class Send(_Deed, frozen=True):
     dedupe: str | None = None
 
 
-class Resume(_Deed, frozen=True):
+class Resume(_Action, frozen=True):
     """A payload for whoever holds the token."""
 
     token: str
@@ -60,7 +60,7 @@ class Resume(_Deed, frozen=True):
     dedupe: str | None = None
 
 
-class Cancel(_Deed, frozen=True):
+class Cancel(_Action, frozen=True):
     """Cancel a run, and say what the receipt says."""
 
     run_id: str
@@ -68,21 +68,21 @@ class Cancel(_Deed, frozen=True):
     reason: str | None = None
 
 
-class Fork(_Deed, frozen=True):
+class Fork(_Action, frozen=True):
     """A new run that begins with what another did before a step."""
 
     run_id: str
     at: str
 
 
-class Outlast(_Deed, frozen=True):
+class Outlast(_Action, frozen=True):
     """Wait until the run that owns the key now has ended."""
 
     workflow: str
     key: str
 
 
-class Meddle(_Deed, frozen=True):
+class Meddle(_Action, frozen=True):
     """Cancel, resume, retry, fork and replace runs of a workflow, whatever they are doing, in an order of its own."""
 
     workflow: str
@@ -92,21 +92,21 @@ class Meddle(_Deed, frozen=True):
     seed: int
 
 
-Deed = Supersede | Release | Give | Send | Resume | Cancel | Fork | Outlast | Meddle
+ClientAction = Supersede | Release | Give | Send | Resume | Cancel | Fork | Outlast | Meddle
 
 
-async def do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
+async def perform(action: ClientAction, hf: Holdfast, pack: Pack, say: Say) -> None:
     """Do it, and say what came of it: `did`, or `failed`."""
     try:
-        await _do(deed, hf, pack, say)
+        await _perform(action, hf, pack, say)
     except Overtaken as error:
         say("overtaken", run=getattr(error.run, "id", None))
     except HoldfastError as error:
         say("failed", error=type(error).__name__, text=str(error))
 
 
-async def _do(deed: Deed, hf: Holdfast, pack: Pack, say: Say) -> None:
-    match deed:
+async def _perform(action: ClientAction, hf: Holdfast, pack: Pack, say: Say) -> None:
+    match action:
         case Supersede(workflow, arguments, replaces, request_id):
             call = pack.workflows[f"{pack.name}.{workflow}"](*arguments)
             owner = await (hf.get(replaces) if replaces else _owner(hf, pack, call))

@@ -1,6 +1,7 @@
-"""A process of a test that serves a gateway: `python -m tests.faults.gatehouse house.json`, a `Gatehouse` as JSON.
+"""A process of a test that serves a gateway: `python -m tests.faults.gateway_process plan.json`.
 
-It says `ready` with its URL as soon as it listens, and goes in order when it is asked to by SIGTERM.
+`plan.json` is a `GatewayPlan`. The process says `ready` with its URL as soon as it listens, and ends in order when it
+is asked to by SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from holdfast.gateway.endpoints import Settings
 from holdfast.gateway.server import Server
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults import ledger
-from tests.faults.actor import say
-from tests.faults.crashing import CrashingStore, Point
+from tests.faults.crash_at_store_call import CrashingStore, Point
+from tests.faults.holdfast_process import say
 
 gate = Pack("gate")
 
@@ -54,7 +55,7 @@ async def steps(name: str, count: int) -> int:
     return sum([await act(name, await go) for _ in range(count)])
 
 
-class Gatehouse(Struct, frozen=True, kw_only=True):
+class GatewayPlan(Struct, frozen=True, kw_only=True):
     """What to serve, and when to die: at a point of the store, or when the answer to a POST is about to be sent."""
 
     path: str
@@ -65,23 +66,25 @@ class Gatehouse(Struct, frozen=True, kw_only=True):
     dies_before_the_answer: bool = False
 
 
-async def keep(house: Gatehouse) -> None:
-    book = ledger.use(Path(house.ledger))
-    store = CrashingStore(SqliteStore(Path(house.path), clock=SystemClock()), point=house.point, ledger=book)
-    async with Holdfast(store, packs=[gate], worker=house.worker, lease=house.lease) as hf:
+async def serve(plan: GatewayPlan) -> None:
+    book = ledger.use(Path(plan.ledger))
+    store = CrashingStore(SqliteStore(Path(plan.path), clock=SystemClock()), point=plan.point, ledger=book)
+    async with Holdfast(store, packs=[gate], worker=plan.worker, lease=plan.lease) as hf:
         shared = app.house(hf, gatekeeper=OpenDoor(hf), settings=Settings(require_keys=False))
         server = Server(shared.lobby)
         application: ASGIApp = app.create(shared)
         serving = asyncio.create_task(hf.serve())
         await asyncio.sleep(0)  # so that it listens to SIGTERM before anybody may send it
-        url = await server.start(Mortal(application) if house.dies_before_the_answer else application, "127.0.0.1", 0)
+        url = await server.start(
+            DiesBeforeResponse(application) if plan.dies_before_the_answer else application, "127.0.0.1", 0
+        )
         say("ready", url=url)
         await serving
         await server.stop()
     say("done")
 
 
-class Mortal:
+class DiesBeforeResponse:
     """An application whose process is killed when the answer to a POST is ready."""
 
     def __init__(self, inner: ASGIApp) -> None:
@@ -98,7 +101,7 @@ class Mortal:
 
 def main(options: Any) -> None:
     os.environ.setdefault("HOLDFAST_LOG", "json")
-    asyncio.run(keep(msgspec.convert(options, Gatehouse)))
+    asyncio.run(serve(msgspec.convert(options, GatewayPlan)))
 
 
 if __name__ == "__main__":

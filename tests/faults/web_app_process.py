@@ -1,7 +1,7 @@
-"""A web application of somebody's own, with idempotent routes, as a process of its own under uvicorn.
+"""A user's web application with idempotent routes, as a process of its own under uvicorn.
 
-`python -m tests.faults.routes options.json` says its port when it is ready. Its one route writes a line into the
-ledger whenever it is really executed, waits until the flag is there, and answers who it is.
+`python -m tests.faults.web_app_process plan.json` says its port when it is ready. Its one route writes a line into the
+ledger whenever it is really executed, waits until the flag is there, and returns its pid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.asgi import Idempotent
 from tests.faults.ledger import Ledger
 
 
-class Site(Struct, kw_only=True):
+class AppPlan(Struct, kw_only=True):
     """What such a process is told."""
 
     path: str
@@ -38,9 +38,9 @@ class Site(Struct, kw_only=True):
     join: bool = False
 
 
-def application(site: Site, on_ready: str) -> Starlette:
-    hf = Holdfast(f"sqlite:///{site.path}", worker=False)
-    ledger, flag = Ledger(Path(site.ledger)), Path(site.flag)
+def application(plan: AppPlan, on_ready: str) -> Starlette:
+    hf = Holdfast(f"sqlite:///{plan.path}", worker=False)
+    ledger, flag = Ledger(Path(plan.ledger)), Path(plan.flag)
 
     async def charge(request: Request) -> Response:
         order = (await request.json())["order"]
@@ -57,16 +57,16 @@ def application(site: Site, on_ready: str) -> Starlette:
 
     return Starlette(
         routes=[Route("/charges", charge, methods=["POST"])],
-        middleware=[Middleware(Idempotent, holdfast=hf, required=True, join=site.join, lease=site.lease)],
+        middleware=[Middleware(Idempotent, holdfast=hf, required=True, join=plan.join, lease=plan.lease)],
         lifespan=lifespan,
     )
 
 
 def main() -> None:
-    site = convert(json.loads(Path(sys.argv[1]).read_text()), Site)
+    plan = convert(json.loads(Path(sys.argv[1]).read_text()), AppPlan)
     listening = socket.create_server(("127.0.0.1", 0))
     ready = json.dumps({"event": "ready", "port": listening.getsockname()[1]})
-    server = uvicorn.Server(uvicorn.Config(application(site, ready), log_level="error", lifespan="on"))
+    server = uvicorn.Server(uvicorn.Config(application(plan, ready), log_level="error", lifespan="on"))
     server.run(sockets=[listening])
 
 

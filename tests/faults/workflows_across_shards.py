@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast import Pack, hook, sleep
-from tests.faults.scenario import note
+from tests.faults.workflows_checkout import note
 
 cross = Pack("cross")
-RUN = "tests.faults.crossing:cross"
+RUN = "tests.faults.workflows_across_shards:cross"
 
 
 @cross.effect

@@ -1,4 +1,4 @@
-"""A remote worker of a test, as a process: `python -m tests.faults.remote options.json`.
+"""A remote worker of a test, as a process: `python -m tests.faults.remote_worker_process options.json`.
 
 It serves the effects of `afar`, the pack below. It writes each call into the ledger before anything else; then it waits
 for a flag, so that a fault can strike while it has the task, and says how it ended.
@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from holdfast import Holdfast, NotAllowedNow, Pack
 from holdfast.engine.remote.tasks import Handed, Tasks
-from tests.faults.actor import say
+from tests.faults.holdfast_process import say
 from tests.faults.ledger import Ledger
 
 afar = Pack("afar")
-RUN = "tests.faults.remote:afar"
+RUN = "tests.faults.remote_worker_process:afar"
 EFFECTS = ("afar.fetch", "afar.launch")
 
 

@@ -1,12 +1,12 @@
-"""A process that has everything loaded and hatches others by fork: `python -m tests.faults.nest`.
+"""A process that has everything loaded and starts others by fork: `python -m tests.faults.fork_server`.
 
-A test may need hundreds of processes; a fork costs a hundredth of starting Python. The nest itself has one thread
-and opens no database, so what it hatches is as good as new. It speaks JSON lines:
+A test may need hundreds of processes; a fork costs a hundredth of starting Python. The fork server has one thread and
+opens no database, so what it forks is as good as new. It speaks JSON lines:
 
     in    {"module": ..., "options": ..., "out": ..., "err": ...}
-    out   {"hatched": pid, "out": ...}, and at any time {"ended": pid, "code": ...}
+    out   {"forked": pid, "out": ...}, and at any time {"ended": pid, "code": ...}
 
-When its input ends it kills whatever it has hatched, and ends.
+When its input ends it kills whatever it has forked, and ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import signal
 import sys
 from typing import Any
 
-import tests.faults.actor
+import tests.faults.holdfast_process
 
 living: set[int] = set()
 
@@ -39,16 +39,16 @@ def reap(*_: object) -> None:
             say(ended=pid, code=os.waitstatus_to_exitcode(status))
 
 
-def hatch(module: str, options: Any, out: str, err: str) -> int:
+def fork(module: str, options: Any, out: str, err: str) -> int:
     importlib.import_module(module)  # once, here, for all that will need it
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # "hatched" is said before "ended"
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # "forked" is said before "ended"
     pid = os.fork()
     if not pid:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         os._exit(_be(module, options, out, err))
     living.add(pid)
-    say(hatched=pid, out=out)
+    say(forked=pid, out=out)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     return pid
 
@@ -72,11 +72,11 @@ def _be(module: str, options: Any, out: str, err: str) -> int:
 
 
 def main() -> None:
-    assert tests.faults.actor  # loaded once, here, for all
+    assert tests.faults.holdfast_process  # loaded once, here, for all
     signal.signal(signal.SIGCHLD, reap)
     say(ready=os.getpid())
     for line in sys.stdin:
-        hatch(**json.loads(line))
+        fork(**json.loads(line))
     for pid in list(living):
         os.kill(pid, signal.SIGKILL)
 

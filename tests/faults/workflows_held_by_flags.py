@@ -8,10 +8,10 @@ from pathlib import Path
 
 from holdfast import NotPerformed, Pack, Retry, RetryAfter, TimedOut, attempt, sleep
 from tests.faults import ledger
-from tests.faults.scenario import note
+from tests.faults.workflows_checkout import note
 
 trial = Pack("trial")
-RUN = "tests.faults.trials:trial"
+RUN = "tests.faults.workflows_held_by_flags:trial"
 
 
 def flag(name: str) -> Path:
@@ -192,7 +192,7 @@ reconciled_trial = (
     .with_policy("ignite", reconcile=look_for_fire)
     .with_policy("smoulder", reconcile=look_for_fire)
 )
-RECONCILED = "tests.faults.trials:reconciled_trial"
+RECONCILED = "tests.faults.workflows_held_by_flags:reconciled_trial"
 
 
 # -- by a deadline

@@ -23,11 +23,11 @@ from holdfast import (
     timeout,
 )
 from tests.faults import ledger
-from tests.faults.scenario import note
-from tests.faults.trials import flag, raised
+from tests.faults.workflows_checkout import note
+from tests.faults.workflows_held_by_flags import flag, raised
 
 fire = Pack("fire")
-RUN = "tests.faults.firing:fire"
+RUN = "tests.faults.workflows_long_lived:fire"
 
 
 def die_once(name: str) -> None:
