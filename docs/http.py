@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.gateway import limits, problems
 from holdfast.gateway.app import ENDPOINTS
-from holdfast.gateway.endpoints import Endpoint, Settings
+from holdfast.gateway.endpoints import Endpoint, GatewaySettings
 from holdfast.gateway.openapi import document
 from holdfast.statuses import STATUS, title_of
 
-LIMITS = Settings()
+LIMITS = GatewaySettings()
 MALFORMED = [
     kind
     for module in (problems, limits)

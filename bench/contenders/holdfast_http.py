@@ -24,8 +24,8 @@ from bench.entry import contend
 from bench.processes import running
 from bench.workloads import Wait
 from holdfast import Holdfast
-from holdfast.gateway.server import Server
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.server import HttpServer
+from holdfast.gateway.wait_limit import WaitLimit
 from holdfast.server import serve
 
 ADDRESS = "address"
@@ -91,7 +91,7 @@ async def echo(directory: Path) -> None:
         return Response(msgspec.json.encode(sent), media_type="application/json")
 
     app = Starlette(routes=[Route("/v1/workflows/{name}/runs", answer, methods=["POST"])])
-    _tell(directory, await Server(Lobby(1000)).start(app, "127.0.0.1", 0))
+    _tell(directory, await HttpServer(WaitLimit(1000)).start(app, "127.0.0.1", 0))
     await asyncio.Event().wait()
 
 

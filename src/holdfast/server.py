@@ -15,24 +15,24 @@ from starlette.applications import Starlette
 from holdfast.assembly import Holdfast
 from holdfast.dashboard import app as dashboard_app
 from holdfast.gateway import app as gateway_app, health
-from holdfast.gateway.auth import KeyedDoor, OpenDoor, is_loopback
-from holdfast.gateway.endpoints import House, Settings
-from holdfast.gateway.server import Server, check_exposure
+from holdfast.gateway.auth import ApiKeyAuth, OpenAuth, is_loopback
+from holdfast.gateway.endpoints import AppContext, GatewaySettings
+from holdfast.gateway.server import HttpServer, check_exposure
 
 
-def house(hf: Holdfast, *, settings: Settings) -> House:
+def context(hf: Holdfast, *, settings: GatewaySettings) -> AppContext:
     """What gateway and dashboard share."""
-    return gateway_app.house(hf, gatekeeper=KeyedDoor(hf) if settings.require_keys else OpenDoor(hf), settings=settings)
+    return gateway_app.context(hf, auth=ApiKeyAuth(hf) if settings.require_keys else OpenAuth(hf), settings=settings)
 
 
-def application(house: House, *, api: bool = True, dashboard: bool = True) -> Starlette:
+def application(context: AppContext, *, api: bool = True, dashboard: bool = True) -> Starlette:
     """The ASGI application. Without `api` it answers only those who watch over the process."""
     if not api:
-        return gateway_app.create(house, endpoints=health.ENDPOINTS)
+        return gateway_app.create(context, endpoints=health.ENDPOINTS)
     if not dashboard:
-        return gateway_app.create(house)
-    pages = dashboard_app.routes(house.hf, require_keys=house.settings.require_keys, lobby=house.lobby)
-    return gateway_app.create(house, more=pages)
+        return gateway_app.create(context)
+    pages = dashboard_app.routes(context.hf, require_keys=context.settings.require_keys, wait_limit=context.wait_limit)
+    return gateway_app.create(context, more=pages)
 
 
 def keys_are_required(host: str, wanted: bool | None) -> bool:  # noqa: FBT001 - None is the third value
@@ -57,8 +57,8 @@ async def serve(
     """
     require_keys = keys_are_required(host, require_keys)
     check_exposure(host, require_keys=require_keys)
-    shared = house(hf, settings=Settings(require_keys=require_keys))
-    server = Server(shared.lobby)
+    shared = context(hf, settings=GatewaySettings(require_keys=require_keys))
+    server = HttpServer(shared.wait_limit)
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)

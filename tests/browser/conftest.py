@@ -22,9 +22,9 @@ import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from holdfast import Holdfast, Run, server
-from holdfast.gateway.endpoints import Settings
-from holdfast.gateway.server import Server
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.endpoints import GatewaySettings
+from holdfast.gateway.server import HttpServer
+from holdfast.gateway.wait_limit import WaitLimit
 from tests.browser.demo import Item, catalogue, checkout, refund, shop, slow, survey, world
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -49,7 +49,7 @@ class Site:
 
     hf: Holdfast
     url: str
-    lobby: Lobby
+    wait_limit: WaitLimit
     runs: dict[str, Run[Any]] = field(default_factory=dict)
 
     async def reached(self, run: Run[Any], *statuses: str) -> Run[Any]:
@@ -91,11 +91,11 @@ async def served(*, require_keys: bool = False) -> AsyncGenerator[Site]:
     former, gate = world.gate, asyncio.Event()
     world.gate = gate
     async with Holdfast("memory://", packs=[shop]) as hf:
-        house = server.house(hf, settings=Settings(require_keys=require_keys))
-        listening = Server(house.lobby)
-        url = await listening.start(server.application(house), "127.0.0.1", 0)
+        context = server.context(hf, settings=GatewaySettings(require_keys=require_keys))
+        listening = HttpServer(context.wait_limit)
+        url = await listening.start(server.application(context), "127.0.0.1", 0)
         try:
-            yield Site(hf, url, house.lobby)
+            yield Site(hf, url, context.wait_limit)
         finally:
             gate.set()  # nobody is left waiting at it
             world.gate = former

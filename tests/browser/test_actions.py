@@ -121,12 +121,12 @@ async def test_nothing_is_cancelled_where_there_is_no_place_to_wait(visit: Visit
         await fresh.reached(run, "waiting")
         page = await visit(f"/runs/{run.id}", at=fresh.url, java_script_enabled=False)  # so it holds no place itself
         token = await page.locator("#form-cancel input[name=token]").get_attribute("value")
-        fresh.lobby.places = 0
+        fresh.wait_limit.slots = 0
         answer = await page.request.post(f"/runs/{run.id}/cancel", form={"token": token or ""}, max_redirects=0)
         assert answer.status == 503
         assert "requests wait here already" in await answer.text()
         assert (await run.explain()).next_actions == ("signal", "cancel")
-        assert fresh.lobby.taken == 0
+        assert fresh.wait_limit.taken == 0
 
 
 async def test_a_deadline_that_is_no_duration_is_refused(site: Site, visit: Visiting):

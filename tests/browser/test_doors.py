@@ -10,17 +10,17 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from holdfast.dashboard.app import PLACES
+from holdfast.dashboard.app import PAGE_ROUTES
 from holdfast.dashboard.middleware import HEADERS
-from holdfast.dashboard.sessions import LIFETIME_MS_MAX, Session, Sessions
+from holdfast.dashboard.sessions import LIFETIME_MS_MAX, BrowserSession, Sessions
 from holdfast.kernel.apikeys import Scope
 from tests.browser.conftest import PATIENCE_SECONDS, Site, Visiting, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = 'name="token" value="'
-POSTS = [place.path for place in PLACES if place.method == "POST"]
-GETS = [place.path for place in PLACES if place.method == "GET"]
+POSTS = [place.path for place in PAGE_ROUTES if place.method == "POST"]
+GETS = [place.path for place in PAGE_ROUTES if place.method == "GET"]
 
 
 class Visitor:
@@ -230,7 +230,7 @@ async def test_a_key_of_another_namespace_finds_nothing(guarded: Site, stranger:
     visitor = stranger()
     await visitor.log_in((await key_of(guarded, "admin", namespace="other"))[0])
     token = await visitor.token()
-    for place in PLACES:
+    for place in PAGE_ROUTES:
         path = filled(place.path, guarded)
         data = {"token": token} if place.method == "POST" else None
         answer = await visitor.http.request(place.method, path, data=data)
@@ -273,12 +273,12 @@ async def test_a_session_ends_unless_it_is_used(site: Site):
     fresh = sessions.begin()
     assert sessions.renewed(fresh) is fresh
     now_ms = site.hf.runtime.common_documents.now_ms()
-    old = Session(fresh.id, "", now_ms, now_ms + 60_000)
+    old = BrowserSession(fresh.id, "", now_ms, now_ms + 60_000)
     assert sessions.renewed(old).until_ms > old.until_ms
     assert sessions.token(sessions.renewed(old)) == sessions.token(old)  # forms that are open stay good
     assert sessions.known(sessions.cookie(old)) == old
-    assert sessions.known(sessions.cookie(Session(fresh.id, "", now_ms, now_ms - 1))) is None
-    aged = Session(fresh.id, "", now_ms - LIFETIME_MS_MAX + 120_000, now_ms + 60_000)
+    assert sessions.known(sessions.cookie(BrowserSession(fresh.id, "", now_ms, now_ms - 1))) is None
+    aged = BrowserSession(fresh.id, "", now_ms - LIFETIME_MS_MAX + 120_000, now_ms + 60_000)
     assert sessions.renewed(aged).until_ms == now_ms + 120_000  # used every day, it ends all the same
 
 

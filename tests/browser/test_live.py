@@ -126,11 +126,11 @@ async def test_a_stream_begins_with_a_tick_and_ends_when_the_server_closes():
             lines = stream.aiter_lines()
             while await anext(lines) != "event: tick":
                 pass
-            assert fresh.lobby.taken == 1
-            fresh.lobby.close()
+            assert fresh.wait_limit.taken == 1
+            fresh.wait_limit.close()
             assert not [line async for line in lines if line.startswith("id:")]  # it comes to an end
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while fresh.lobby.taken:
+            while fresh.wait_limit.taken:
                 await asyncio.sleep(0.01)
 
 
@@ -147,5 +147,5 @@ async def test_one_tick_stands_for_all_that_happened_at_once():
             await fresh.hf.start(slow(f"burst-{number}"), delay="1h")
         while await anext(lines) != "event: tick":
             pass
-        fresh.lobby.close()
+        fresh.wait_limit.close()
         assert len([line async for line in lines if line == "event: tick"]) < 5

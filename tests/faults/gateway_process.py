@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast import Holdfast, Pack, effect_key, hook
 from holdfast.adapters.machine import SystemClock
 from holdfast.gateway import app
-from holdfast.gateway.auth import OpenDoor
-from holdfast.gateway.endpoints import Settings
-from holdfast.gateway.server import Server
+from holdfast.gateway.auth import OpenAuth
+from holdfast.gateway.endpoints import GatewaySettings
+from holdfast.gateway.server import HttpServer
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults import ledger
 from tests.faults.crash_at_store_call import CrashingStore, Point
@@ -70,8 +70,8 @@ async def serve(plan: GatewayPlan) -> None:
     book = ledger.use(Path(plan.ledger))
     store = CrashingStore(SqliteStore(Path(plan.path), clock=SystemClock()), point=plan.point, ledger=book)
     async with Holdfast(store, packs=[gate], worker=plan.worker, lease=plan.lease) as hf:
-        shared = app.house(hf, gatekeeper=OpenDoor(hf), settings=Settings(require_keys=False))
-        server = Server(shared.lobby)
+        shared = app.context(hf, auth=OpenAuth(hf), settings=GatewaySettings(require_keys=False))
+        server = HttpServer(shared.wait_limit)
         application: ASGIApp = app.create(shared)
         serving = asyncio.create_task(hf.serve())
         await asyncio.sleep(0)  # so that it listens to SIGTERM before anybody may send it

@@ -26,12 +26,12 @@ import pytest
 
 from holdfast import Holdfast, Pack
 from holdfast.gateway import app
-from holdfast.gateway.auth import KeyedDoor, OpenDoor
-from holdfast.gateway.endpoints import House, Settings
+from holdfast.gateway.auth import ApiKeyAuth, OpenAuth
+from holdfast.gateway.endpoints import AppContext, GatewaySettings
 from holdfast.gateway.limits import Limits
-from holdfast.gateway.server import Server
+from holdfast.gateway.server import HttpServer
 from holdfast.kernel.apikeys import Scope
-from tests.gateway import answers
+from tests.gateway import responses
 from tests.gateway.works import Works
 from tests.integration.conftest import HOMES, Home, MemoryHome, SqliteHome
 
@@ -59,8 +59,8 @@ class Gateway:
     """A gateway that listens, and a client of it."""
 
     hf: Holdfast
-    house: House
-    server: Server
+    context: AppContext
+    server: HttpServer
     url: str
     http: httpx.AsyncClient
     _stack: AsyncExitStack = field(repr=False)
@@ -85,7 +85,7 @@ class Gateway:
 
 def client(url: str, **options: Any) -> httpx.AsyncClient:
     # trust_env=False: a proxy of the machine has nothing to do with a server on loopback
-    hooks = {"response": [answers.check]}  # no test sees an answer that its endpoint does not declare
+    hooks = {"response": [responses.check]}  # no test sees an answer that its endpoint does not declare
     return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, event_hooks=hooks, **options)
 
 
@@ -100,21 +100,21 @@ async def serve(memory_home: MemoryHome) -> AsyncGenerator[Serve]:
             *packs: Pack,
             on: Home | None = None,
             keys: bool = False,
-            settings: Settings | None = None,
+            settings: GatewaySettings | None = None,
             limits: Limits | None = None,
             **options: Any,
         ) -> Gateway:
             hf = await stack.enter_async_context((on or memory_home).holdfast(*packs, **options))
-            house = app.house(
+            context = app.context(
                 hf,
-                gatekeeper=KeyedDoor(hf) if keys else OpenDoor(hf),
-                settings=settings or Settings(require_keys=keys),
+                auth=ApiKeyAuth(hf) if keys else OpenAuth(hf),
+                settings=settings or GatewaySettings(require_keys=keys),
             )
-            server = Server(house.lobby, limits=limits)
-            url = await server.start(app.create(house), "127.0.0.1", 0)
+            server = HttpServer(context.wait_limit, limits=limits)
+            url = await server.start(app.create(context), "127.0.0.1", 0)
             stack.push_async_callback(server.stop)
             http = await stack.enter_async_context(client(url))
-            return Gateway(hf, house, server, url, http, stack)
+            return Gateway(hf, context, server, url, http, stack)
 
         yield serve
 

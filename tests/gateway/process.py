@@ -11,9 +11,9 @@ import importlib
 
 from holdfast import Holdfast
 from holdfast.gateway import app
-from holdfast.gateway.auth import KeyedDoor, OpenDoor
-from holdfast.gateway.endpoints import Settings
-from holdfast.gateway.server import Server
+from holdfast.gateway.auth import ApiKeyAuth, OpenAuth
+from holdfast.gateway.endpoints import GatewaySettings
+from holdfast.gateway.server import HttpServer
 
 
 async def main() -> None:
@@ -31,10 +31,10 @@ async def main() -> None:
     async with Holdfast(
         asked.store, packs=packs, worker=not asked.no_worker, namespace=asked.namespace, lease=asked.lease
     ) as hf:
-        settings = Settings(require_keys=asked.keys, wait_seconds_max=asked.wait_max)
-        house = app.house(hf, gatekeeper=KeyedDoor(hf) if asked.keys else OpenDoor(hf), settings=settings)
-        server = Server(house.lobby)
-        print(await server.start(app.create(house), "127.0.0.1", asked.port), flush=True)
+        settings = GatewaySettings(require_keys=asked.keys, wait_seconds_max=asked.wait_max)
+        context = app.context(hf, auth=ApiKeyAuth(hf) if asked.keys else OpenAuth(hf), settings=settings)
+        server = HttpServer(context.wait_limit)
+        print(await server.start(app.create(context), "127.0.0.1", asked.port), flush=True)
         await hf.serve()
         await server.stop()
 

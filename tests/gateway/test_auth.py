@@ -9,10 +9,10 @@ import pytest
 from holdfast import Pack
 from holdfast.errors import InvalidConfig
 from holdfast.gateway.app import ENDPOINTS
-from holdfast.gateway.auth import KeyedDoor
+from holdfast.gateway.auth import ApiKeyAuth
 from holdfast.gateway.endpoints import Endpoint
-from holdfast.gateway.server import Server
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.server import HttpServer
+from holdfast.gateway.wait_limit import WaitLimit
 from holdfast.kernel.apikeys import SCOPES, allows
 from tests.gateway.conftest import Gateway, Serve
 from tests.integration.conftest import Home, eventually, heard
@@ -147,16 +147,16 @@ async def test_no_secret_is_ever_said(gateway: Gateway, caplog: pytest.LogCaptur
             said += [answer.text, str(answer.headers)]
     said += [record.getMessage() + str(record.__dict__) for record in caplog.records if record.name != "httpcore"]
     said += map(repr, heard(gateway.hf).events)
-    door = gateway.house.gatekeeper
-    assert isinstance(door, KeyedDoor)
-    said += [repr(gateway.house), repr(vars(door)), repr(await door.caller(f"Bearer {token}")), repr(key)]
+    door = gateway.context.auth
+    assert isinstance(door, ApiKeyAuth)
+    said += [repr(gateway.context), repr(vars(door)), repr(await door.caller(f"Bearer {token}")), repr(key)]
     for text in said:
         assert secret not in text
         assert "w" * 43 not in text
 
 
 async def test_one_caller_is_kept_for_each_namespace(gateway: Gateway) -> None:
-    door = gateway.house.gatekeeper
+    door = gateway.context.auth
     headers = []
     for namespace in ("a", "a", "b"):
         token, _ = await gateway.hf.api_keys.create("ci", namespace=namespace, scope="read")
@@ -172,7 +172,7 @@ async def test_one_caller_is_kept_for_each_namespace(gateway: Gateway) -> None:
 
 async def test_an_open_gateway_takes_everybody_for_the_admin_of_its_namespace(serve: Serve) -> None:
     gateway = await serve(namespace="mine")
-    caller = await gateway.house.gatekeeper.caller(None)
+    caller = await gateway.context.auth.caller(None)
     assert (caller.id, caller.scope, caller.verbs.namespace) == ("local", "admin", "mine")
     for endpoint in GUARDED:
         assert (await asked(gateway.http, endpoint)).status_code not in {401, 403}, endpoint.path
@@ -228,17 +228,17 @@ async def test_a_port_in_use_is_said_to_be(serve: Serve) -> None:
     gateway = await serve()
     host, port = gateway.address
     with pytest.raises(InvalidConfig, match=f"port {port} of {host} is in use"):
-        await Server(Lobby(1)).start(gateway.house, host, port)  # pyright: ignore[reportArgumentType] - it gets no request
+        await HttpServer(WaitLimit(1)).start(gateway.context, host, port)  # pyright: ignore[reportArgumentType] - it gets no request
 
 
 @pytest.mark.parametrize("host", ["203.0.113.9", "no.such.host.invalid", "2001:db8::9"])
 async def test_an_address_of_another_machine_is_refused(host: str) -> None:
     with pytest.raises(InvalidConfig, match="cannot listen on"):
-        await Server(Lobby(1)).start(lambda *_: None, host, 0)  # pyright: ignore[reportArgumentType] - it gets no request
+        await HttpServer(WaitLimit(1)).start(lambda *_: None, host, 0)  # pyright: ignore[reportArgumentType] - it gets no request
 
 
 async def test_an_ipv6_address_is_shown_as_a_url_has_it() -> None:
-    server = Server(Lobby(1))
+    server = HttpServer(WaitLimit(1))
     url = await server.start(lambda *_: None, "::1", 0)  # pyright: ignore[reportArgumentType] - it gets no request
     assert re.fullmatch(r"http://\[::1\]:\d+", url)
     await server.stop()

@@ -13,8 +13,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from holdfast.gateway.limits import Limits
-from holdfast.gateway.server import Server
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.server import HttpServer
+from holdfast.gateway.wait_limit import WaitLimit
 from tests.gateway.conftest import PATIENCE_SECONDS, Gateway, Serve
 from tests.gateway.packs import pack
 
@@ -262,7 +262,7 @@ async def test_who_does_not_read_what_is_sent_is_cut_off() -> None:
             await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
         ended.set()
 
-    server = Server(Lobby(1), limits=Limits(send_seconds_max=0.2))
+    server = HttpServer(WaitLimit(1), limits=Limits(send_seconds_max=0.2))
     url = await server.start(flood, "127.0.0.1", 0)
     port = int(url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as deaf:
@@ -281,7 +281,7 @@ async def test_what_was_answered_but_not_read_does_not_keep_a_connection_open() 
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    server = Server(Lobby(1), limits=Limits(send_seconds_max=0.2))
+    server = HttpServer(WaitLimit(1), limits=Limits(send_seconds_max=0.2))
     server._state.lost = lost
     url = await server.start(large, "127.0.0.1", 0)
     port = int(url.rpartition(":")[2])

@@ -75,7 +75,7 @@ async def test_a_worker_whose_lease_cannot_be_relied_on_makes_it_unready(serve: 
 
 async def test_a_gateway_that_closes_is_unready(serve: Serve) -> None:
     gateway = await serve()
-    gateway.house.lobby.close()
+    gateway.context.wait_limit.close()
     answer = await gateway.http.get("/readyz")
     assert (answer.status_code, answer.json()["parts"]["gateway"]) == (503, "closing")
 

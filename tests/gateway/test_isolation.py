@@ -197,14 +197,14 @@ async def test_a_cursor_of_ours_leads_a_stranger_nowhere(gateway: Gateway) -> No
 
 async def test_the_same_idempotency_key_of_two_callers_means_two_things(gateway: Gateway) -> None:
     start = {"input": {"name": "iris", "secret": "x"}}
-    answers = [
+    responses = [
         await (await gateway.client(scope="write", namespace=namespace)).post(
             "/v1/workflows/garden.bloom/runs", json=start, headers={"Idempotency-Key": "once"}
         )
         for namespace in ("ours", "theirs")
     ]
-    assert [answer.status_code for answer in answers] == [201, 201]
-    assert answers[0].json()["id"] != answers[1].json()["id"]
+    assert [answer.status_code for answer in responses] == [201, 201]
+    assert responses[0].json()["id"] != responses[1].json()["id"]
 
 
 async def test_no_caller_can_take_the_key_of_a_request_of_another(gateway: Gateway) -> None:

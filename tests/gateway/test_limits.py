@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import Pack, hook
 from holdfast.gateway.app import ENDPOINTS
-from holdfast.gateway.endpoints import Endpoint, Nothing, Settings
+from holdfast.gateway.endpoints import Endpoint, GatewaySettings, NoParameters
 from tests.gateway.conftest import PATIENCE_SECONDS, Gateway, Serve
 
 pack = Pack("p")
@@ -118,7 +118,7 @@ async def test_a_body_over_the_limit_is_refused_whatever_its_length_is_said_to_b
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_refused(serve: Serve) -> None:
-    gateway = await serve(settings=Settings(require_keys=False, body_seconds_max=0.1))
+    gateway = await serve(settings=GatewaySettings(require_keys=False, body_seconds_max=0.1))
 
     async def slow(endpoint: Endpoint) -> None:
         reader, writer = await asyncio.open_connection(*gateway.address)
@@ -226,7 +226,7 @@ async def test_a_query_parameter_that_nobody_knows_is_refused(gateway: Gateway) 
 
 async def test_no_text_in_any_query_parameter_is_our_fault(gateway: Gateway) -> None:
     for endpoint in ENDPOINTS:
-        if endpoint.query is Nothing:
+        if endpoint.query is NoParameters:
             continue
         for name in fields_of(endpoint.query):
             path = path_of(endpoint, await a_run(gateway))

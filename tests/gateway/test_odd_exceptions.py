@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from holdfast import Client, RunFailed
-from holdfast.gateway.server import Server
+from holdfast.gateway.server import HttpServer
 from holdfast.server import application
 from tests.cli.conftest import Cli, Said
 from tests.gateway.conftest import Serve
@@ -25,8 +25,8 @@ async def test_whatever_was_raised_is_shown_by_every_page_endpoint_and_command(s
     runs = {name: (await gateway.hf.start(of_an_effect(name)))[0] for name in ODD}
     for name, run in runs.items():
         assert (await run.settled()).status == "failed", name
-    server = Server(gateway.house.lobby)
-    url = await server.start(application(gateway.house), "127.0.0.1", 0)
+    server = HttpServer(gateway.context.wait_limit)
+    url = await server.start(application(gateway.context), "127.0.0.1", 0)
     try:
         async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
             for name, run in runs.items():

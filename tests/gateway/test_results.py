@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.gateway.endpoints import Settings
+from holdfast.gateway.endpoints import GatewaySettings
 from tests.gateway.conftest import Gateway, Serve
 from tests.gateway.works import LARGE, Works, problem, settled, started
 from tests.integration.conftest import Home, SqliteHome, eventually
@@ -33,10 +33,10 @@ async def test_whoever_waits_is_answered_as_soon_as_it_ends(serve: Serve, works:
     works.ledger.hold("act:a")
     run = await started(gateway, "plain", name="a")
     polls = [asyncio.create_task(gateway.http.get(f"/v1/runs/{run['id']}/result?wait=30s")) for _ in range(3)]
-    await eventually(lambda: gateway.house.lobby.taken == 3)
+    await eventually(lambda: gateway.context.wait_limit.taken == 3)
     works.ledger.let_go()
     assert [(await poll).json() for poll in polls] == [{"result": "act:a"}] * 3
-    assert gateway.house.lobby.taken == 0
+    assert gateway.context.wait_limit.taken == 0
 
 
 async def test_a_poll_is_answered_by_a_run_that_ends_in_another_process(
@@ -47,7 +47,7 @@ async def test_a_poll_is_answered_by_a_run_that_ends_in_another_process(
     run = await started(gateway, "plain", name="a")
     assert run["waiting_on"][0]["kind"] == "no_worker"
     poll = asyncio.create_task(gateway.http.get(f"/v1/runs/{run['id']}/result?wait=30s"))
-    await eventually(lambda: gateway.house.lobby.taken == 1)
+    await eventually(lambda: gateway.context.wait_limit.taken == 1)
     async with sqlite_home.holdfast(works.pack):
         assert (await poll).json() == {"result": "act:a"}
 
@@ -86,24 +86,24 @@ async def test_a_gateway_that_closes_answers_whoever_waits(gateway: Gateway, wor
     works.ledger.hold("act:a")
     run = await started(gateway, "plain", name="a")
     poll = asyncio.create_task(gateway.http.get(f"/v1/runs/{run['id']}/result?wait=60s"))
-    await eventually(lambda: gateway.house.lobby.taken == 1)
-    gateway.house.lobby.close()
+    await eventually(lambda: gateway.context.wait_limit.taken == 1)
+    gateway.context.wait_limit.close()
     assert (await poll).status_code == 202
     works.ledger.let_go()
 
 
 async def test_there_are_only_so_many_places(serve: Serve, works: Works, sqlite_home: SqliteHome) -> None:
-    gateway = await serve(works.pack, on=sqlite_home, settings=Settings(require_keys=False, waiting_max=1))
+    gateway = await serve(works.pack, on=sqlite_home, settings=GatewaySettings(require_keys=False, waiting_max=1))
     run = await started(gateway, "day", name="a")
     poll = asyncio.create_task(gateway.http.get(f"/v1/runs/{run['id']}/result?wait=30s"))
-    await eventually(lambda: gateway.house.lobby.taken == 1)
+    await eventually(lambda: gateway.context.wait_limit.taken == 1)
     refused = await gateway.http.get(f"/v1/runs/{run['id']}/result?wait=30s")
     problem(refused, 503, "too_busy")
     stream = await gateway.http.get(f"/v1/runs/{run['id']}/events")
     problem(stream, 503, "too_busy")
     assert (await gateway.http.get(f"/v1/runs/{run['id']}/result")).status_code == 202  # it does not wait
     poll.cancel()
-    await eventually(lambda: gateway.house.lobby.taken == 0)
+    await eventually(lambda: gateway.context.wait_limit.taken == 0)
 
 
 async def test_nobody_waits_longer_than_the_gateway_lets_them(gateway: Gateway) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from holdfast.gateway.endpoints import Settings
+from holdfast.gateway.endpoints import GatewaySettings
 from tests.gateway.conftest import Gateway, Serve
 from tests.gateway.works import Works, entries, problem, settled, started
 from tests.integration.conftest import Home, SqliteHome, eventually
@@ -199,7 +199,7 @@ async def test_a_cancellation_answers_with_its_receipt(serve: Serve, works: Work
     path = f"/v1/runs/{run['id']}"
     problem(await gateway.http.get(f"{path}/receipt"), 409, "not_allowed_now")
     cancelling = asyncio.create_task(gateway.http.post(f"{path}/cancel", json={"reason": "once more"}))
-    await eventually(lambda: gateway.house.lobby.taken == 1)
+    await eventually(lambda: gateway.context.wait_limit.taken == 1)
     works.ledger.let_go()
     receipt = (await cancelling).json()
     assert (receipt["outcome"], receipt["reason"], receipt["stopped"]) == ("unknown", "changed my mind", False)
@@ -213,7 +213,7 @@ async def test_a_cancellation_answers_with_its_receipt(serve: Serve, works: Work
 async def test_a_cancellation_that_takes_longer_goes_on_without_the_request(
     serve: Serve, works: Works, sqlite_home: SqliteHome
 ) -> None:
-    settings = Settings(require_keys=False, wait_seconds_max=0.05)
+    settings = GatewaySettings(require_keys=False, wait_seconds_max=0.05)
     gateway = await serve(works.pack, on=sqlite_home, settings=settings)
     run = await _undoing(gateway, works, deadline="1d")
     assert (await gateway.http.post(f"/v1/runs/{run['id']}/cancel", json={"deadline": "1d"})).status_code == 202
@@ -229,7 +229,7 @@ async def test_a_cancellation_is_durable_even_if_the_gateway_is_closing(gateway:
     works.ledger.hold("act:o-1", "put back:stock-o-1")
     run = await started(gateway, "order", order="o-1")
     await works.ledger.until_begun("act:o-1")
-    gateway.house.lobby.close()
+    gateway.context.wait_limit.close()
     assert (await gateway.http.post(f"/v1/runs/{run['id']}/cancel")).status_code == 202
     await works.ledger.until_begun("put back:stock-o-1")
     works.ledger.let_go()

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import Pack
 from holdfast.gateway.limits import Limits
-from holdfast.gateway.server import Server
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.server import HttpServer
+from holdfast.gateway.wait_limit import WaitLimit
 from tests.gateway.conftest import PATIENCE_SECONDS, Launch, Serve
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -80,7 +80,7 @@ async def hang(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def test_what_does_not_end_in_time_is_cut_without_an_outcry(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    server = Server(Lobby(1), limits=Limits(drain_seconds_max=0.05))
+    server = HttpServer(WaitLimit(1), limits=Limits(drain_seconds_max=0.05))
     url = await server.start(hang, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(GET)
@@ -119,7 +119,7 @@ async def test_a_long_poll_answers_when_the_server_stops(serve: Serve) -> None:
     run = (await gateway.http.post("/v1/workflows/p.waits/runs")).json()
     poll = asyncio.create_task(gateway.http.get(f"/v1/runs/{run['id']}/result?wait=60s"))
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not gateway.house.lobby.taken:
+        while not gateway.context.wait_limit.taken:
             await asyncio.sleep(0.001)
         await gateway.server.stop()
         answer = await poll

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.events import RunAdmitted
-from holdfast.gateway.endpoints import Settings
+from holdfast.gateway.endpoints import GatewaySettings
 from tests.gateway.conftest import Gateway, Serve
 from tests.gateway.works import LARGE, Works, entries, problem, settled, started
 from tests.integration.conftest import SqliteHome, eventually, heard
@@ -233,7 +233,7 @@ async def _holder(gateway: Gateway, workflow: str, key: str) -> dict[str, Any] |
 
 
 async def test_if_nobody_else_can_wait_nothing_is_started(serve: Serve, works: Works, sqlite_home: SqliteHome) -> None:
-    gateway = await serve(works.pack, on=sqlite_home, settings=Settings(require_keys=False, waiting_max=1))
+    gateway = await serve(works.pack, on=sqlite_home, settings=GatewaySettings(require_keys=False, waiting_max=1))
     works.ledger.hold("act:a")
     url, body = "/v1/workflows/plain/runs?wait=30s", {"input": {"name": "a"}}
     waiting = asyncio.create_task(gateway.http.post(url, json=body))
@@ -244,7 +244,7 @@ async def test_if_nobody_else_can_wait_nothing_is_started(serve: Serve, works: W
     assert len(heard(gateway.hf).all(RunAdmitted)) == 1
     works.ledger.let_go()
     assert (await waiting).json()["result"] == "act:a"
-    assert gateway.house.lobby.taken == 0
+    assert gateway.context.wait_limit.taken == 0
 
 
 async def test_whoever_hangs_up_gives_their_place_back_and_the_run_goes_on(gateway: Gateway, works: Works) -> None:
@@ -254,7 +254,7 @@ async def test_whoever_hangs_up_gives_their_place_back_and_the_run_goes_on(gatew
     )
     await works.ledger.until_begun("act:a")
     waiting.cancel()
-    await eventually(lambda: gateway.house.lobby.taken == 0)
+    await eventually(lambda: gateway.context.wait_limit.taken == 0)
     works.ledger.let_go()
     run = (await gateway.http.get("/v1/workflows/plain/holder?key=k")).json()
     assert (await settled(gateway, run))["status"] == "completed"

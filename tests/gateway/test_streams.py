@@ -42,7 +42,7 @@ async def test_a_stream_is_the_journal_and_ends_with_the_run(serve: Serve, works
     assert [event.event for event in events] == [entry["what"] for _, entry in _told(events)]
     assert (end.event, end.id, json.loads(end.text)["status"]) == ("end", None, "completed")
     assert json.loads(end.text) == (await gateway.http.get(f"/v1/runs/{run['id']}")).json()
-    assert gateway.house.lobby.taken == 0
+    assert gateway.context.wait_limit.taken == 0
 
 
 async def test_events_come_as_they_happen(serve: Serve, works: Works, home: Home) -> None:
@@ -105,9 +105,9 @@ async def test_a_gateway_that_closes_ends_its_streams_without_an_end(gateway: Ga
     run = await started(gateway, "day", name="a")
     async with listening(gateway.http, run["id"]) as events:
         assert (await anext(events)).event == "started"
-        gateway.house.lobby.close()
+        gateway.context.wait_limit.close()
         assert [event async for event in events] == []  # so the reader comes back, to another replica
-    assert gateway.house.lobby.taken == 0
+    assert gateway.context.wait_limit.taken == 0
 
 
 async def test_whoever_follows_for_long_has_to_show_their_key_again(
@@ -130,8 +130,8 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind(gateway: Gateway) -
     run = await started(gateway, "day", name="a")
     async with listening(gateway.http, run["id"]) as events:
         assert (await anext(events)).event == "started"
-        assert gateway.house.lobby.taken == 1
-    await eventually(lambda: gateway.house.lobby.taken == 0)
+        assert gateway.context.wait_limit.taken == 1
+    await eventually(lambda: gateway.context.wait_limit.taken == 0)
     await eventually(lambda: not gateway.hf._replica.subscriptions._following)
 
 
@@ -141,7 +141,7 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_else(gateway: Gateway
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     slow.connect(gateway.address)
     slow.sendall(f"GET /v1/runs/{run['id']}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-    await eventually(lambda: gateway.house.lobby.taken == 1)
+    await eventually(lambda: gateway.context.wait_limit.taken == 1)
 
     def is_held_up() -> bool:
         return any(connection.flow.write_paused for connection in gateway.server._state.connections)
@@ -158,7 +158,7 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_else(gateway: Gateway
     assert (await _all(gateway, run))[-1].event == "end"
     assert is_held_up()
     slow.close()
-    await eventually(lambda: gateway.house.lobby.taken == 0)
+    await eventually(lambda: gateway.context.wait_limit.taken == 0)
 
 
 async def test_a_cursor_that_is_none_is_refused(gateway: Gateway) -> None:
@@ -168,4 +168,4 @@ async def test_a_cursor_that_is_none_is_refused(gateway: Gateway) -> None:
         problem(await gateway.http.get(f"/v1/runs/{run['id']}/events", headers=headers), 400, "malformed_request")
     for query in ("?after=x", "?after=-1", "?after=1&after=2", "?cursor=1"):
         problem(await gateway.http.get(f"/v1/runs/{run['id']}/events{query}"), 400, "malformed_request")
-    assert gateway.house.lobby.taken == 0
+    assert gateway.context.wait_limit.taken == 0

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from holdfast import Pack, Retry
-from holdfast.gateway.endpoints import Settings
+from holdfast.gateway.endpoints import GatewaySettings
 from tests.gateway.conftest import PATIENCE_SECONDS, Gateway, Serve
 from tests.integration.conftest import Home, eventually
 
@@ -71,8 +71,8 @@ async def test_a_task_is_claimed_kept_alive_and_completed(serve: Serve, studio: 
     beat = await say(gateway.http, task, "heartbeat", details={"row": 7})
     assert beat.json()["wanted"] is True
     assert beat.json()["lease_until"] >= task["lease_until"]
-    answers = [await say(gateway.http, task, "complete", result="small.png") for _ in range(2)]
-    assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"id": task["id"]})] * 2
+    responses = [await say(gateway.http, task, "complete", result="small.png") for _ in range(2)]
+    assert [(answer.status_code, answer.json()) for answer in responses] == [(200, {"id": task["id"]})] * 2
     assert (await result_of(gateway, run_id)).json() == {"result": "small.png"}
 
 
@@ -163,17 +163,17 @@ async def test_a_claim_ends_when_the_gateway_closes_and_leaves_when_the_caller_d
         await gateway.http.post(
             "/v1/tasks/claim", json={"effects": [EFFECT], "worker": "w", "wait": "20s"}, timeout=0.2
         )
-    await eventually(lambda: gateway.house.lobby.taken == 0)
+    await eventually(lambda: gateway.context.wait_limit.taken == 0)
     waiting = asyncio.create_task(
         gateway.http.post("/v1/tasks/claim", json={"effects": [EFFECT], "worker": "w", "wait": "20s"})
     )
-    await eventually(lambda: gateway.house.lobby.taken == 1)
-    gateway.house.lobby.close()
+    await eventually(lambda: gateway.context.wait_limit.taken == 1)
+    gateway.context.wait_limit.close()
     assert (await waiting).json() == {"tasks": []}
 
 
 async def test_only_so_many_may_wait(serve: Serve) -> None:
-    gateway = await serve(worker=False, settings=Settings(require_keys=False, waiting_max=0))
+    gateway = await serve(worker=False, settings=GatewaySettings(require_keys=False, waiting_max=0))
     asked = {"effects": [EFFECT], "worker": "w"}
     assert (await gateway.http.post("/v1/tasks/claim", json=asked | {"wait": 1})).status_code == 503
     assert (await gateway.http.post("/v1/tasks/claim", json=asked)).json() == {"tasks": []}

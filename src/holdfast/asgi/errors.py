@@ -29,7 +29,7 @@ class KeyMalformed(Refusal):
     code = "idempotency_key_malformed"
 
 
-class BodyTooLarge(Refusal):
+class RequestTooLarge(Refusal):
     """The body is over the limit."""
 
     code = "body_too_large"

@@ -23,7 +23,7 @@ from typing import Any
 
 from holdfast.asgi.errors import problem
 from holdfast.asgi.messages import DISCONNECTED, App, Message, Receive, Response, Scope, Send
-from holdfast.asgi.request_lease import Hold
+from holdfast.asgi.request_lease import RequestLease
 from holdfast.errors import HoldfastError, TransientError
 from holdfast.events import Emit, ReplyNotKept, RequestOvertaken
 from holdfast.kernel.idempotency import Reply, is_final, kept_headers
@@ -31,7 +31,7 @@ from holdfast.kernel.idempotency import Reply, is_final, kept_headers
 FAILED = Reply(500)
 
 
-class Stage(Enum):
+class ResponseStage(Enum):
     """How far the answer has come; see the table above."""
 
     COLLECTING = "collecting"
@@ -39,12 +39,12 @@ class Stage(Enum):
     CLOSED = "closed"
 
 
-class Exchange:
+class Execution:
     """Stands between a handler and the client."""
 
     def __init__(
         self,
-        hold: Hold,
+        lease: RequestLease,
         *,
         scope: Scope,
         body: bytes,
@@ -54,7 +54,7 @@ class Exchange:
         instead: Callable[[], Awaitable[Response]],
         emit: Emit,
     ) -> None:
-        self._hold = hold
+        self._lease = lease
         # Without the extensions of responses, a handler answers in the two plain messages.
         extensions: dict[str, Any] = scope.get("extensions") or {}
         plain = {name: value for name, value in extensions.items() if not name.startswith("http.response.")}
@@ -65,7 +65,7 @@ class Exchange:
         self._response_max = response_max
         self._instead = instead  # what to answer if somebody else has taken the request over
         self._emit = emit
-        self._stage = Stage.COLLECTING
+        self._stage = ResponseStage.COLLECTING
         self._collected = asyncio.Event()
         self._start: Message = {}
         self._body = bytearray()
@@ -75,10 +75,10 @@ class Exchange:
         try:
             await app(self._scope, self.receive, self.send)
         finally:
-            if self._stage is Stage.COLLECTING:
+            if self._stage is ResponseStage.COLLECTING:
                 with contextlib.suppress(HoldfastError):  # then the lease says it
-                    await self._settled(FAILED)
-            self._become(Stage.CLOSED)
+                    await self._settle(FAILED)
+            self._become(ResponseStage.CLOSED)
 
     async def receive(self) -> Message:
         """What the handler is told by the client."""
@@ -86,13 +86,13 @@ class Exchange:
             request, self._request = self._request, None
             return request
         await self._collected.wait()
-        return await self._receive() if self._stage is Stage.PASSING else {"type": DISCONNECTED}
+        return await self._receive() if self._stage is ResponseStage.PASSING else {"type": DISCONNECTED}
 
     async def send(self, message: Message) -> None:
         """What the handler tells the client."""
-        if self._stage is Stage.PASSING:
+        if self._stage is ResponseStage.PASSING:
             await self._send(message)
-        elif self._stage is Stage.CLOSED:
+        elif self._stage is ResponseStage.CLOSED:
             return
         elif message["type"] == "http.response.start":
             self._start = message
@@ -108,43 +108,43 @@ class Exchange:
             await self._pass_on(f"it has more than {self._response_max:,} bytes", more=more)
         elif not more:
             status, headers, body = self._start["status"], self._start.get("headers", ()), bytes(self._body)
-            instead = await self._kept_or(Reply(status, kept_headers(headers), body))
+            instead = await self._keep(Reply(status, kept_headers(headers), body))
             await self._finish(instead or (self._start, {**message, "body": body}))
 
     async def _pass_on(self, why: str, *, more: bool = True) -> None:
         """Settle the key without the answer, and let it pass from now on."""
         if is_final(self._start["status"]):
             self._emit(ReplyNotKept(self._scope["method"], self._scope["path"], why))
-        if instead := await self._kept_or(Reply(self._start["status"])):
+        if instead := await self._keep(Reply(self._start["status"])):
             await self._finish(instead)
             return
-        self._become(Stage.PASSING)
+        self._become(ResponseStage.PASSING)
         await self._send(self._start)
         if self._body:
             await self._send({"type": "http.response.body", "body": bytes(self._body), "more_body": more})
 
-    async def _kept_or(self, reply: Reply) -> Response | None:
+    async def _keep(self, reply: Reply) -> Response | None:
         """Keep this answer of the handler; or else what has to be sent instead of it."""
         try:
-            return None if await self._settled(reply) else await self._instead()
+            return None if await self._settle(reply) else await self._instead()
         except TransientError as error:
             self._emit(ReplyNotKept(self._scope["method"], self._scope["path"], error.message))
             # While nobody can have taken it over, the answer is true, even if it cannot be kept.
-            return None if self._hold.left_ms > 0 else problem(error, self._scope)
+            return None if self._lease.left_ms > 0 else problem(error, self._scope)
 
-    async def _settled(self, reply: Reply) -> bool:
-        stored = await self._hold.settle(reply)
+    async def _settle(self, reply: Reply) -> bool:
+        stored = await self._lease.settle(reply)
         if not stored:
             self._emit(RequestOvertaken(self._scope["method"], self._scope["path"]))
         return stored
 
     async def _finish(self, messages: Response) -> None:
-        self._become(Stage.CLOSED)
+        self._become(ResponseStage.CLOSED)
         with contextlib.suppress(OSError):  # the client has gone, and will ask again
             for message in messages:
                 await self._send(message)
 
-    def _become(self, stage: Stage) -> None:
+    def _become(self, stage: ResponseStage) -> None:
         self._stage = stage
         self._collected.set()
 

@@ -26,16 +26,16 @@ from typing import NamedTuple
 from holdfast.asgi.errors import (
     AnotherRequest,
     AtWork,
-    BodyTooLarge,
     KeyMalformed,
     KeyMissing,
     NotKept,
     Refusal,
+    RequestTooLarge,
     problem,
 )
-from holdfast.asgi.exchanges import Exchange
+from holdfast.asgi.exchanges import Execution
 from holdfast.asgi.messages import DISCONNECTED, App, Message, Receive, Response, Scope, Send, header_values, response
-from holdfast.asgi.request_lease import Hold
+from holdfast.asgi.request_lease import RequestLease
 from holdfast.assembly import Holdfast
 from holdfast.errors import InvalidConfig, TransientError, UsageError
 from holdfast.events import RequestReplayed, RequestTakenOver
@@ -53,7 +53,7 @@ class ClientGone(Exception):
     """The client has closed its connection, and nothing has been begun for it."""
 
 
-class Admitted(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """A request that this process may execute."""
 
     body: bytes
@@ -107,16 +107,16 @@ class Idempotent:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, self._drained_first(receive), send)
+            await self._app(scope, self._drain_first(receive), send)
         elif scope["type"] != "http" or scope["method"] not in self._methods:
             await self._app(scope, receive, send)
         else:
-            await self._answer(scope, receive, send)
+            await self._handle(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             key = self._key(scope)
-            admitted = None if key is None else await self._admitted(key, scope, receive)
+            admitted = None if key is None else await self._admit(key, scope, receive)
         except (Refusal, TransientError) as error:
             await _send(send, problem(error, scope))
         except ClientGone:
@@ -125,7 +125,7 @@ class Idempotent:
             if admitted is None:
                 await self._app(scope, receive, send)
             elif isinstance(admitted, Reply):
-                await _send(send, self._replayed(admitted, scope))
+                await _send(send, self._replay(admitted, scope))
             else:
                 await self._execute(admitted, scope, receive, send)
 
@@ -143,7 +143,7 @@ class Idempotent:
             case values:
                 raise KeyMalformed(f"the request has {len(values)} keys", hint="Send the header once.")
 
-    async def _admitted(self, key: str, scope: Scope, receive: Receive) -> Admitted | Reply:
+    async def _admit(self, key: str, scope: Scope, receive: Receive) -> AdmittedRequest | Reply:
         """The right to execute the request, or the answer that it has got already."""
         body = await _body(scope, receive, self._body_max)
         path = scope.get("raw_path") or scope["path"].encode()
@@ -163,7 +163,7 @@ class Idempotent:
                         if await self._documents.write(writing):
                             if overdue:
                                 self._documents.emit(RequestTakenOver(scope["method"], scope["path"]))
-                            return Admitted(body, wanted, writing.document)
+                            return AdmittedRequest(body, wanted, writing.document)
                     case Replay(reply):
                         return reply
                     case Busy(for_ms) if self._join:
@@ -177,17 +177,17 @@ class Idempotent:
                 changed.clear()
                 found = await self._documents.read(KIND, wanted.id)
 
-    async def _execute(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _execute(self, admitted: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application in a task of its own: it goes on to its end even if this request is cancelled."""
         wanted = admitted.wanted
-        exchange = Exchange(
-            Hold(self._documents, wanted, admitted.held),
+        exchange = Execution(
+            RequestLease(self._documents, wanted, admitted.held),
             scope=scope,
             body=admitted.body,
             receive=receive,
             send=send,
             response_max=self._response_max,
-            instead=lambda: self._taken_over(wanted, scope),
+            instead=lambda: self._response_of_the_other(wanted, scope),
             emit=self._documents.emit,
         )
         task = asyncio.create_task(exchange.execute(self._app))
@@ -196,22 +196,22 @@ class Idempotent:
         await asyncio.wait([task])
         await task
 
-    async def _taken_over(self, wanted: Wanted, scope: Scope) -> Response:
+    async def _response_of_the_other(self, wanted: Wanted, scope: Scope) -> Response:
         """What the client gets whose request somebody else has taken over while it was executed here."""
         found = await self._documents.read(KIND, wanted.id)
         match idempotency.decide(found, wanted, now_ms=self._documents.now_ms()):
             case Replay(reply):
-                return self._replayed(reply, scope)
+                return self._replay(reply, scope)
             case Unkept(status):
                 return problem(_not_kept(status), scope)
             case _:
                 return problem(AtWork("another process has taken this request over"), scope)
 
-    def _replayed(self, reply: Reply, scope: Scope) -> Response:
+    def _replay(self, reply: Reply, scope: Scope) -> Response:
         self._documents.emit(RequestReplayed(scope["method"], scope["path"], reply.status))
         return response(reply.status, (*reply.headers, (b"idempotency-replayed", b"true")), reply.body or b"")
 
-    def _drained_first(self, receive: Receive) -> Receive:
+    def _drain_first(self, receive: Receive) -> Receive:
         """What is at work ends before the application shuts down: it needs the store, and what else it uses."""
 
         async def drained() -> Message:
@@ -227,7 +227,7 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body of the request."""
     for length in header_values(scope, b"content-length"):
         if length.isdigit() and int(length) > limit:
-            raise BodyTooLarge(f"the body has {int(length):,} bytes; the limit is {limit:,}")
+            raise RequestTooLarge(f"the body has {int(length):,} bytes; the limit is {limit:,}")
     body = bytearray()
     while True:
         message = await receive()
@@ -235,7 +235,7 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
             raise ClientGone
         body += message.get("body", b"")
         if len(body) > limit:
-            raise BodyTooLarge(f"the body has more than {limit:,} bytes")
+            raise RequestTooLarge(f"the body has more than {limit:,} bytes")
         if not message.get("more_body", False):
             return bytes(body)
 

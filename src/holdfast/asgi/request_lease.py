@@ -15,7 +15,7 @@ TRIALS_PER_LEASE = 15  # how often a store in trouble is asked again
 MARGIN = 0.2  # of a lease: what is left for sending an answer that could not be kept
 
 
-class Hold:
+class RequestLease:
     """A request in the hands of this process. What the store refuses, somebody else has taken over."""
 
     def __init__(self, documents: Documents, wanted: Wanted, held: Document) -> None:
@@ -64,13 +64,13 @@ class Hold:
         pause_ms = lease_ms / RENEWALS_PER_LEASE
         while not await happens(self._over, within_ms=pause_ms):
             try:
-                if not await self._renewed():
+                if not await self._renew():
                     return  # the handler goes on; its answer will be refused
                 pause_ms = lease_ms / RENEWALS_PER_LEASE
             except HoldfastError:  # in trouble, or closed too early: the fence decides in the end
                 pause_ms = lease_ms / TRIALS_PER_LEASE
 
-    async def _renewed(self) -> bool:
+    async def _renew(self) -> bool:
         writing = idempotency.renewed(self._held, self._wanted, now_ms=self._documents.now_ms())
         if not await self._documents.write(writing):
             return await self._is_ours()

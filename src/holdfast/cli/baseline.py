@@ -20,7 +20,7 @@ create table if not exists journal (run text, position integer, entry blob, prim
 
 def alone(path: Path, count: int, step: Callable[[], None]) -> list[float]:
     """How many milliseconds each of `count` commits takes, one after the other."""
-    db = _opened(path)
+    db = _open(path)
     taken: list[float] = []
     for number in range(count):
         began = time.perf_counter()
@@ -34,7 +34,7 @@ def alone(path: Path, count: int, step: Callable[[], None]) -> list[float]:
 
 def grouped(path: Path, count: int, size: int, step: Callable[[], None]) -> float:
     """How many pieces of work per second are durable, `size` of them to a commit."""
-    db = _opened(path)
+    db = _open(path)
     began = time.perf_counter()
     for first in range(0, count, size):
         with db:
@@ -46,7 +46,7 @@ def grouped(path: Path, count: int, size: int, step: Callable[[], None]) -> floa
     return count / taken
 
 
-def _opened(path: Path) -> Database:
+def _open(path: Path) -> Database:
     db = connect(path)
     db.execute("pragma journal_mode = wal")
     db.execute(SCHEMA)

@@ -77,7 +77,7 @@ async def bench(
     if not beside.is_dir():
         raise InvalidConfig(f"{beside} is no directory", hint="Name one with --directory.")
     with TemporaryDirectory(prefix="holdfast-bench-", dir=beside) as there, session.out.progress() as progress:
-        measures = await _measured(Path(there), runs, progress)
+        measures = await _measure(Path(there), runs, progress)
     document = [
         {"name": m.name, "value": m.value, "unit": m.unit, "floor": m.floor, "ratio": m.ratio} for m in measures
     ]
@@ -86,7 +86,7 @@ async def bench(
     session.out.show({"runs": runs, "measures": document}, shown)
 
 
-async def _measured(there: Path, runs: int, progress: Progress) -> list[Measure]:
+async def _measure(there: Path, runs: int, progress: Progress) -> list[Measure]:
     alone = max(20, runs // 5)
     bars = [
         progress.add_task(words, total=total)

@@ -18,7 +18,7 @@ def workflow_names(incomplete: str) -> list[str]:
     async def names(session: Session) -> Iterable[str]:
         return [each.name for each in await session.workflows()]
 
-    return _completed(names, incomplete)
+    return _complete(names, incomplete)
 
 
 def run_ids(incomplete: str) -> list[str]:
@@ -26,10 +26,10 @@ def run_ids(incomplete: str) -> list[str]:
         async with session.caller() as caller:
             return [run.id async for run in caller.runs(limit=RECENT)]
 
-    return _completed(ids, incomplete)
+    return _complete(ids, incomplete)
 
 
-def _completed(ask: Callable[[Session], Awaitable[Iterable[str]]], incomplete: str) -> list[str]:
+def _complete(ask: Callable[[Session], Awaitable[Iterable[str]]], incomplete: str) -> list[str]:
     async def answer() -> Iterable[str]:
         session = Session(lambda: config.read(file=None, environment=os.environ, options={}), Output(as_json=True))
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.arguments import Reason, RunReference, json_or_text
-from holdfast.cli.session import Session, referred
+from holdfast.cli.session import Session, find_run
 from holdfast.client import Run
 from holdfast.wire import outbound
 
@@ -22,9 +22,9 @@ async def signal(
 ) -> None:
     """Send a payload to a hook of a run, durably."""
     async with session.caller() as caller:
-        found = await referred(caller, run)
+        found = await find_run(caller, run)
         await found.signal(hook, json_or_text(payload), dedupe=dedupe)
-        _answer(session, await found.refresh(), f"sent to hook {hook} of run {found.id}")
+        _show_run(session, await found.refresh(), f"sent to hook {hook} of run {found.id}")
 
 
 async def resume_hook(
@@ -36,7 +36,7 @@ async def resume_hook(
     """Send a payload to whichever live run holds a token."""
     async with session.caller() as caller:
         found = await caller.resume_hook(token, json_or_text(payload), dedupe=dedupe)
-        _answer(session, found, f"sent to run {found.id}")
+        _show_run(session, found, f"sent to run {found.id}")
 
 
 async def cancel(
@@ -47,7 +47,7 @@ async def cancel(
 ) -> None:
     """Cancel a run, wait until it has ended, and say what it left behind."""
     async with session.caller() as caller:
-        found = await referred(caller, run)
+        found = await find_run(caller, run)
         with session.out.waiting(f"run {found.id} is being cancelled"):
             receipt = await found.cancel(reason, deadline=deadline)
         session.out.show(outbound.receipt(receipt), render.receipt(receipt))
@@ -56,22 +56,22 @@ async def cancel(
 async def receipt(session: Session, run: RunReference) -> None:
     """Say again what a cancelled run left behind."""
     async with session.caller() as caller:
-        left = await (await referred(caller, run)).receipt()
+        left = await (await find_run(caller, run)).receipt()
         session.out.show(outbound.receipt(left), render.receipt(left))
 
 
 async def resume(session: Session, run: RunReference) -> None:
     """Let a cancelled run go on as if it had not been cancelled."""
     async with session.caller() as caller:
-        found = await (await referred(caller, run)).resume()
-        _answer(session, found, f"run {found.id} goes on")
+        found = await (await find_run(caller, run)).resume()
+        _show_run(session, found, f"run {found.id} goes on")
 
 
 async def retry(session: Session, run: RunReference) -> None:
     """Try a failed or blocked run again from its last record."""
     async with session.caller() as caller:
-        found = await (await referred(caller, run)).retry()
-        _answer(session, found, f"run {found.id} is tried again")
+        found = await (await find_run(caller, run)).retry()
+        _show_run(session, found, f"run {found.id} is tried again")
 
 
 async def fork(
@@ -82,16 +82,16 @@ async def fork(
 ) -> None:
     """Start a new run that begins with what this one did before a step."""
     async with session.caller() as caller:
-        found = await (await referred(caller, run)).fork(at, key=key)
-        _answer(session, found, f"run {found.id} begins before step {at}")
+        found = await (await find_run(caller, run)).fork(at, key=key)
+        _show_run(session, found, f"run {found.id} begins before step {at}")
 
 
 async def release_key(session: Session, run: RunReference, reason: Reason = None) -> None:
     """Take the key from a run, so that it can be used again. It is recorded."""
     async with session.caller() as caller:
-        found = await (await referred(caller, run)).release_key(reason)
-        _answer(session, found, f"run {found.id} no longer holds key {found.key}")
+        found = await (await find_run(caller, run)).release_key(reason)
+        _show_run(session, found, f"run {found.id} no longer holds key {found.key}")
 
 
-def _answer(session: Session, run: Run[Any], words: str) -> None:
+def _show_run(session: Session, run: Run[Any], words: str) -> None:
     session.out.show(outbound.run(run), words)

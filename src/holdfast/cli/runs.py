@@ -11,7 +11,7 @@ from holdfast.cli import render
 from holdfast.cli.arguments import RunReference, Watch, moment_of
 from holdfast.cli.completions import workflow_names
 from holdfast.cli.output import plain
-from holdfast.cli.session import Session, referred
+from holdfast.cli.session import Session, find_run
 from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
 from holdfast.client import PAGE, Caller, Run
@@ -77,7 +77,7 @@ async def show(
 ) -> None:
     """Show a run: what it is, why it waits, what may be done now, and its steps with their attempts."""
     async with session.caller() as caller:
-        found = await referred(caller, run)
+        found = await find_run(caller, run)
         if follow:
             await _follow(session, found)
         elif watch:
@@ -94,14 +94,14 @@ async def show(
 async def explain(session: Session, run: RunReference) -> None:
     """Tell the story of a run: its journal in words, why it waits, what may be done now."""
     async with session.caller() as caller:
-        story = await (await referred(caller, run)).explain()
+        story = await (await find_run(caller, run)).explain()
         session.out.show(outbound.story(story), render.story(story))
 
 
 async def journal(session: Session, run: RunReference) -> None:
     """Print the journal of a run, one JSON object per line: what it has recorded, in order."""
     async with session.caller() as caller:
-        for entry in await (await referred(caller, run)).journal():
+        for entry in await (await find_run(caller, run)).journal():
             session.out.record(entry)
 
 

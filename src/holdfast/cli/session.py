@@ -153,7 +153,7 @@ def missing_file(config: Config) -> Path | None:
     return None if path is None or path.exists() else path
 
 
-async def referred(caller: Caller, reference: str) -> Run[Any]:
+async def find_run(caller: Caller, reference: str) -> Run[Any]:
     """The run that a person means: by its id, or by `workflow/key`."""
     workflow, slash, key = reference.partition("/")
     if not slash:
@@ -161,10 +161,10 @@ async def referred(caller: Caller, reference: str) -> Run[Any]:
     try:
         return await caller.find(workflow, key)
     except UnknownWorkflow:
-        return await _found_by_key(caller, workflow, key)
+        return await _find_by_key(caller, workflow, key)
 
 
-async def _found_by_key(caller: Caller, workflow: str, key: str) -> Run[Any]:
+async def _find_by_key(caller: Caller, workflow: str, key: str) -> Run[Any]:
     """The run that holds a key of the workflow with this short name, though no pack says which one that is."""
     found = [
         run

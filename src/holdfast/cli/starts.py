@@ -15,7 +15,7 @@ from holdfast import wire
 from holdfast.adapters.machine import SystemClock
 from holdfast.cli.arguments import RunReference, Timeout, WorkflowName, attributes_of, json_of, json_or_text, pair
 from holdfast.cli.output import encoded
-from holdfast.cli.session import Session, referred
+from holdfast.cli.session import Session, find_run
 from holdfast.client import Run
 from holdfast.errors import UsageError
 from holdfast.wire import outbound
@@ -52,7 +52,7 @@ async def start(
             key=key,
             retention=retention,
             attributes=attributes_of(attribute or ()),
-            replace=None if replace is None else await referred(caller, replace),
+            replace=None if replace is None else await find_run(caller, replace),
             signal=_signal(signal, dedupe),
             delay=delay,
             priority=priority,
@@ -75,14 +75,14 @@ async def start(
 async def result(session: Session, run: RunReference, timeout: Timeout = None) -> None:
     """Wait for a run's result, and print it. Exit code 1 if the run failed, was cancelled or is blocked."""
     async with session.caller() as caller:
-        value = await _result(session, await referred(caller, run), timeout)
+        value = await _result(session, await find_run(caller, run), timeout)
         session.out.value(wire.ResultView(msgspec.Raw(encoded(value))), value)
 
 
 async def input_(session: Session, run: RunReference) -> None:
     """Print the arguments that a run was started with."""
     async with session.caller() as caller:
-        value = await (await referred(caller, run)).load_input()
+        value = await (await find_run(caller, run)).load_input()
         session.out.value(value, value)
 
 

@@ -18,17 +18,17 @@ from holdfast.kernel.journal import Attempted, Entry, GaveUp, Intended, Joined, 
 from holdfast.wire.times import duration
 
 DEPTH_MAX = 5
-STEP = Intended | Attempted | Performed | GaveUp | Spawned | Joined
+StepEntry = Intended | Attempted | Performed | GaveUp | Spawned | Joined
 
 
-class Step(Struct):
+class StepEntries(Struct):
     """One step, and the entries that tell of it, in order."""
 
     name: str
-    entries: list[STEP]
+    entries: list[StepEntry]
 
     @property
-    def last(self) -> STEP:
+    def last(self) -> StepEntry:
         return self.entries[-1]
 
     @property
@@ -41,17 +41,17 @@ class Step(Struct):
         return next((entry.run_id for entry in self.entries if isinstance(entry, Spawned | Joined)), None)
 
 
-def steps_of(journal: Sequence[Entry]) -> list[Step | Entry]:
+def steps_of(journal: Sequence[Entry]) -> list[StepEntries | Entry]:
     """What happened, in order; entries of one step come together, where the first of them was."""
-    steps: dict[str, Step] = {}
-    told: list[Step | Entry] = []
+    steps: dict[str, StepEntries] = {}
+    told: list[StepEntries | Entry] = []
     for entry in journal:
-        if not isinstance(entry, STEP):
+        if not isinstance(entry, StepEntry):
             told.append(entry)
         elif entry.step in steps:
             steps[entry.step].entries.append(entry)
         else:
-            told.append(steps.setdefault(entry.step, Step(entry.step, [entry])))
+            told.append(steps.setdefault(entry.step, StepEntries(entry.step, [entry])))
     return told
 
 
@@ -61,7 +61,7 @@ async def tree_of(caller: Caller, run: Run[Any], *, depth: int = 0) -> Tree:
     journal = await run.journal()
     began_ms = journal[0].at_ms
     for each in steps_of(journal):
-        if isinstance(each, Step):
+        if isinstance(each, StepEntries):
             branch = tree.add(_label(each, began_ms))
             for failure in each.failures:
                 branch.add(plain(f"attempt {failure.attempt}: {failure.error.type}: {failure.error.message}", "red"))
@@ -86,7 +86,7 @@ def _child(run: Run[Any]) -> Text:
     return Text.assemble("run ", run.id, " of ", plain(run.workflow), " ", render.status(run.status))
 
 
-def _label(step: Step, began_ms: int) -> Text:
+def _label(step: StepEntries, began_ms: int) -> Text:
     last = step.last
     match last:
         case Performed(intent=intent, attempt=attempt):

@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse
 
 from holdfast.client import Run
 from holdfast.dashboard import pages, run_page
-from holdfast.dashboard.context import Handler, Page, Visit, problem_of, see
+from holdfast.dashboard.context import Handler, HtmlPage, Visit, problem_of, see
 from holdfast.errors import HoldfastError, UsageError
 
 DEADLINE = "30s"
@@ -39,9 +39,9 @@ async def signal(run: Run[Any], visit: Visit) -> str:
 async def cancel(run: Run[Any], visit: Visit) -> str:
     """Waits for the receipt, for a while. What takes longer goes on without us, and the page of the run says so."""
     form = visit.form
-    with visit.lobby.place():
+    with visit.wait_limit.slot():
         cancelling = await run.ask_cancel(form["reason"] or None, deadline=form["deadline"] or DEADLINE)
-        done = await visit.lobby.first_of(cancelling.receipt(), seconds=CANCEL_SECONDS_MAX, gone=visit.until_gone)
+        done = await visit.wait_limit.first_of(cancelling.receipt(), seconds=CANCEL_SECONDS_MAX, gone=visit.until_gone)
     if done is not None:
         done.result()  # raises what it raised
     return run.id
@@ -64,7 +64,7 @@ async def fork(run: Run[Any], visit: Visit) -> str:
         return (await run.fork(form["at"], key=form["key"] or None)).id
 
     # Without a nonce nobody could ask for a second fork like the first.
-    return await visit.once.made((run.id, form.digest), make) if form["nonce"] else await make()
+    return await visit.form_dedupe.make_once((run.id, form.digest), make) if form["nonce"] else await make()
 
 
 async def release_key(run: Run[Any], visit: Visit) -> str:
@@ -84,7 +84,7 @@ ON_RUNS: dict[str, Action] = {
 def on_run(name: str, action: Action) -> Handler:
     """What answers a post of this action's form."""
 
-    async def answer(visit: Visit) -> Page | RedirectResponse:
+    async def answer(visit: Visit) -> HtmlPage | RedirectResponse:
         run = await visit.caller.get(visit.part("run_id"))
         try:
             shown = await action(run, visit)
@@ -95,7 +95,7 @@ def on_run(name: str, action: Action) -> Handler:
     return answer
 
 
-async def start(visit: Visit) -> Page | RedirectResponse:
+async def start(visit: Visit) -> HtmlPage | RedirectResponse:
     form = visit.form
     try:
         call = visit.caller.call(visit.part("name"), (form["input"] or "{}").encode())

@@ -22,12 +22,12 @@ from starlette.routing import BaseRoute, Route
 from holdfast.assembly import Holdfast
 from holdfast.dashboard import actions, pages, run_page
 from holdfast.dashboard.context import Handler
-from holdfast.dashboard.live import Lobby
-from holdfast.dashboard.middleware import FrontDoor
+from holdfast.dashboard.live import WaitSlots
+from holdfast.dashboard.middleware import PageGuard
 from holdfast.kernel.apikeys import Scope
 
 
-class Place(NamedTuple):
+class PageRoute(NamedTuple):
     """A path, what is there, and who may have it."""
 
     method: str
@@ -36,31 +36,31 @@ class Place(NamedTuple):
     scope: Scope
 
 
-PLACES: tuple[Place, ...] = (
-    Place("GET", "/", pages.overview, "read"),
-    Place("GET", "/runs", pages.runs, "read"),
-    Place("GET", "/runs/{run_id}", run_page.run, "read"),
-    Place("GET", "/runs/{run_id}/input", run_page.raw_input, "read"),
-    Place("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
-    Place("GET", "/workflows", pages.workflows, "read"),
-    Place("GET", "/workflows/{name}", pages.workflow, "read"),
-    Place("GET", "/workers", pages.workers, "read"),
-    Place("POST", "/workflows/{name}/start", actions.start, "write"),
+PAGE_ROUTES: tuple[PageRoute, ...] = (
+    PageRoute("GET", "/", pages.overview, "read"),
+    PageRoute("GET", "/runs", pages.runs, "read"),
+    PageRoute("GET", "/runs/{run_id}", run_page.run, "read"),
+    PageRoute("GET", "/runs/{run_id}/input", run_page.raw_input, "read"),
+    PageRoute("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
+    PageRoute("GET", "/workflows", pages.workflows, "read"),
+    PageRoute("GET", "/workflows/{name}", pages.workflow, "read"),
+    PageRoute("GET", "/workers", pages.workers, "read"),
+    PageRoute("POST", "/workflows/{name}/start", actions.start, "write"),
     *(
-        Place("POST", f"/runs/{{run_id}}/{name}", actions.on_run(name, action), run_page.scope_of(name))
+        PageRoute("POST", f"/runs/{{run_id}}/{name}", actions.on_run(name, action), run_page.scope_of(name))
         for name, action in actions.ON_RUNS.items()
     ),
 )
 
 
-def routes(hf: Holdfast, *, require_keys: bool, lobby: Lobby) -> list[BaseRoute]:
+def routes(hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots) -> list[BaseRoute]:
     """All of it. With `require_keys` nobody sees anything without an API key; without, everybody may do everything."""
-    door = FrontDoor(hf, require_keys=require_keys, lobby=lobby)
+    guard = PageGuard(hf, require_keys=require_keys, wait_limit=wait_limit)
     return [
-        *(Route(place.path, door.to(place.handler, place.scope), methods=[place.method]) for place in PLACES),
-        Route("/login", door.guarded(door.login_page), methods=["GET"]),
-        Route("/login", door.guarded(door.login), methods=["POST"]),
-        Route("/logout", door.guarded(door.logout), methods=["POST"]),
-        Route("/live", door.guarded(door.live), methods=["GET"]),
-        Route("/static/{name}", door.static, methods=["GET"]),
+        *(Route(place.path, guard.to(place.handler, place.scope), methods=[place.method]) for place in PAGE_ROUTES),
+        Route("/login", guard.guarded(guard.login_page), methods=["GET"]),
+        Route("/login", guard.guarded(guard.login), methods=["POST"]),
+        Route("/logout", guard.guarded(guard.logout), methods=["POST"]),
+        Route("/live", guard.guarded(guard.live), methods=["GET"]),
+        Route("/static/{name}", guard.static, methods=["GET"]),
     ]

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.client import Caller
-from holdfast.dashboard.form_dedupe import Once
+from holdfast.dashboard.form_dedupe import FormDedupe
 from holdfast.dashboard.forms import NOTHING, Form
-from holdfast.dashboard.live import Lobby
-from holdfast.dashboard.throughput import Pulse
+from holdfast.dashboard.live import WaitSlots
+from holdfast.dashboard.throughput import Throughput
 from holdfast.errors import HoldfastError
 from holdfast.kernel.apikeys import Scope, allows
 from holdfast.kernel.units import utc_of
@@ -29,9 +29,9 @@ class Visit:
     caller: Caller
     scope: Scope
     who: str  # the name of their API key; empty where none is needed
-    pulse: Pulse
-    lobby: Lobby
-    once: Once
+    throughput: Throughput
+    wait_limit: WaitSlots
+    form_dedupe: FormDedupe
     now_ms: int
     form: Form = NOTHING
 
@@ -53,7 +53,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     """A template and what it shows."""
 
     template: str
@@ -62,7 +62,7 @@ class Page:
     status: int = 200
 
 
-Handler = Callable[[Visit], Awaitable[Page | Response]]
+Handler = Callable[[Visit], Awaitable[HtmlPage | Response]]
 
 
 def see(path: str) -> RedirectResponse:

@@ -13,13 +13,13 @@ from typing import Any
 REMEMBERED_MAX = 1_000
 
 
-class Once:
+class FormDedupe:
     """Remembers, by form, the id of what was made. What was refused is forgotten, so that it can be tried again."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, asyncio.Task[str]] = {}  # the oldest first
 
-    async def made(self, form: Hashable, make: Callable[[], Coroutine[Any, Any, str]]) -> str:
+    async def make_once(self, form: Hashable, make: Callable[[], Coroutine[Any, Any, str]]) -> str:
         """What this form has made, or now makes."""
         making = self._made.get(form)
         if making is None:

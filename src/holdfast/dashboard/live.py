@@ -20,12 +20,12 @@ _BEGIN = b"retry: 2000\n\n"
 _TICK = b"event: tick\ndata: {}\n\n"
 
 
-class Lobby(Protocol):
+class WaitSlots(Protocol):
     """Where requests wait: so many places, and a closing time."""
 
     closing: asyncio.Event
 
-    def place(self) -> AbstractContextManager[None]: ...
+    def slot(self) -> AbstractContextManager[None]: ...
     async def first_of(
         self, work: Coroutine[Any, Any, T], *, seconds: float, gone: Callable[[], Coroutine[Any, Any, None]]
     ) -> asyncio.Task[T] | None: ...
@@ -34,15 +34,15 @@ class Lobby(Protocol):
 class Ticks(StreamingResponse):
     """Ticks until the reader has gone or the server closes. Raises `TooBusy` if there is no place for it."""
 
-    def __init__(self, hf: Holdfast, lobby: Lobby) -> None:
-        self._place = ExitStack()
-        self._place.enter_context(lobby.place())
+    def __init__(self, hf: Holdfast, wait_limit: WaitSlots) -> None:
+        self._slot = ExitStack()
+        self._slot.enter_context(wait_limit.slot())
         # Proxies that keep answers back until they are whole would keep these back for ever.
         headers = {"X-Accel-Buffering": "no"}
-        super().__init__(ticks(hf, lobby.closing), media_type="text/event-stream", headers=headers)
+        super().__init__(ticks(hf, wait_limit.closing), media_type="text/event-stream", headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._place:
+        with self._slot:
             await super().__call__(scope, receive, send)
 
 

@@ -18,14 +18,14 @@ from starlette.responses import HTMLResponse, Response
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller
 from holdfast.dashboard import forms
-from holdfast.dashboard.context import Handler, Page, Visit, problem_of, see
+from holdfast.dashboard.context import Handler, HtmlPage, Visit, problem_of, see
 from holdfast.dashboard.files import Files
-from holdfast.dashboard.form_dedupe import Once
+from holdfast.dashboard.form_dedupe import FormDedupe
 from holdfast.dashboard.forms import NOTHING, Form
-from holdfast.dashboard.live import Lobby, Ticks
+from holdfast.dashboard.live import Ticks, WaitSlots
 from holdfast.dashboard.rendering import Renderer
-from holdfast.dashboard.sessions import COOKIE, LIFETIME_MS, Session, Sessions
-from holdfast.dashboard.throughput import Pulse
+from holdfast.dashboard.sessions import COOKIE, LIFETIME_MS, BrowserSession, Sessions
+from holdfast.dashboard.throughput import Throughput
 from holdfast.errors import HoldfastError, NotAuthenticated, NotPermitted
 from holdfast.events import PartFailed
 from holdfast.kernel.apikeys import Scope
@@ -41,7 +41,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-Guarded = Callable[[Request, Session, Form], Awaitable[Response]]
+Guarded = Callable[[Request, BrowserSession, Form], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -52,23 +52,23 @@ class FormForged(NotPermitted):
     hint = "Load the page again and repeat what you did."
 
 
-class FrontDoor:
+class PageGuard:
     """Answers requests."""
 
-    def __init__(self, hf: Holdfast, *, require_keys: bool, lobby: Lobby) -> None:
+    def __init__(self, hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots) -> None:
         self._hf = hf
         self._require_keys = require_keys
-        self._lobby = lobby
+        self._wait_limit = wait_limit
         self._sessions = Sessions(hf.runtime.common_documents)
-        self._pulse = Pulse(hf)
-        self._once = Once()
+        self._throughput = Throughput(hf)
+        self._form_dedupe = FormDedupe()
         self._files = Files()
         self._renderer = Renderer(self._files)
 
     def to(self, handler: Handler, scope: Scope) -> Endpoint:
         """What answers requests for a page, or an action, of those who may."""
 
-        async def page(request: Request, session: Session, form: Form) -> Response:
+        async def page(request: Request, session: BrowserSession, form: Form) -> Response:
             try:
                 visit = await self._visit(request, session, form)
             except NotAuthenticated:
@@ -78,17 +78,17 @@ class FrontDoor:
             if not visit.may(scope):
                 raise NotPermitted(f"this needs the scope {scope!r}; your key has {visit.scope!r}")
             answer = await handler(visit)
-            return answer if isinstance(answer, Response) else self._rendered(answer, request, session, visit)
+            return answer if isinstance(answer, Response) else self._render(answer, request, session, visit)
 
         return self.guarded(page)
 
-    async def _visit(self, request: Request, session: Session, form: Form = NOTHING) -> Visit:
+    async def _visit(self, request: Request, session: BrowserSession, form: Form = NOTHING) -> Visit:
         """Whose session this is. Raises `NotAuthenticated`."""
         caller, scope, who = await self._who(session)
         now_ms = self._hf.runtime.common_documents.now_ms()
-        return Visit(request, caller, scope, who, self._pulse, self._lobby, self._once, now_ms, form)
+        return Visit(request, caller, scope, who, self._throughput, self._wait_limit, self._form_dedupe, now_ms, form)
 
-    async def _who(self, session: Session) -> tuple[Caller, Scope, str]:
+    async def _who(self, session: BrowserSession) -> tuple[Caller, Scope, str]:
         if not self._require_keys:
             return self._hf, "admin", ""
         if not session.key_id:
@@ -98,24 +98,24 @@ class FrontDoor:
 
     # -- coming and going
 
-    async def login_page(self, request: Request, session: Session, form: Form) -> Response:
+    async def login_page(self, request: Request, session: BrowserSession, form: Form) -> Response:
         if not self._require_keys:
             return see("/")
         del form
         values = {"next": _local(request.query_params.get("next", "")), "problem": None}
-        return self._rendered(Page("login.html", "Log in", values), request, session, None)
+        return self._render(HtmlPage("login.html", "Log in", values), request, session, None)
 
-    async def login(self, request: Request, session: Session, form: Form) -> Response:
+    async def login(self, request: Request, session: BrowserSession, form: Form) -> Response:
         try:
             key = await self._hf.api_keys.authenticate(form["key"])
         except NotAuthenticated as error:
             values = {"next": _local(form["next"]), "problem": problem_of(error)}
-            return self._rendered(Page("login.html", "Log in", values, status=401), request, session, None)
+            return self._render(HtmlPage("login.html", "Log in", values, status=401), request, session, None)
         response = see(_local(form["next"]))
         self._set_cookie(response, request, self._sessions.begin(key.id))
         return response
 
-    async def logout(self, request: Request, session: Session, form: Form) -> Response:
+    async def logout(self, request: Request, session: BrowserSession, form: Form) -> Response:
         del session, form
         response = see("/login" if self._require_keys else "/")
         self._set_cookie(response, request, self._sessions.begin())
@@ -123,11 +123,11 @@ class FrontDoor:
 
     # -- what is no page
 
-    async def live(self, request: Request, session: Session, form: Form) -> Response:
+    async def live(self, request: Request, session: BrowserSession, form: Form) -> Response:
         await self._visit(request, session, form)
         if request.method == "HEAD":  # a body that is left out would never end
             return Response(media_type="text/event-stream")
-        return Ticks(self._hf, self._lobby)
+        return Ticks(self._hf, self._wait_limit)
 
     async def static(self, request: Request) -> Response:
         response = self._files.response(str(request.path_params["name"]), request)
@@ -140,8 +140,8 @@ class FrontDoor:
         """Session, token of the form, errors and headers round a page."""
 
         async def endpoint(request: Request) -> Response:
-            session: Session | None = None
-            held: Session | None = None
+            session: BrowserSession | None = None
+            held: BrowserSession | None = None
             try:
                 await self._sessions.prepare()
                 held = self._sessions.known(request.cookies.get(COOKIE))
@@ -154,19 +154,17 @@ class FrontDoor:
             except ClientDisconnect:
                 return Response(status_code=499)  # nobody hears it
             except HoldfastError as error:
-                response = self._refused(error, request, session)
+                response = self._refusal_page(error, request, session)
             except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
-                self._hf.runtime.emit(
-                    PartFailed(f"{request.method} {request.url.path}", f"{type(error).__name__}: {error}")
-                )
-                response = self._refused(HoldfastError("this page has failed"), request, session)
+                self._hf.runtime.emit(PartFailed(f"{request.method} {request.url.path}", f"{type(error).__name__}: {error}"))
+                response = self._refusal_page(HoldfastError("this page has failed"), request, session)
             if session is not None and session != held and "set-cookie" not in response.headers:
                 self._set_cookie(response, request, session)
             return _with_headers(response)
 
         return endpoint
 
-    async def _form(self, request: Request, session: Session) -> Form:
+    async def _form(self, request: Request, session: BrowserSession) -> Form:
         if request.method != "POST":
             return NOTHING
         form = await forms.read(request)
@@ -174,16 +172,16 @@ class FrontDoor:
             raise FormForged("the form does not have the token of your session")
         return form
 
-    def _rendered(self, page: Page, request: Request, session: Session, visit: Visit | None) -> Response:
+    def _render(self, page: HtmlPage, request: Request, session: BrowserSession, visit: Visit | None) -> Response:
         return self._renderer.response(page, visit=visit, token=self._sessions.token(session), path=request.url.path)
 
-    def _refused(self, error: HoldfastError, request: Request, session: Session | None) -> Response:
+    def _refusal_page(self, error: HoldfastError, request: Request, session: BrowserSession | None) -> Response:
         problem = problem_of(error)
-        page = Page("problem.html", "Not possible", {"problem": problem}, status=problem.status)
+        page = HtmlPage("problem.html", "Not possible", {"problem": problem}, status=problem.status)
         token = "" if session is None else self._sessions.token(session)
         return self._renderer.response(page, visit=None, token=token, path=request.url.path)
 
-    def _set_cookie(self, response: Response, request: Request, session: Session) -> None:
+    def _set_cookie(self, response: Response, request: Request, session: BrowserSession) -> None:
         response.set_cookie(
             COOKIE,
             self._sessions.cookie(session),

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client import Page as RunPage
+from holdfast.client import Page
 from holdfast.dashboard import filters
-from holdfast.dashboard.context import Page, Problem, Visit, problem_of
+from holdfast.dashboard.context import HtmlPage, Problem, Visit, problem_of
 from holdfast.dashboard.series import bars
 from holdfast.errors import UsageError
 from holdfast.kernel.runs import Status
@@ -22,10 +22,10 @@ from holdfast.wire import samples
 
 RECENT = 6
 PAGE = 50
-NO_RUNS = RunPage((), None)
+NO_RUNS = Page((), None)
 
 
-async def overview(visit: Visit) -> Page:
+async def overview(visit: Visit) -> HtmlPage:
     caller = visit.caller
     backlog, workers, failed, blocked, recent = await asyncio.gather(
         caller.backlog(),
@@ -34,9 +34,9 @@ async def overview(visit: Visit) -> Page:
         caller.runs(status="blocked").page(limit=RECENT),
         caller.runs().page(limit=RECENT),
     )
-    figures = await visit.pulse.figures(caller, workers, now_ms=visit.now_ms)
+    figures = await visit.throughput.figures(caller, workers, now_ms=visit.now_ms)
     oldest_ms = min((depth.oldest_ms for depth in backlog.depths if depth.oldest_ms is not None), default=None)
-    return Page(
+    return HtmlPage(
         "overview.html",
         "Overview",
         {
@@ -57,7 +57,7 @@ async def overview(visit: Visit) -> Page:
     )
 
 
-async def runs(visit: Visit) -> Page:
+async def runs(visit: Visit) -> HtmlPage:
     wanted = filters.from_query(visit.request.query_params)
     problem: Problem | None = None
     page = NO_RUNS
@@ -65,7 +65,7 @@ async def runs(visit: Visit) -> Page:
         page = await wanted.runs(visit.caller).page(after=wanted.after or None, limit=PAGE)
     except UsageError as error:
         problem = problem_of(error)
-    return Page(
+    return HtmlPage(
         "runs.html",
         "Runs",
         {
@@ -79,10 +79,10 @@ async def runs(visit: Visit) -> Page:
     )
 
 
-async def workflows(visit: Visit) -> Page:
+async def workflows(visit: Visit) -> HtmlPage:
     described = await visit.caller.workflows()
     backlog, workers = await asyncio.gather(visit.caller.backlog(), visit.caller.workers())
-    return Page(
+    return HtmlPage(
         "workflows.html",
         "Workflows",
         {
@@ -93,11 +93,11 @@ async def workflows(visit: Visit) -> Page:
     )
 
 
-async def workflow(visit: Visit, *, problem: Problem | None = None) -> Page:
+async def workflow(visit: Visit, *, problem: Problem | None = None) -> HtmlPage:
     """One workflow. After a start that was refused the form holds what was typed, and the page says why."""
     found = await visit.caller.workflow(visit.part("name"))
     latest = await visit.caller.runs(found.name).page(limit=RECENT)
-    return Page(
+    return HtmlPage(
         "workflow.html",
         found.name,
         {
@@ -114,9 +114,9 @@ async def workflow(visit: Visit, *, problem: Problem | None = None) -> Page:
     )
 
 
-async def workers(visit: Visit) -> Page:
+async def workers(visit: Visit) -> HtmlPage:
     found = await visit.caller.workers()
-    return Page("workers.html", "Workers", {"workers": found})
+    return HtmlPage("workers.html", "Workers", {"workers": found})
 
 
 def _laid_out(schema: Mapping[str, Any] | None) -> str:

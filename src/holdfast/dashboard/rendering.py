@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from holdfast.dashboard.context import Page, Visit
+from holdfast.dashboard.context import HtmlPage, Visit
 from holdfast.dashboard.files import Files
 from holdfast.kernel.units import utc_of
 from holdfast.wire import times
@@ -46,7 +46,7 @@ class Renderer:
         cast("dict[str, Any]", self._environment.filters).update(FILTERS)
         cast("dict[str, Any]", self._environment.globals).update(address=files.address, navigation=NAVIGATION)
 
-    def response(self, page: Page, *, visit: Visit | None, token: str, path: str) -> HTMLResponse:
+    def response(self, page: HtmlPage, *, visit: Visit | None, token: str, path: str) -> HTMLResponse:
         """The answer for a visitor; None if nobody is known yet."""
         html = self._environment.get_template(page.template).render(
             page.values,

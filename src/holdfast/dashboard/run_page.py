@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from holdfast.client import Run
-from holdfast.dashboard.context import Page, Problem, Visit
+from holdfast.dashboard.context import HtmlPage, Problem, Visit
 from holdfast.dashboard.formats import clipped, encoded, kept, pretty
 from holdfast.dashboard.forms import NOTHING
 from holdfast.dashboard.timeline import timeline
@@ -25,7 +25,7 @@ from holdfast.kernel.units import utc_of
 JOURNAL_LENGTH = 200
 
 
-class Shown(NamedTuple):
+class ShownValue(NamedTuple):
     """A value, laid out. `is_whole` says whether all of it is there."""
 
     text: str
@@ -43,7 +43,7 @@ class Written(NamedTuple):
     counts: bool
 
 
-async def run(visit: Visit, *, problem: Problem | None = None, refused: str = "") -> Page:
+async def run(visit: Visit, *, problem: Problem | None = None, refused: str = "") -> HtmlPage:
     """The page. After an action that was refused its form holds what was typed, and the page says why."""
     found = await visit.caller.get(visit.part("run_id"))
     journal = await found.journal()
@@ -52,7 +52,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
     ended_ms = visit.now_ms if found.finished_at is None else int(found.finished_at.timestamp() * 1_000)
     attributes = found.attributes
     own = {name: value for name, value in attributes.items() if not name.startswith(RESERVED)}
-    return Page(
+    return HtmlPage(
         "run.html",
         f"{found.key or found.id} · {found.workflow}",
         {
@@ -139,26 +139,26 @@ def _written(journal: Sequence[Entry], first: int, *, whole: bool) -> list[Writt
     ]
 
 
-async def _input_of(run: Run[Any]) -> Shown:
+async def _input_of(run: Run[Any]) -> ShownValue:
     """A large input is not loaded for the page: it has a place of its own."""
     try:
         return _shown(run.input)
     except HoldfastError as error:
-        return Shown(error.message, is_whole=False)
+        return ShownValue(error.message, is_whole=False)
 
 
-async def _output_of(run: Run[Any]) -> Shown | None:
+async def _output_of(run: Run[Any]) -> ShownValue | None:
     if run.status != "completed":
         return None
     try:
         return _shown(await run.result())
     except HoldfastError as error:
-        return Shown(error.message, is_whole=False)
+        return ShownValue(error.message, is_whole=False)
 
 
-def _shown(value: Any) -> Shown:
+def _shown(value: Any) -> ShownValue:
     text, is_clipped = clipped(pretty(encoded(value)))
-    return Shown(text, not is_clipped)
+    return ShownValue(text, not is_clipped)
 
 
 def _failure_in(journal: Sequence[Entry]) -> Failure | None:

@@ -26,7 +26,7 @@ LIFETIME_MS_MAX = 7 * 86_400_000
 KIND, ID = "secret", "dashboard"
 
 
-class Session(Struct, frozen=True):
+class BrowserSession(Struct, frozen=True):
     """A visitor; `key_id` is empty as long as no API key has been shown."""
 
     id: str
@@ -52,21 +52,21 @@ class Sessions:
             version = next_version(None, now_ms=self._documents.now_ms())
             await self._documents.write(Writing(Document(COMMON, KIND, ID, version, secrets.token_bytes(32))))
 
-    def begin(self, key_id: str = "") -> Session:
+    def begin(self, key_id: str = "") -> BrowserSession:
         now_ms = self._documents.now_ms()
-        return Session(secrets.token_urlsafe(24), key_id, now_ms, now_ms + LIFETIME_MS)
+        return BrowserSession(secrets.token_urlsafe(24), key_id, now_ms, now_ms + LIFETIME_MS)
 
-    def known(self, cookie: str | None) -> Session | None:
+    def known(self, cookie: str | None) -> BrowserSession | None:
         """The session that a cookie holds, if it is one of ours and has not ended."""
         parts = (cookie or "").split(".")
         if len(parts) != 5 or not all(each.isascii() and each.isdigit() and len(each) <= 15 for each in parts[2:4]):
             return None
-        session = Session(parts[0], parts[1], int(parts[2]), int(parts[3]))
+        session = BrowserSession(parts[0], parts[1], int(parts[2]), int(parts[3]))
         if not hmac.compare_digest(self.cookie(session).encode(), (cookie or "").encode("utf-8", "replace")):
             return None
         return session if session.until_ms > self._documents.now_ms() else None
 
-    def renewed(self, session: Session) -> Session:
+    def renewed(self, session: BrowserSession) -> BrowserSession:
         """The same one with a later end, if half of its life is over. Forms that are open stay good."""
         now_ms = self._documents.now_ms()
         if session.until_ms - now_ms > LIFETIME_MS // 2:
@@ -74,15 +74,15 @@ class Sessions:
         until_ms = min(now_ms + LIFETIME_MS, session.begun_ms + LIFETIME_MS_MAX)
         return replace(session, until_ms=max(session.until_ms, until_ms))
 
-    def cookie(self, session: Session) -> str:
+    def cookie(self, session: BrowserSession) -> str:
         body = f"{session.id}.{session.key_id}.{session.begun_ms}.{session.until_ms}"
         return f"{body}.{self._signed('session', body)}"
 
-    def token(self, session: Session) -> str:
+    def token(self, session: BrowserSession) -> str:
         """What every form of this session carries."""
         return self._signed("form", session.id)
 
-    def fits(self, session: Session, token: str) -> bool:
+    def fits(self, session: BrowserSession, token: str) -> bool:
         return hmac.compare_digest(self.token(session).encode(), token.encode("utf-8", "replace"))
 
     def _signed(self, purpose: str, text: str) -> str:

@@ -20,7 +20,7 @@ FRESH_MS = 5_000
 PAGE = 1_000
 
 
-class Pulse:
+class Throughput:
     """Listens, and remembers the last minutes."""
 
     def __init__(self, hf: Holdfast) -> None:

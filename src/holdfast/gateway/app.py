@@ -27,11 +27,11 @@ from holdfast.gateway import (
     workers,
     workflows,
 )
-from holdfast.gateway.auth import OnlyFromHere
-from holdfast.gateway.endpoints import Endpoint, Gatekeeper, House, Settings
-from holdfast.gateway.problems import NoSuchMethod, NoSuchPlace
+from holdfast.gateway.auth import LoopbackOnly
+from holdfast.gateway.endpoints import AppContext, Auth, Endpoint, GatewaySettings
+from holdfast.gateway.problems import NoSuchMethod, NoSuchPath
 from holdfast.gateway.requests import Sent
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.wait_limit import WaitLimit
 
 _MAIN: tuple[Endpoint, ...] = (
     *starts.ENDPOINTS,
@@ -48,34 +48,36 @@ _MAIN: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint, ...] = (*_MAIN, openapi.endpoint(_MAIN))
 
 
-def house(hf: Holdfast, *, gatekeeper: Gatekeeper, settings: Settings) -> House:
+def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings) -> AppContext:
     """What the handlers of one gateway share."""
     hf.metrics()  # which counts from its first call on
-    return House(hf, gatekeeper, Lobby(settings.waiting_max), settings)
+    return AppContext(hf, auth, WaitLimit(settings.waiting_max), settings)
 
 
-def routes(house: House, endpoints: Iterable[Endpoint] = ENDPOINTS) -> list[BaseRoute]:
+def routes(context: AppContext, endpoints: Iterable[Endpoint] = ENDPOINTS) -> list[BaseRoute]:
     """The endpoints as routes; those of one path side by side."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _Place(house, methods), name=path) for path, methods in by_path.items()]
+    return [Route(path, _PathApp(context, methods), name=path) for path, methods in by_path.items()]
 
 
-def create(house: House, *, endpoints: Iterable[Endpoint] = ENDPOINTS, more: Iterable[BaseRoute] = ()) -> Starlette:
+def create(
+    context: AppContext, *, endpoints: Iterable[Endpoint] = ENDPOINTS, more: Iterable[BaseRoute] = ()
+) -> Starlette:
     """The application; `more` are routes that come behind its own."""
     return Starlette(
-        routes=[*routes(house, endpoints), *more],
-        exception_handlers={HTTPException: _nowhere},
-        middleware=[] if house.settings.require_keys else [Middleware(OnlyFromHere)],
+        routes=[*routes(context, endpoints), *more],
+        exception_handlers={HTTPException: _no_such_path},
+        middleware=[] if context.settings.require_keys else [Middleware(LoopbackOnly)],
     )
 
 
-class _Place:
+class _PathApp:
     """All methods of one path, as an ASGI application."""
 
-    def __init__(self, house: House, methods: dict[str, Endpoint]) -> None:
-        self._house = house
+    def __init__(self, context: AppContext, methods: dict[str, Endpoint]) -> None:
+        self._context = context
         self._methods = dict(methods)
         if "GET" in methods and methods["GET"].media != streams.MEDIA_TYPE:
             self._methods["HEAD"] = methods["GET"]  # the server leaves the body out
@@ -85,12 +87,12 @@ class _Place:
         endpoint = self._methods.get(scope["method"])
         if endpoint is None:
             refusal = NoSuchMethod(scope["method"], scope["path"], self._allowed)
-            response: Response = problems.answer(refusal, scope["path"])
+            response: Response = problems.response(refusal, scope["path"])
         else:
-            response = await endpoint(self._house, Sent(scope, receive))
+            response = await endpoint(self._context, Sent(scope, receive))
         await response(scope, receive, send)
 
 
-async def _nowhere(request: Request, error: Exception) -> Response:
+async def _no_such_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problems.answer(NoSuchPlace(f"there is nothing at {request.url.path}"), request.url.path)
+    return problems.response(NoSuchPath(f"there is nothing at {request.url.path}"), request.url.path)

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.assembly import Holdfast
-from holdfast.client import Caller as Verbs
+from holdfast.client import Caller
 from holdfast.errors import NotAuthenticated, NotPermitted
 from holdfast.gateway import problems
-from holdfast.gateway.endpoints import Caller
+from holdfast.gateway.endpoints import ApiCaller
 
 NAME_MAX = 300  # what is longer names nothing, and is not remembered
 
@@ -31,39 +31,39 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class OpenDoor:
+class OpenAuth:
     """For a gateway that only this machine can reach: everybody may do everything, in one namespace."""
 
     def __init__(self, hf: Holdfast) -> None:
-        self._anybody = Caller("local", "admin", hf)
+        self._anybody = ApiCaller("local", "admin", hf)
 
-    async def caller(self, authorization: str | None) -> Caller:  # noqa: ARG002 - nobody has to show anything
+    async def caller(self, authorization: str | None) -> ApiCaller:  # noqa: ARG002 - nobody has to show anything
         return self._anybody
 
 
-class KeyedDoor:
+class ApiKeyAuth:
     """For a gateway that others can reach: `Authorization: Bearer hf_...`."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
-        self._verbs: dict[str, Verbs] = {}  # by namespace: no more than there are namespaces with keys
+        self._verbs: dict[str, Caller] = {}  # by namespace: no more than there are namespaces with keys
 
-    async def caller(self, authorization: str | None) -> Caller:
+    async def caller(self, authorization: str | None) -> ApiCaller:
         if authorization is None:
             raise NotAuthenticated("the request has no Authorization header")
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer":
             raise NotAuthenticated("the Authorization header is not of the kind Bearer")
         key = await self._hf.api_keys.authenticate(token.strip())
-        return Caller(key.id, key.scope, self._verbs_in(key.namespace))
+        return ApiCaller(key.id, key.scope, self._verbs_in(key.namespace))
 
-    def _verbs_in(self, namespace: str) -> Verbs:
+    def _verbs_in(self, namespace: str) -> Caller:
         if namespace not in self._verbs:
             self._verbs[namespace] = self._hf.namespaced(namespace)
         return self._verbs[namespace]
 
 
-class OnlyFromHere:
+class LoopbackOnly:
     """An application that web pages from elsewhere cannot use through a browser on this machine."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -79,7 +79,7 @@ class OnlyFromHere:
                     "own only",
                     hint="Use http://127.0.0.1 or http://localhost, or require API keys.",
                 )
-                app = problems.answer(refusal, scope["path"])
+                app = problems.response(refusal, scope["path"])
         await app(scope, receive, send)
 
 

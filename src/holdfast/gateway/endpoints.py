@@ -1,7 +1,7 @@
 """Endpoints: what the gateway takes and answers, declared once.
 
 An `Endpoint` names its types. From it come the decoding of requests, the check of scopes and the OpenAPI document; a
-handler gets an `Asked` whose parts are of these types already, and says nothing about HTTP but the status.
+handler gets an `ApiRequest` whose parts are of these types already, and says nothing about HTTP but the status.
 
 Rules
 - A handler raises; `problems` alone turns errors into HTTP.
@@ -20,13 +20,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from holdfast.assembly import Holdfast
-from holdfast.client import Caller as Verbs
+from holdfast.client import Caller
 from holdfast.errors import HoldfastError, NotPermitted
 from holdfast.events import PartFailed
 from holdfast.gateway import problems, requests
 from holdfast.gateway.problems import Malformed
 from holdfast.gateway.requests import JSON, Sent
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.wait_limit import WaitLimit
 from holdfast.kernel.apikeys import Scope, allows
 
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class GatewaySettings(Struct, frozen=True, kw_only=True):
     """What a gateway takes at most."""
 
     require_keys: bool = True
@@ -53,50 +53,50 @@ class Header(Struct, frozen=True):
     length_max: int = 255
 
 
-class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ApiCaller:
     """Who asks, for which namespace, and how much they may."""
 
     id: str
     scope: Scope
-    verbs: Verbs
+    verbs: Caller
 
 
-class Gatekeeper(Protocol):
+class Auth(Protocol):
     """Knows callers by what they show."""
 
-    async def caller(self, authorization: str | None) -> Caller:
+    async def caller(self, authorization: str | None) -> ApiCaller:
         """Who shows this `Authorization` header. Raises `NotAuthenticated`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class AppContext:
     """What all handlers share."""
 
     hf: Holdfast
-    gatekeeper: Gatekeeper
-    lobby: Lobby
-    settings: Settings
+    auth: Auth
+    wait_limit: WaitLimit
+    settings: GatewaySettings
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[Q, B]):
+class ApiRequest(Generic[Q, B]):
     """A request whose parts have been decoded and whose caller is known."""
 
-    house: House
-    caller: Caller
+    context: AppContext
+    caller: ApiCaller
     path: Mapping[str, str]
     query: Q
     body: B
     sent: Sent
 
 
-class Answer(Struct, frozen=True):
+class JsonResponse(Struct, frozen=True):
     """A status and what is said with it: anything that JSON can hold, or bytes that are JSON already."""
 
     body: Any = None
@@ -104,7 +104,7 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[[Any], Awaitable[Answer | Response]]
+Handler = Callable[[Any], Awaitable[JsonResponse | Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,51 +122,51 @@ class Endpoint:
     handler: Handler
     summary: str
     scope: Scope | None
-    query: type[Struct] = Nothing
+    query: type[Struct] = NoParameters
     body: Any = None
     body_optional: bool = False
-    answers: Mapping[int, Any] = field(default_factory=lambda: {200: None})
+    responses: Mapping[int, Any] = field(default_factory=lambda: {200: None})
     refuses: tuple[int, ...] = ()
     headers: Mapping[str, Header] = field(default_factory=dict[str, Header])
-    answers_with: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
+    response_headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
     media: str = JSON
 
-    async def __call__(self, house: House, sent: Sent) -> Response:
+    async def __call__(self, context: AppContext, sent: Sent) -> Response:
         """Answer a request, whatever it is."""
         try:
-            return _response(await self._handled(house, sent))
+            return _response(await self._handle(context, sent))
         except ClientDisconnect:
             return Response(status_code=499)  # nobody hears it
         except HoldfastError as error:
-            return problems.answer(error, sent.path)
+            return problems.response(error, sent.path)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
-            house.hf.runtime.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
-            return problems.answer(error, sent.path)
+            context.hf.runtime.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
+            return problems.response(error, sent.path)
 
-    async def _handled(self, house: House, sent: Sent) -> Answer | Response:
+    async def _handle(self, context: AppContext, sent: Sent) -> JsonResponse | Response:
         if self.scope is None:  # for everybody: not even the gatekeeper is asked
-            caller = Caller("nobody", "read", house.hf)
+            caller = ApiCaller("nobody", "read", context.hf)
         else:
-            caller = await house.gatekeeper.caller(sent.header("authorization"))
+            caller = await context.auth.caller(sent.header("authorization"))
             if not allows(caller.scope, self.scope):
                 raise NotPermitted(
                     f"{self.method} {self.path} needs the scope {self.scope!r}; this key has {caller.scope!r}"
                 )
         query = requests.query_of(sent, self.query)
-        data = await sent.body(bytes_max=house.settings.body_bytes_max, seconds_max=house.settings.body_seconds_max)
+        data = await sent.body(bytes_max=context.settings.body_bytes_max, seconds_max=context.settings.body_seconds_max)
         return await self.handler(
-            Asked(house, caller, sent.scope["path_params"], query, self._decoded(data, sent), sent)
+            ApiRequest(context, caller, sent.scope["path_params"], query, self._decode_body(data, sent), sent)
         )
 
-    def _decoded(self, data: bytes, sent: Sent) -> Any:
+    def _decode_body(self, data: bytes, sent: Sent) -> Any:
         if self.body is None and data:
             raise Malformed(f"{self.method} {self.path} takes no body", hint="Send none.")
         if self.body is None:
             return None
-        return self.body() if self.body_optional and not data else requests.decoded(data, self.body, sent)
+        return self.body() if self.body_optional and not data else requests.decode(data, self.body, sent)
 
 
-def _response(answer: Answer | Response) -> Response:
+def _response(answer: JsonResponse | Response) -> Response:
     if isinstance(answer, Response):
         return answer
     body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)

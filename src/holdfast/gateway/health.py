@@ -12,33 +12,33 @@ from starlette.responses import Response
 from holdfast import wire
 from holdfast.assembly import Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
-from holdfast.gateway.problems import NoSuchPlace
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
+from holdfast.gateway.problems import NoSuchPath
 
 STORE_SECONDS_MAX = 1.0
 
 
-async def livez(asked: Asked[Nothing, None]) -> Answer:  # noqa: ARG001 - it depends on nothing
-    return Answer(wire.AliveView())
+async def livez(request: ApiRequest[NoParameters, None]) -> JsonResponse:  # noqa: ARG001 - it depends on nothing
+    return JsonResponse(wire.AliveView())
 
 
-async def readyz(asked: Asked[Nothing, None]) -> Answer:
-    house = asked.house
-    parts: dict[str, wire.PartState] = {"gateway": "closing" if house.lobby.closing.is_set() else "ok"}
-    parts["store"] = await _store(house.hf)
-    if (reliable := house.hf.runtime.lease_reliable) is not None:
+async def readyz(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    context = request.context
+    parts: dict[str, wire.PartState] = {"gateway": "closing" if context.wait_limit.closing.is_set() else "ok"}
+    parts["store"] = await _store(context.hf)
+    if (reliable := context.hf.runtime.lease_reliable) is not None:
         parts["worker"] = "ok" if reliable else "lost"
     ready = all(state == "ok" for state in parts.values())
-    return Answer(wire.ReadyView(ready, parts), 200 if ready else 503)
+    return JsonResponse(wire.ReadyView(ready, parts), 200 if ready else 503)
 
 
-async def metrics(asked: Asked[Nothing, None]) -> Response:
-    hf = asked.house.hf
-    if asked.caller.verbs.namespace != hf.namespace:
-        raise NoSuchPlace(
+async def metrics(request: ApiRequest[NoParameters, None]) -> Response:
+    hf = request.context.hf
+    if request.caller.verbs.namespace != hf.namespace:
+        raise NoSuchPath(
             "there are no metrics of this namespace here", hint="Ask a process that serves it, with a key of its own."
         )
-    text, content_type = await hf.metrics().render(asked.sent.header("accept") or "")
+    text, content_type = await hf.metrics().render(request.sent.header("accept") or "")
     return Response(text, headers={"Content-Type": content_type})
 
 
@@ -60,7 +60,7 @@ ENDPOINTS = (
         handler=livez,
         summary="Whether this process answers",
         scope=None,
-        answers={200: wire.AliveView},
+        responses={200: wire.AliveView},
     ),
     Endpoint(
         method="GET",
@@ -68,7 +68,7 @@ ENDPOINTS = (
         handler=readyz,
         summary="Whether requests should be sent here",
         scope=None,
-        answers={200: wire.ReadyView, 503: wire.ReadyView},
+        responses={200: wire.ReadyView, 503: wire.ReadyView},
     ),
     Endpoint(
         method="GET",
@@ -76,7 +76,7 @@ ENDPOINTS = (
         handler=metrics,
         summary="What this process has done and has to do, for Prometheus",
         scope="read",
-        answers={200: str},
+        responses={200: str},
         refuses=(404,),
         media="text/plain",
     ),

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast import wire
 from holdfast.gateway import idempotency
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header, JsonResponse
 from holdfast.wire import outbound
 
 
@@ -18,10 +18,10 @@ class HookQuery(Struct, frozen=True, forbid_unknown_fields=True):
     dedupe: wire.Key | None = None
 
 
-async def deliver(asked: Asked[HookQuery, Any]) -> Answer:
-    dedupe = await idempotency.dedupe_id(asked, asked.query.dedupe)
-    return Answer(
-        outbound.run(await asked.caller.verbs.resume_hook(asked.path["token"], asked.body, dedupe=dedupe)), 202
+async def deliver(request: ApiRequest[HookQuery, Any]) -> JsonResponse:
+    dedupe = await idempotency.dedupe_id(request, request.query.dedupe)
+    return JsonResponse(
+        outbound.run(await request.caller.verbs.resume_hook(request.path["token"], request.body, dedupe=dedupe)), 202
     )
 
 
@@ -34,7 +34,7 @@ ENDPOINTS = (
         scope="write",
         query=HookQuery,
         body=Any,
-        answers={202: wire.RunView},
+        responses={202: wire.RunView},
         refuses=(404, 422),
         headers={
             idempotency.HEADER: Header("Names the payload, unless `dedupe` does.", length_max=idempotency.LENGTH_MAX)

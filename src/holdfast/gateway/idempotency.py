@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from holdfast.errors import NotAuthenticated
-from holdfast.gateway.endpoints import Asked
+from holdfast.gateway.endpoints import ApiRequest
 from holdfast.gateway.problems import Malformed
 from holdfast.kernel.keys import KEY_LENGTH_MAX
 
@@ -17,39 +17,39 @@ HEADER = "Idempotency-Key"
 LENGTH_MAX = 200
 
 
-def request_id(asked: Asked[Any, Any], said: str | None = None) -> str | None:
+def request_id(request: ApiRequest[Any, Any], said: str | None = None) -> str | None:
     """What names this request: what the caller has `said` elsewhere, or the header; None if there is neither."""
-    header = _header(asked)
+    header = _header(request)
     value = header if said is None else said
     if value is None:
         return None
-    name = f"{asked.caller.id}:{value}"
+    name = f"{request.caller.id}:{value}"
     return name if len(name) <= KEY_LENGTH_MAX else blake2b(name.encode(), digest_size=32).hexdigest()
 
 
-async def dedupe_id(asked: Asked[Any, Any], said: str | None) -> str | None:
+async def dedupe_id(request: ApiRequest[Any, Any], said: str | None) -> str | None:
     """What names a payload: what the caller has `said`, or the header; None if there is neither."""
-    return request_id(asked) if said is None else await own_dedupe(asked, said)
+    return request_id(request) if said is None else await own_dedupe(request, said)
 
 
-async def own_dedupe(asked: Asked[Any, Any], said: str) -> str:
+async def own_dedupe(request: ApiRequest[Any, Any], said: str) -> str:
     """`said` itself, unless it would name a payload that another caller sends with an `Idempotency-Key`."""
     owner, colon, _ = said.partition(":")
-    if not colon or owner == asked.caller.id:
+    if not colon or owner == request.caller.id:
         return said
     try:
-        key = await asked.house.hf.api_keys.known(owner)
+        key = await request.context.hf.api_keys.known(owner)
     except NotAuthenticated:
         return said  # no caller can send in that name
-    if key.namespace != asked.caller.verbs.namespace:
+    if key.namespace != request.caller.verbs.namespace:
         return said  # it is not told whether there is such a key elsewhere
     raise Malformed(
         "dedupe begins with the id of another API key", hint="Begin it otherwise: such ids belong to that caller."
     )
 
 
-def _header(asked: Asked[Any, Any]) -> str | None:
-    values = asked.sent.headers(HEADER)
+def _header(request: ApiRequest[Any, Any]) -> str | None:
+    values = request.sent.headers(HEADER)
     if not values:
         return None
     value = values[0]

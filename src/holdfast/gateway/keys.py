@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from holdfast import wire
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
 from holdfast.wire import outbound
 
 
-async def every(asked: Asked[Nothing, None]) -> Answer:
-    keys = await asked.house.hf.api_keys.listed(asked.caller.verbs.namespace)
-    return Answer(wire.ApiKeysView([outbound.api_key(key) for key in keys]))
+async def every(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    keys = await request.context.hf.api_keys.listed(request.caller.verbs.namespace)
+    return JsonResponse(wire.ApiKeysView([outbound.api_key(key) for key in keys]))
 
 
-async def create(asked: Asked[Nothing, wire.CreateApiKeyBody]) -> Answer:
-    token, key = await asked.house.hf.api_keys.create(
-        asked.body.name,
-        namespace=asked.caller.verbs.namespace,
-        scope=asked.body.scope,
-        expires_in=asked.body.expires_in,
+async def create(request: ApiRequest[NoParameters, wire.CreateApiKeyBody]) -> JsonResponse:
+    token, key = await request.context.hf.api_keys.create(
+        request.body.name,
+        namespace=request.caller.verbs.namespace,
+        scope=request.body.scope,
+        expires_in=request.body.expires_in,
     )
     # The answer is the only place where the token is ever shown: nothing on the way may keep a copy.
-    return Answer(wire.NewApiKeyView(token=token, key=outbound.api_key(key)), 201, {"Cache-Control": "no-store"})
+    return JsonResponse(wire.NewApiKeyView(token=token, key=outbound.api_key(key)), 201, {"Cache-Control": "no-store"})
 
 
-async def revoke(asked: Asked[Nothing, None]) -> Answer:
-    key = await asked.house.hf.api_keys.revoke(asked.caller.verbs.namespace, asked.path["key_id"])
-    return Answer(outbound.api_key(key))
+async def revoke(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    key = await request.context.hf.api_keys.revoke(request.caller.verbs.namespace, request.path["key_id"])
+    return JsonResponse(outbound.api_key(key))
 
 
 ENDPOINTS = (
@@ -35,7 +35,7 @@ ENDPOINTS = (
         handler=every,
         summary="The API keys of this namespace",
         scope="admin",
-        answers={200: wire.ApiKeysView},
+        responses={200: wire.ApiKeysView},
     ),
     Endpoint(
         method="POST",
@@ -44,7 +44,7 @@ ENDPOINTS = (
         summary="Make an API key; its token is shown this once",
         scope="admin",
         body=wire.CreateApiKeyBody,
-        answers={201: wire.NewApiKeyView},
+        responses={201: wire.NewApiKeyView},
     ),
     Endpoint(
         method="DELETE",
@@ -52,7 +52,7 @@ ENDPOINTS = (
         handler=revoke,
         summary="Revoke an API key; all processes are told at once, and notice within two seconds if that is lost",
         scope="admin",
-        answers={200: wire.ApiKeyView},
+        responses={200: wire.ApiKeyView},
         refuses=(404,),
     ),
 )

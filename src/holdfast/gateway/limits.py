@@ -68,7 +68,7 @@ class _Refused(Exception):
     """Ends the parsing of a request that will not be served."""
 
 
-class State(ServerState):
+class SharedState(ServerState):
     """What the connections of one server share."""
 
     def __init__(self, limits: Limits) -> None:
@@ -86,15 +86,15 @@ class State(ServerState):
             self.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection of a client."""
 
-    server_state: State
+    server_state: SharedState
 
     def __init__(
         self,
         config: Config,
-        server_state: State,
+        server_state: SharedState,
         app_state: dict[str, object],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -119,12 +119,12 @@ class Connection(HttpToolsProtocol):
         if self.server_state.closing:
             transport.abort()
         else:
-            self._expect_headers()
+            self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unset_keepalive_if_required()  # the class above leaves it armed if the connection broke
-        self._headers_came()
+        self._stop_header_timer()
         self.resume_writing()
         self.server_state.lost.set()
 
@@ -135,7 +135,7 @@ class Connection(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         if self._head_timer is None and not self._is_at_work:
-            self._expect_headers()
+            self._start_header_timer()
         self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
@@ -162,7 +162,7 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        self._headers_came()
+        self._stop_header_timer()
         self._head_bytes = 0
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self._limits.header_bytes_max:
@@ -208,15 +208,15 @@ class Connection(HttpToolsProtocol):
     def _is_at_work(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _expect_headers(self) -> None:
-        self._head_timer = self.loop.call_later(self._limits.header_seconds_max, self._headers_missed)
+    def _start_header_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self._limits.header_seconds_max, self._on_headers_missed)
 
-    def _headers_came(self) -> None:
+    def _stop_header_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _headers_missed(self) -> None:
+    def _on_headers_missed(self) -> None:
         if self._head_bytes:
             self._refuse(HeadersTooSlow(f"the headers did not arrive within {self._limits.header_seconds_max:g} s"))
         else:
@@ -231,7 +231,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
             return
         self.server_state.keep_dated(self.loop.time())
-        response = problems.answer(error, "")
+        response = problems.response(error, "")
         headers = [*self.server_state.default_headers, *response.raw_headers, (b"connection", b"close")]
         lines = [name + b": " + value + b"\r\n" for name, value in headers]
         self.transport.write(b"".join([STATUS_LINE[response.status_code], *lines, b"\r\n", bytes(response.body)]))
@@ -241,7 +241,7 @@ class Connection(HttpToolsProtocol):
         """Close, but a moment later: a client that is still sending would not hear what was said last."""
         self._is_over = True
         self._unset_keepalive_if_required()
-        self._headers_came()
+        self._stop_header_timer()
         self.transport.write_eof()
         self._head_timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
 from holdfast.gateway.requests import JSON
 from holdfast.wire.problems import MEDIA_TYPE
 
@@ -24,9 +24,9 @@ WITH_A_BODY = (408, 413, 415)
 def endpoint(others: Sequence[Endpoint]) -> Endpoint:
     """The endpoint that answers the document: itself and the others."""
 
-    async def described(asked: Asked[Nothing, None]) -> Answer:
-        del asked
-        return Answer(encoded)
+    async def described(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+        del request
+        return JsonResponse(encoded)
 
     itself = Endpoint(
         method="GET",
@@ -34,7 +34,7 @@ def endpoint(others: Sequence[Endpoint]) -> Endpoint:
         handler=described,
         summary="This document",
         scope="read",
-        answers={200: dict[str, Any]},
+        responses={200: dict[str, Any]},
     )
     encoded = msgspec.json.format(msgspec.json.encode(document([*others, itself])), indent=2)
     return itself
@@ -86,7 +86,7 @@ def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:
     yield wire.ProblemView
     for each in endpoints:
         yield each.query
-        yield from (kind for kind in (each.body, *each.answers.values()) if kind is not None)
+        yield from (kind for kind in (each.body, *each.responses.values()) if kind is not None)
 
 
 def _operation(endpoint: Endpoint, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
@@ -135,9 +135,9 @@ def _headers(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 def _responses(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
-    for status, kind in endpoint.answers.items():
+    for status, kind in endpoint.responses.items():
         responses[str(status)] = {"description": HTTPStatus(status).phrase}
-        if headers := endpoint.answers_with.get(status):
+        if headers := endpoint.response_headers.get(status):
             responses[str(status)]["headers"] = {
                 name: {"description": what, "schema": {"type": "string"}} for name, what in headers.items()
             }

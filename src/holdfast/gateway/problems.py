@@ -29,7 +29,7 @@ class Malformed(UsageError):
     status: ClassVar[int] = 400
 
 
-class NoSuchPlace(Malformed):
+class NoSuchPath(Malformed):
     """No route has this path."""
 
     code = "no_such_place"
@@ -71,7 +71,7 @@ class TooSlow(Malformed):
     hint = "Send the whole request at once."
 
 
-def answer(error: Exception, instance: str) -> Response:
+def response(error: Exception, instance: str) -> Response:
     """The response to a request that ended with `error`. What nobody foresaw is not shown to the outside."""
     if not isinstance(error, HoldfastError):
         error = errors.GatewayFault("this request failed by a fault of the gateway")

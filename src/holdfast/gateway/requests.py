@@ -126,7 +126,7 @@ def _fields(query: type[Struct], wanted: Callable[[Any], bool]) -> set[str]:
     return {name for name, hint in hints if any(map(wanted, (hint, *typing.get_args(hint))))}
 
 
-def decoded(data: bytes, kind: Any, sent: Sent) -> Any:
+def decode(data: bytes, kind: Any, sent: Sent) -> Any:
     """What the body holds, as this type."""
     media = (sent.header("content-type") or "").partition(";")[0].strip().lower()
     if media != JSON and not media.endswith("+json"):

@@ -6,20 +6,20 @@ from msgspec import Raw
 
 from holdfast import wire
 from holdfast.gateway import waiting
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse
 from holdfast.gateway.problems import RETRY_AFTER
 from holdfast.gateway.waiting import WaitQuery
 from holdfast.wire import outbound
 
 
-async def result(asked: Asked[WaitQuery, None]) -> Answer:
-    seconds = waiting.seconds_of(asked.query.wait, asked.house.settings)
-    run = await asked.caller.verbs.get(asked.path["run_id"])
-    with waiting.place(asked, seconds):
-        run = await waiting.settled(asked, seconds, run)
+async def result(request: ApiRequest[WaitQuery, None]) -> JsonResponse:
+    seconds = waiting.seconds_of(request.query.wait, request.context.settings)
+    run = await request.caller.verbs.get(request.path["run_id"])
+    with waiting.slot(request, seconds):
+        run = await waiting.wait_until_settled(request, seconds, run)
     if not run.is_settled:
-        return Answer(outbound.run(run), 202, RETRY_AFTER)
-    return Answer(wire.ResultView(Raw(await run.result_json())))
+        return JsonResponse(outbound.run(run), 202, RETRY_AFTER)
+    return JsonResponse(wire.ResultView(Raw(await run.result_json())))
 
 
 ENDPOINTS = (
@@ -30,7 +30,7 @@ ENDPOINTS = (
         summary="What a run returned; 202 while it goes on",
         scope="read",
         query=WaitQuery,
-        answers={200: wire.ResultView, 202: wire.RunView},
+        responses={200: wire.ResultView, 202: wire.RunView},
         refuses=(404, 409),
     ),
 )

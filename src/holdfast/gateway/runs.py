@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from holdfast import wire
 from holdfast.client import PAGE, Run
 from holdfast.gateway import idempotency, waiting
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header, Nothing
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header, JsonResponse, NoParameters
 from holdfast.gateway.problems import RETRY_AFTER, Malformed
 from holdfast.gateway.waiting import WaitQuery
 from holdfast.kernel.searches import PAGE_MAX
@@ -47,9 +47,9 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 # -- looking
 
 
-async def listed(asked: Asked[SearchQuery, None]) -> Answer:
-    query = asked.query
-    found = asked.caller.verbs.runs(
+async def listed(request: ApiRequest[SearchQuery, None]) -> JsonResponse:
+    query = request.query
+    found = request.caller.verbs.runs(
         query.workflow,
         query.status,
         attributes=None if query.attributes is None else _filters(query.attributes),
@@ -60,7 +60,7 @@ async def listed(asked: Asked[SearchQuery, None]) -> Answer:
         finished_before=query.finished_before,
         newest_first=query.newest_first,
     )
-    return Answer(outbound.page(await found.page(after=query.after, limit=query.limit)))
+    return JsonResponse(outbound.page(await found.page(after=query.after, limit=query.limit)))
 
 
 def _filters(text: str) -> dict[str, Any]:
@@ -70,67 +70,69 @@ def _filters(text: str) -> dict[str, Any]:
         raise Malformed(f"attributes={text:.60} does not fit: {error}", hint='Send {"customer": "c-1"}.') from None
 
 
-async def one(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.run(await _run(asked)))
+async def one(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.run(await _run(request)))
 
 
-async def input_of(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(await (await _run(asked)).input_json())
+async def input_of(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(await (await _run(request)).input_json())
 
 
-async def journal(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.journal(await (await _run(asked)).recorded()))
+async def journal(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.journal(await (await _run(request)).recorded()))
 
 
-async def explain(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.story(await (await _run(asked)).explain()))
+async def explain(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.story(await (await _run(request)).explain()))
 
 
-async def receipt(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.receipt(await (await _run(asked)).receipt()))
+async def receipt(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.receipt(await (await _run(request)).receipt()))
 
 
 # -- moving
 
 
-async def cancel(asked: Asked[WaitQuery, wire.CancelBody]) -> Answer:
-    settings = asked.house.settings
-    seconds = waiting.seconds_of(asked.query.wait, settings, otherwise=settings.wait_seconds_max)
-    run = await _run(asked)
-    with waiting.place(asked, seconds):
-        cancelling = await run.ask_cancel(asked.body.reason, deadline=asked.body.deadline)
-        done = await waiting.within(asked, seconds, cancelling.receipt())
+async def cancel(request: ApiRequest[WaitQuery, wire.CancelBody]) -> JsonResponse:
+    settings = request.context.settings
+    seconds = waiting.seconds_of(request.query.wait, settings, otherwise=settings.wait_seconds_max)
+    run = await _run(request)
+    with waiting.slot(request, seconds):
+        cancelling = await run.ask_cancel(request.body.reason, deadline=request.body.deadline)
+        done = await waiting.within(request, seconds, cancelling.receipt())
     if done is None:  # it goes on without us
-        return Answer(outbound.run(await run.refresh()), 202, {"Location": f"/v1/runs/{run.id}/receipt", **RETRY_AFTER})
-    return Answer(outbound.receipt(done.result()))
+        return JsonResponse(
+            outbound.run(await run.refresh()), 202, {"Location": f"/v1/runs/{run.id}/receipt", **RETRY_AFTER}
+        )
+    return JsonResponse(outbound.receipt(done.result()))
 
 
-async def resume(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.run(await (await _run(asked)).resume()))
+async def resume(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.run(await (await _run(request)).resume()))
 
 
-async def retry(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.run(await (await _run(asked)).retry()))
+async def retry(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.run(await (await _run(request)).retry()))
 
 
-async def fork(asked: Asked[Nothing, wire.ForkBody]) -> Answer:
-    fork = await (await _run(asked)).fork(asked.body.at, key=asked.body.key)
-    return Answer(outbound.run(fork), 201, {"Location": f"/v1/runs/{fork.id}"})
+async def fork(request: ApiRequest[NoParameters, wire.ForkBody]) -> JsonResponse:
+    fork = await (await _run(request)).fork(request.body.at, key=request.body.key)
+    return JsonResponse(outbound.run(fork), 201, {"Location": f"/v1/runs/{fork.id}"})
 
 
-async def signal(asked: Asked[Nothing, wire.SentSignalBody]) -> Answer:
-    run, body = await _run(asked), asked.body
-    await run.signal(body.hook, body.payload, dedupe=await idempotency.dedupe_id(asked, body.dedupe))
-    return Answer(outbound.run(await run.refresh()), 202)
+async def signal(request: ApiRequest[NoParameters, wire.SentSignalBody]) -> JsonResponse:
+    run, body = await _run(request), request.body
+    await run.signal(body.hook, body.payload, dedupe=await idempotency.dedupe_id(request, body.dedupe))
+    return JsonResponse(outbound.run(await run.refresh()), 202)
 
 
-async def release_key(asked: Asked[Nothing, wire.ReleaseKeyBody]) -> Answer:
-    return Answer(outbound.run(await (await _run(asked)).release_key(asked.body.reason)))
+async def release_key(request: ApiRequest[NoParameters, wire.ReleaseKeyBody]) -> JsonResponse:
+    return JsonResponse(outbound.run(await (await _run(request)).release_key(request.body.reason)))
 
 
-async def _run(asked: Asked[Any, Any]) -> Run[Any]:
+async def _run(request: ApiRequest[Any, Any]) -> Run[Any]:
     """The run that is meant. Whatever is asked about one of another namespace, there is none."""
-    return await asked.caller.verbs.get(asked.path["run_id"])
+    return await request.caller.verbs.get(request.path["run_id"])
 
 
 ENDPOINTS = (
@@ -141,7 +143,7 @@ ENDPOINTS = (
         summary="Find runs, page by page",
         scope="read",
         query=SearchQuery,
-        answers={200: wire.RunPageView},
+        responses={200: wire.RunPageView},
         refuses=(404,),
     ),
     Endpoint(
@@ -150,7 +152,7 @@ ENDPOINTS = (
         handler=one,
         summary="A run as it is",
         scope="read",
-        answers={200: wire.RunView},
+        responses={200: wire.RunView},
         refuses=(404,),
     ),
     Endpoint(
@@ -159,7 +161,7 @@ ENDPOINTS = (
         handler=input_of,
         summary="The arguments that a run was started with, by name",
         scope="read",
-        answers={200: dict[str, Any]},
+        responses={200: dict[str, Any]},
         refuses=(404,),
     ),
     Endpoint(
@@ -168,7 +170,7 @@ ENDPOINTS = (
         handler=journal,
         summary="What a run has done, since it last began anew",
         scope="read",
-        answers={200: wire.JournalView},
+        responses={200: wire.JournalView},
         refuses=(404,),
     ),
     Endpoint(
@@ -177,7 +179,7 @@ ENDPOINTS = (
         handler=explain,
         summary="What happened to a run in words, why it waits, and what may be done",
         scope="read",
-        answers={200: wire.StoryView},
+        responses={200: wire.StoryView},
         refuses=(404,),
     ),
     Endpoint(
@@ -186,7 +188,7 @@ ENDPOINTS = (
         handler=receipt,
         summary="What the cancellation of an ended run has left behind",
         scope="read",
-        answers={200: wire.ReceiptView},
+        responses={200: wire.ReceiptView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -198,7 +200,7 @@ ENDPOINTS = (
         query=WaitQuery,
         body=wire.CancelBody,
         body_optional=True,
-        answers={200: wire.ReceiptView, 202: wire.RunView},
+        responses={200: wire.ReceiptView, 202: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -207,7 +209,7 @@ ENDPOINTS = (
         handler=resume,
         summary="Let a cancelled run go on",
         scope="write",
-        answers={200: wire.RunView},
+        responses={200: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -216,7 +218,7 @@ ENDPOINTS = (
         handler=retry,
         summary="Try a failed or blocked run again from its last record",
         scope="write",
-        answers={200: wire.RunView},
+        responses={200: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -226,7 +228,7 @@ ENDPOINTS = (
         summary="A new run that begins with what this one did before a step",
         scope="write",
         body=wire.ForkBody,
-        answers={201: wire.RunView},
+        responses={201: wire.RunView},
         refuses=(404, 409),
     ),
     Endpoint(
@@ -236,7 +238,7 @@ ENDPOINTS = (
         summary="Send a payload to one of the hooks of a run",
         scope="write",
         body=wire.SentSignalBody,
-        answers={202: wire.RunView},
+        responses={202: wire.RunView},
         refuses=(404, 409, 422),
         headers={
             idempotency.HEADER: Header("Names the payload, unless `dedupe` does.", length_max=idempotency.LENGTH_MAX)
@@ -250,7 +252,7 @@ ENDPOINTS = (
         scope="admin",
         body=wire.ReleaseKeyBody,
         body_optional=True,
-        answers={200: wire.RunView},
+        responses={200: wire.RunView},
         refuses=(404, 409),
     ),
 )

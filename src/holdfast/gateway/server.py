@@ -18,8 +18,8 @@ from uvicorn import Config
 from holdfast.errors import InvalidConfig, TooBusy
 from holdfast.gateway import health, problems
 from holdfast.gateway.auth import is_loopback
-from holdfast.gateway.limits import Connection, Limits, State
-from holdfast.gateway.wait_limit import Lobby
+from holdfast.gateway.limits import HttpConnection, Limits, SharedState
+from holdfast.gateway.wait_limit import WaitLimit
 
 BACKLOG = 2048
 LAST_SECONDS = 1.0  # how long what was cut may take to notice
@@ -34,12 +34,12 @@ def check_exposure(host: str, *, require_keys: bool) -> None:
         )
 
 
-class Server:
+class HttpServer:
     """One listening socket, and the requests that came through it."""
 
-    def __init__(self, lobby: Lobby, *, limits: Limits | None = None) -> None:
-        self._lobby = lobby
-        self._state = State(limits or Limits())
+    def __init__(self, wait_limit: WaitLimit, *, limits: Limits | None = None) -> None:
+        self._wait_limit = wait_limit
+        self._state = SharedState(limits or Limits())
         self._listening: asyncio.Server | None = None
 
     async def start(self, app: ASGIApp, host: str, port: int) -> str:
@@ -48,7 +48,7 @@ class Server:
         limits = self._state.limits
         config = Config(
             _Cuttable(app, self._state),
-            http=Connection,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -62,7 +62,7 @@ class Server:
         )
         config.load()
         self._listening = await asyncio.get_running_loop().create_server(
-            lambda: Connection(config, self._state, {}), sock=listener, backlog=BACKLOG
+            lambda: HttpConnection(config, self._state, {}), sock=listener, backlog=BACKLOG
         )
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{listener.getsockname()[1]}"
@@ -73,14 +73,14 @@ class Server:
             return
         listening, self._listening = self._listening, None
         self._state.draining = True
-        self._lobby.close()
+        self._wait_limit.close()
         self._close_when_idle()
         try:
             async with asyncio.timeout(self._state.limits.drain_seconds_max):
                 if self._state.tasks:
                     await asyncio.wait(list(self._state.tasks))  # not those that come meanwhile: they are refused
                 self._close(listening)
-                await self._quiet()
+                await self._wait_until_quiet()
         except TimeoutError:
             self._close(listening)
         await self._cut()
@@ -94,7 +94,7 @@ class Server:
         for connection in list(self._state.connections):
             connection.shutdown()
 
-    async def _quiet(self) -> None:
+    async def _wait_until_quiet(self) -> None:
         """Returns when nothing is at work, and all has been sent."""
         while self._state.tasks:
             await asyncio.wait(self._state.tasks)
@@ -109,13 +109,13 @@ class Server:
             task.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
-                await self._quiet()
+                await self._wait_until_quiet()
 
 
 class _Cuttable:
     """An application whose requests are refused, and may be cut off without an outcry in the log, when it stops."""
 
-    def __init__(self, app: ASGIApp, state: State) -> None:
+    def __init__(self, app: ASGIApp, state: SharedState) -> None:
         self._app = app
         self._state = state
 
@@ -124,7 +124,7 @@ class _Cuttable:
         if self._state.draining:
             send = _last(send)
             if scope["path"] not in health.PATHS:
-                app = problems.answer(TooBusy("this process is stopping"), scope["path"])
+                app = problems.response(TooBusy("this process is stopping"), scope["path"])
         try:
             await app(scope, receive, send)
         except asyncio.CancelledError:

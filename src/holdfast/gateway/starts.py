@@ -21,7 +21,7 @@ from holdfast import wire
 from holdfast.client import Run
 from holdfast.errors import RunCancelled, RunError, RunFailed
 from holdfast.gateway import idempotency, waiting
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Header
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header, JsonResponse
 from holdfast.gateway.waiting import Wait
 from holdfast.kernel import keys
 from holdfast.wire import inbound, outbound
@@ -36,39 +36,43 @@ class StartQuery(Struct, frozen=True, forbid_unknown_fields=True):
     join: bool = True
 
 
-async def start(asked: Asked[StartQuery, wire.StartBody]) -> Answer:
-    body, verbs = asked.body, asked.caller.verbs
-    seconds = waiting.seconds_of(asked.query.wait, asked.house.settings)
-    call = verbs.call(asked.path["name"], b"{}" if body.input is UNSET else bytes(body.input))
-    request_id = idempotency.request_id(asked, body.request_id)
+async def start(request: ApiRequest[StartQuery, wire.StartBody]) -> JsonResponse:
+    body, verbs = request.body, request.caller.verbs
+    seconds = waiting.seconds_of(request.query.wait, request.context.settings)
+    call = verbs.call(request.path["name"], b"{}" if body.input is UNSET else bytes(body.input))
+    request_id = idempotency.request_id(request, body.request_id)
     is_key = request_id is not None and body.key is None and body.request_id is None and call.target.key is None
-    with waiting.place(asked, seconds):
+    with waiting.slot(request, seconds):
         run, created = await verbs.start(
             call,
             key=keys.of_request(request_id) if is_key and request_id is not None else body.key,
             request_id=None if is_key else request_id,
-            join=asked.query.join,
+            join=request.query.join,
             retention=body.retention,
             delay=body.delay,
             priority=body.priority,
             attributes=None if body.attributes is None else inbound.scalars(body.attributes),
             replace=None if body.replace is None else await verbs.get(body.replace),
-            signal=None if body.signal is None else await _signal(asked, body.signal, request_id),
-            traceparent=asked.sent.header(TRACEPARENT),
+            signal=None if body.signal is None else await _signal(request, body.signal, request_id),
+            traceparent=request.sent.header(TRACEPARENT),
         )
-        run = await waiting.settled(asked, seconds, run)
+        run = await waiting.wait_until_settled(request, seconds, run)
     view = outbound.run(run)
     if seconds and run.is_settled:
         view = await _with_its_end(run, view)
     headers = {"Location": f"/v1/runs/{run.id}"}
-    return Answer(view, 201, headers) if created else Answer(view, 200, headers | {"Idempotency-Replayed": "true"})
+    return (
+        JsonResponse(view, 201, headers)
+        if created
+        else JsonResponse(view, 200, headers | {"Idempotency-Replayed": "true"})
+    )
 
 
 async def _signal(
-    asked: Asked[Any, Any], signal: wire.SentSignalBody, request_id: str | None
+    request: ApiRequest[Any, Any], signal: wire.SentSignalBody, request_id: str | None
 ) -> tuple[str, Any] | tuple[str, Any, str]:
     # A request that is repeated must not deliver twice.
-    dedupe = request_id if signal.dedupe is None else await idempotency.own_dedupe(asked, signal.dedupe)
+    dedupe = request_id if signal.dedupe is None else await idempotency.own_dedupe(request, signal.dedupe)
     return (signal.hook, signal.payload) if dedupe is None else (signal.hook, signal.payload, dedupe)
 
 
@@ -94,8 +98,8 @@ ENDPOINTS = (
         query=StartQuery,
         body=wire.StartBody,
         body_optional=True,
-        answers={201: wire.RunView, 200: wire.RunView},
-        answers_with={
+        responses={201: wire.RunView, 200: wire.RunView},
+        response_headers={
             201: {"Location": "The address of the run."},
             200: {"Location": "The address of the run.", "Idempotency-Replayed": "`true`: the run was there already."},
         },

@@ -29,7 +29,7 @@ from holdfast.client import Run
 from holdfast.engine.api.queries import RunEvent
 from holdfast.errors import HoldfastError
 from holdfast.events import PartFailed
-from holdfast.gateway.endpoints import Asked, Endpoint, Header
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header
 from holdfast.gateway.problems import Malformed
 from holdfast.wire import outbound
 
@@ -54,18 +54,18 @@ class FollowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[int, Meta(ge=0, description="The cursor of the last event that was seen.")] | None = None
 
 
-async def events(asked: Asked[FollowQuery, None]) -> Response:
-    run = await asked.caller.verbs.get(asked.path["run_id"])
-    after = _cursor(asked)
+async def events(request: ApiRequest[FollowQuery, None]) -> Response:
+    run = await request.caller.verbs.get(request.path["run_id"])
+    after = _cursor(request)
     with ExitStack() as stack:
-        stack.enter_context(asked.house.lobby.place())
-        return Following(asked, run, after=after, place=stack.pop_all())  # it leaves the place when it is over
+        stack.enter_context(request.context.wait_limit.slot())
+        return Following(request, run, after=after, slot=stack.pop_all())  # it leaves the place when it is over
 
 
-def _cursor(asked: Asked[FollowQuery, None]) -> int | None:
-    seen = asked.sent.header(LAST_EVENT_ID) or ""
+def _cursor(request: ApiRequest[FollowQuery, None]) -> int | None:
+    seen = request.sent.header(LAST_EVENT_ID) or ""
     if not seen:
-        return asked.query.after
+        return request.query.after
     if not (seen.isascii() and seen.isdigit() and len(seen) <= 18):
         raise Malformed(f"{LAST_EVENT_ID} {seen!r:.40} is not a cursor", hint="Send the `id` of the last event.")
     return int(seen)
@@ -74,22 +74,24 @@ def _cursor(asked: Asked[FollowQuery, None]) -> int | None:
 class Following(Response):
     """A response that lasts as long as the run, the reader and the gateway do."""
 
-    def __init__(self, asked: Asked[FollowQuery, None], run: Run[Any], *, after: int | None, place: ExitStack) -> None:
+    def __init__(
+        self, request: ApiRequest[FollowQuery, None], run: Run[Any], *, after: int | None, slot: ExitStack
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=MEDIA_TYPE)
         del self.headers["content-length"]  # nobody knows it
-        self._asked = asked
+        self._request = request
         self._run = run
         self._after = after
-        self._place = place
+        self._slot = slot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's shape
         async def write(data: bytes, *, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": more})
 
-        lobby = self._asked.house.lobby
-        with self._place:
+        wait_limit = self._request.context.wait_limit
+        with self._slot:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await lobby.first_of(self._tell(write), seconds=LASTS_SECONDS_MAX, gone=self._asked.sent.until_gone)
+            await wait_limit.first_of(self._tell(write), seconds=LASTS_SECONDS_MAX, gone=self._request.sent.until_gone)
             await write(b"", more=False)
 
     async def _tell(self, write: Write) -> None:
@@ -106,7 +108,7 @@ class Following(Response):
         except HoldfastError:
             pass  # whoever comes back is answered what is the matter
         except Exception as error:  # noqa: BLE001 - as in any handler
-            self._asked.house.hf.runtime.emit(
+            self._request.context.hf.runtime.emit(
                 PartFailed("GET /v1/runs/{run_id}/events", f"{type(error).__name__}: {error}")
             )
         finally:
@@ -115,10 +117,10 @@ class Following(Response):
 
     async def _still_known(self) -> None:
         """Raises once the key was revoked, or has expired: nothing is told to its holder any more."""
-        await self._asked.house.gatekeeper.caller(self._asked.sent.header("authorization"))
+        await self._request.context.auth.caller(self._request.sent.header("authorization"))
 
     async def _beat(self, write: Write) -> None:
-        closing = self._asked.house.lobby.closing
+        closing = self._request.context.wait_limit.closing
         while not closing.is_set():
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
@@ -140,7 +142,7 @@ ENDPOINTS = (
         summary="What happens to a run, as it happens, until it has ended",
         scope="read",
         query=FollowQuery,
-        answers={200: str},
+        responses={200: str},
         refuses=(404,),
         headers={
             LAST_EVENT_ID: Header("The cursor of the last event that was seen.", pattern="^[0-9]+$", length_max=18)

@@ -10,39 +10,41 @@ from holdfast import wire
 from holdfast.engine.remote import tasks
 from holdfast.engine.remote.tasks import Handed
 from holdfast.gateway import waiting
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
 from holdfast.gateway.problems import Malformed
 from holdfast.kernel.units import milliseconds, utc_of
 
 MARGIN_SECONDS = 5.0  # a claim ends by itself when its time is over; it is not cut short just when it has got something
 
 
-async def claim(asked: Asked[Nothing, wire.ClaimBody]) -> Answer:
-    body, seconds = asked.body, milliseconds(asked.body.wait) / 1000
-    if seconds > (limit := asked.house.settings.wait_seconds_max):
+async def claim(request: ApiRequest[NoParameters, wire.ClaimBody]) -> JsonResponse:
+    body, seconds = request.body, milliseconds(request.body.wait) / 1000
+    if seconds > (limit := request.context.settings.wait_seconds_max):
         raise Malformed(f"wait={body.wait!r} is too long", hint=f"Wait {limit:g} s at most, and claim again.")
-    with waiting.place(asked, seconds):
-        work = _tasks(asked).claim(body.effects, worker=body.worker, limit=body.limit, lease=body.lease, wait=seconds)
-        done = await waiting.within(asked, seconds + MARGIN_SECONDS, work)
-    return Answer(wire.ClaimedView([] if done is None else [_task(handed) for handed in done.result()]))
+    with waiting.slot(request, seconds):
+        work = _tasks(request).claim(body.effects, worker=body.worker, limit=body.limit, lease=body.lease, wait=seconds)
+        done = await waiting.within(request, seconds + MARGIN_SECONDS, work)
+    return JsonResponse(wire.ClaimedView([] if done is None else [_task(handed) for handed in done.result()]))
 
 
-async def heartbeat(asked: Asked[Nothing, wire.HeartbeatBody]) -> Answer:
-    sent = asked.body.details
+async def heartbeat(request: ApiRequest[NoParameters, wire.HeartbeatBody]) -> JsonResponse:
+    sent = request.body.details
     details = None if sent is UNSET else bytes(sent)
-    beat = await _tasks(asked).heartbeat(asked.path["task_id"], fence=asked.body.fence, details=details)
-    return Answer(wire.BeatenView(beat.wanted, utc_of(beat.until_ms)))
+    beat = await _tasks(request).heartbeat(request.path["task_id"], fence=request.body.fence, details=details)
+    return JsonResponse(wire.BeatenView(beat.wanted, utc_of(beat.until_ms)))
 
 
-async def complete(asked: Asked[Nothing, wire.CompleteBody]) -> Answer:
-    task_id, result = asked.path["task_id"], asked.body.result
-    await _tasks(asked).complete(task_id, fence=asked.body.fence, result=b"null" if result is UNSET else bytes(result))
-    return Answer(wire.EndedView(task_id))
+async def complete(request: ApiRequest[NoParameters, wire.CompleteBody]) -> JsonResponse:
+    task_id, result = request.path["task_id"], request.body.result
+    await _tasks(request).complete(
+        task_id, fence=request.body.fence, result=b"null" if result is UNSET else bytes(result)
+    )
+    return JsonResponse(wire.EndedView(task_id))
 
 
-async def fail(asked: Asked[Nothing, wire.FailBody]) -> Answer:
-    task_id, body = asked.path["task_id"], asked.body
-    await _tasks(asked).fail(
+async def fail(request: ApiRequest[NoParameters, wire.FailBody]) -> JsonResponse:
+    task_id, body = request.path["task_id"], request.body
+    await _tasks(request).fail(
         task_id,
         fence=body.fence,
         type=body.error.type,
@@ -50,11 +52,11 @@ async def fail(asked: Asked[Nothing, wire.FailBody]) -> Answer:
         retry=body.retry,
         retry_after=body.retry_after,
     )
-    return Answer(wire.EndedView(task_id))
+    return JsonResponse(wire.EndedView(task_id))
 
 
-def _tasks(asked: Asked[Any, Any]) -> tasks.Tasks:
-    return asked.house.hf.runtime.tasks_in(asked.caller.verbs.namespace)
+def _tasks(request: ApiRequest[Any, Any]) -> tasks.Tasks:
+    return request.context.hf.runtime.tasks_in(request.caller.verbs.namespace)
 
 
 def _task(handed: Handed) -> wire.TaskView:
@@ -81,7 +83,7 @@ ENDPOINTS = (
         summary="Claim tasks of effects that this worker serves; waits until there is one",
         scope="write",
         body=wire.ClaimBody,
-        answers={200: wire.ClaimedView},
+        responses={200: wire.ClaimedView},
     ),
     Endpoint(
         method="POST",
@@ -90,7 +92,7 @@ ENDPOINTS = (
         summary="Say that a task goes on, and how far it has come",
         scope="write",
         body=wire.HeartbeatBody,
-        answers={200: wire.BeatenView},
+        responses={200: wire.BeatenView},
         refuses=(404, 409, 422),
     ),
     Endpoint(
@@ -100,7 +102,7 @@ ENDPOINTS = (
         summary="Say what the effect returned",
         scope="write",
         body=wire.CompleteBody,
-        answers={200: wire.EndedView},
+        responses={200: wire.EndedView},
         refuses=(404, 409, 422),
     ),
     Endpoint(
@@ -110,7 +112,7 @@ ENDPOINTS = (
         summary="Say that the attempt failed; the effect's retry policy decides what follows",
         scope="write",
         body=wire.FailBody,
-        answers={200: wire.EndedView},
+        responses={200: wire.EndedView},
         refuses=(404, 409),
     ),
 )

@@ -11,9 +11,9 @@ from msgspec import Meta, Struct
 
 from holdfast.client import Run
 from holdfast.errors import TimedOut
-from holdfast.gateway.endpoints import Asked, Settings
+from holdfast.gateway.endpoints import ApiRequest, GatewaySettings
 from holdfast.gateway.problems import Malformed
-from holdfast.gateway.wait_limit import AT_ONCE_SECONDS
+from holdfast.gateway.wait_limit import GRACE_SECONDS
 from holdfast.kernel.units import milliseconds
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ class WaitQuery(Struct, frozen=True, forbid_unknown_fields=True):
     wait: Wait | None = None
 
 
-def seconds_of(wait: str | None, settings: Settings, *, otherwise: float = 0.0) -> float:
-    """How long to wait. Raises `Malformed` if that is longer than this gateway lets anybody wait."""
+def seconds_of(wait: str | None, settings: GatewaySettings, *, otherwise: float = 0.0) -> float:
+    """How long to wait. Raises `Malformed` if that is longer than this gateway lets a request wait."""
     if wait is None:
         return otherwise
     seconds = milliseconds(float(wait) if wait[-1].isdigit() else wait) / 1000
@@ -47,22 +47,33 @@ def seconds_of(wait: str | None, settings: Settings, *, otherwise: float = 0.0) 
     return seconds
 
 
-def place(asked: Asked[Any, Any], seconds: float) -> AbstractContextManager[None]:
-    """A place to wait for so long, if it takes one. Raises `TooBusy`, so take it before anything is done."""
-    return asked.house.lobby.place() if seconds else nullcontext()
+def slot(request: ApiRequest[Any, Any], seconds: float) -> AbstractContextManager[None]:
+    """A slot to wait in for so long, if the request waits. Raises `TooBusy`, so enter it before anything is done."""
+    return request.context.wait_limit.slot() if seconds else nullcontext()
 
 
-async def within(asked: Asked[Any, Any], seconds: float, work: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
+async def within(
+    request: ApiRequest[Any, Any],
+    seconds: float,
+    work: Coroutine[Any, Any, T],
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+) -> asyncio.Task[T] | None:
     """The task of `work` if it is done in time, and as long as the caller and the gateway are there."""
-    return await asked.house.lobby.first_of(work, seconds=seconds, gone=asked.sent.until_gone)
+    return await request.context.wait_limit.first_of(
+        work, seconds=seconds, gone=request.sent.until_gone, grace_seconds=grace_seconds
+    )
 
 
-async def settled(asked: Asked[Any, Any], seconds: float, run: Run[Any]) -> Run[Any]:
+async def wait_until_settled(request: ApiRequest[Any, Any], seconds: float, run: Run[Any]) -> Run[Any]:
     """The run once it has ended or is blocked; as it is, if that takes too long."""
     if run.is_settled or not seconds:
         return run
-    at_once = min(seconds, AT_ONCE_SECONDS)
+    grace = min(seconds, GRACE_SECONDS)
     with suppress(TimedOut):  # most have ended by then, and need no task that waits for them
-        return await run.settled(timeout=at_once)
-    done = await within(asked, seconds - at_once, run.settled()) if seconds > at_once else None
-    return await run.refresh() if done is None else done.result()
+        return await run.settled(timeout=grace)
+    if seconds > grace:
+        done = await within(request, seconds - grace, run.settled(), grace_seconds=0.0)  # the grace is over
+        if done is not None:
+            return done.result()
+    return await run.refresh()

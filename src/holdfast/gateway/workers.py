@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from holdfast import wire
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
 from holdfast.wire import outbound
 
 
-async def listed(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(wire.WorkersView([outbound.worker(each) for each in await asked.caller.verbs.workers()]))
+async def listed(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(wire.WorkersView([outbound.worker(each) for each in await request.caller.verbs.workers()]))
 
 
-async def backlog(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.backlog(await asked.caller.verbs.backlog()))
+async def backlog(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.backlog(await request.caller.verbs.backlog()))
 
 
 ENDPOINTS = (
@@ -22,7 +22,7 @@ ENDPOINTS = (
         handler=listed,
         summary="The live workers",
         scope="read",
-        answers={200: wire.WorkersView},
+        responses={200: wire.WorkersView},
     ),
     Endpoint(
         method="GET",
@@ -30,6 +30,6 @@ ENDPOINTS = (
         handler=backlog,
         summary="How many runs there are by status, and how many wait for a worker",
         scope="read",
-        answers={200: wire.BacklogView},
+        responses={200: wire.BacklogView},
     ),
 )

@@ -5,26 +5,28 @@ from __future__ import annotations
 from msgspec import Struct
 
 from holdfast import wire
-from holdfast.gateway.endpoints import Answer, Asked, Endpoint, Nothing
+from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
 from holdfast.wire import outbound
 
 
-class OfKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KeyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key may have any characters, so it has no place in a path."""
 
     key: wire.Key
 
 
-async def listed(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(wire.WorkflowsView([outbound.workflow(each) for each in await asked.caller.verbs.workflows()]))
+async def listed(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(
+        wire.WorkflowsView([outbound.workflow(each) for each in await request.caller.verbs.workflows()])
+    )
 
 
-async def one(asked: Asked[Nothing, None]) -> Answer:
-    return Answer(outbound.workflow(await asked.caller.verbs.workflow(asked.path["name"])))
+async def one(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    return JsonResponse(outbound.workflow(await request.caller.verbs.workflow(request.path["name"])))
 
 
-async def holder(asked: Asked[OfKey, None]) -> Answer:
-    return Answer(outbound.run(await asked.caller.verbs.find(asked.path["name"], asked.query.key)))
+async def holder(request: ApiRequest[KeyQuery, None]) -> JsonResponse:
+    return JsonResponse(outbound.run(await request.caller.verbs.find(request.path["name"], request.query.key)))
 
 
 ENDPOINTS = (
@@ -34,7 +36,7 @@ ENDPOINTS = (
         handler=listed,
         summary="The workflows that can be started here",
         scope="read",
-        answers={200: wire.WorkflowsView},
+        responses={200: wire.WorkflowsView},
     ),
     Endpoint(
         method="GET",
@@ -42,7 +44,7 @@ ENDPOINTS = (
         handler=one,
         summary="What a workflow declares, with the schemas of its input and its result",
         scope="read",
-        answers={200: wire.WorkflowView},
+        responses={200: wire.WorkflowView},
         refuses=(404,),
     ),
     Endpoint(
@@ -51,8 +53,8 @@ ENDPOINTS = (
         handler=holder,
         summary="The run that holds a key",
         scope="read",
-        query=OfKey,
-        answers={200: wire.RunView},
+        query=KeyQuery,
+        responses={200: wire.RunView},
         refuses=(404,),
     ),
 )

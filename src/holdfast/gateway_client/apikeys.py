@@ -12,7 +12,7 @@ from holdfast.kernel.units import Duration, milliseconds
 from holdfast.wire import inbound
 
 
-class DistantApiKeys:
+class GatewayApiKeys:
     """The verbs of the engine's `ApiKeys`, over one connection."""
 
     def __init__(self, transport: Transport) -> None:

@@ -10,8 +10,8 @@ from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.blocking import Blocking
 from holdfast.client import Caller
-from holdfast.gateway_client.apikeys import DistantApiKeys
-from holdfast.gateway_client.service import Distant
+from holdfast.gateway_client.apikeys import GatewayApiKeys
+from holdfast.gateway_client.service import GatewayBackend
 from holdfast.gateway_client.transport import Transport
 from holdfast.pack import Pack, Workflow
 
@@ -30,12 +30,14 @@ class Client(Caller):
         workflows: dict[str, Workflow[..., Any]] = {}
         for pack in packs:
             workflows |= pack.workflows
-        super().__init__(Distant(self._transport, workflows=workflows, codec=JsonCodec(), ids=SystemIds(), clock=clock))
+        super().__init__(
+            GatewayBackend(self._transport, workflows=workflows, codec=JsonCodec(), ids=SystemIds(), clock=clock)
+        )
 
     @property
-    def api_keys(self) -> DistantApiKeys:
+    def api_keys(self) -> GatewayApiKeys:
         """Make, list and revoke API keys. Takes a key of scope `admin`."""
-        return DistantApiKeys(self._transport)
+        return GatewayApiKeys(self._transport)
 
     @staticmethod
     def blocking(url: str, *, api_key: str | None = None, packs: Iterable[Pack] = ()) -> Blocking:

@@ -54,7 +54,7 @@ class Named(Struct, frozen=True):
     name: str
 
 
-class Distant:
+class GatewayBackend:
     """All verbs of `Backend`, over one connection."""
 
     def __init__(
@@ -74,15 +74,15 @@ class Distant:
         self._clock = clock
 
     @property
-    def signals(self) -> Distant:
+    def signals(self) -> GatewayBackend:
         return self
 
     @property
-    def operations(self) -> Distant:
+    def operations(self) -> GatewayBackend:
         return self
 
     @property
-    def queries(self) -> Distant:
+    def queries(self) -> GatewayBackend:
         return self
 
     # -- starts
@@ -306,18 +306,18 @@ class Distant:
         return inbound.receipt((await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.ReceiptView))
 
     async def retry(self, run_id: str) -> Run:
-        return await self._moved(run_id, "retry")
+        return await self._move(run_id, "retry")
 
     async def resume(self, run_id: str) -> Run:
-        return await self._moved(run_id, "resume")
+        return await self._move(run_id, "resume")
 
     async def fork(self, run_id: str, step: str, key: str | None) -> Run:
-        return await self._moved(run_id, "fork", wire.ForkBody(at=step, key=key))
+        return await self._move(run_id, "fork", wire.ForkBody(at=step, key=key))
 
     async def release_key(self, run_id: str, reason: str) -> Run:
-        return await self._moved(run_id, "release-key", wire.ReleaseKeyBody(reason=reason or None))
+        return await self._move(run_id, "release-key", wire.ReleaseKeyBody(reason=reason or None))
 
-    async def _moved(self, run_id: str, verb: str, body: object = UNSET) -> Run:
+    async def _move(self, run_id: str, verb: str, body: object = UNSET) -> Run:
         # Not again: a second fork would be a second run, a second retry is refused by what the first one did.
         try:
             return self._run(

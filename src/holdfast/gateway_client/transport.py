@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # not part of the core install
 
 T = TypeVar("T")
 JSON = {"Content-Type": "application/json"}
-ANSWER_SECONDS = 30.0  # beyond what the request itself asks the gateway to wait
+RESPONSE_SECONDS = 30.0  # beyond what the request itself asks the gateway to wait
 PAUSES_SECONDS = (0.1, 0.5, 1.0)
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _encode = msgspec.json.Encoder().encode
@@ -42,7 +42,7 @@ def _kinds(root: type[HoldfastError]) -> dict[str, type[HoldfastError]]:
 KINDS = _kinds(errors.HoldfastError)
 
 
-class Reply(Struct, frozen=True):
+class GatewayReply(Struct, frozen=True):
     """What the gateway answered, if it was no problem."""
 
     status: int
@@ -69,7 +69,7 @@ class Transport:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         near = parts.hostname in LOOPBACK  # a proxy of the machine has nothing to do with it
         self._http = self._httpx.AsyncClient(
-            base_url=self.url, headers=headers, timeout=ANSWER_SECONDS, trust_env=not near
+            base_url=self.url, headers=headers, timeout=RESPONSE_SECONDS, trust_env=not near
         )
 
     async def __aenter__(self) -> Self:
@@ -81,9 +81,11 @@ class Transport:
     ) -> None:
         await self._http.__aexit__(kind, error, trace)
 
-    async def get(self, path: str, query: Mapping[str, Any] | None = None, *, wait_seconds: float = 0.0) -> Reply:
+    async def get(
+        self, path: str, query: Mapping[str, Any] | None = None, *, wait_seconds: float = 0.0
+    ) -> GatewayReply:
         """Read something."""
-        return await self._asked("GET", path, query=query, wait_seconds=wait_seconds, again=True)
+        return await self._ask("GET", path, query=query, wait_seconds=wait_seconds, again=True)
 
     async def post(
         self,
@@ -94,20 +96,22 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         wait_seconds: float = 0.0,
         again: bool,
-    ) -> Reply:
+    ) -> GatewayReply:
         """Change something; `again` says that the same request may be made twice."""
         data = None if body is UNSET else _encode(body)
-        return await self._asked(
+        return await self._ask(
             "POST", path, query=query, body=data, headers=headers, wait_seconds=wait_seconds, again=again
         )
 
-    async def delete(self, path: str) -> Reply:
-        return await self._asked("DELETE", path, again=True)
+    async def delete(self, path: str) -> GatewayReply:
+        return await self._ask("DELETE", path, again=True)
 
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[httpx.Response]:
         """An answer that goes on; `GatewayUnavailable` if it breaks off."""
-        timeout = self._httpx.Timeout(ANSWER_SECONDS, read=2 * ANSWER_SECONDS)  # the gateway gives a sign every 15 s
+        timeout = self._httpx.Timeout(
+            RESPONSE_SECONDS, read=2 * RESPONSE_SECONDS
+        )  # the gateway gives a sign every 15 s
         try:
             async with self._http.stream("GET", path, headers=dict(headers), timeout=timeout) as response:
                 if not response.is_success:
@@ -117,7 +121,7 @@ class Transport:
         except self._httpx.HTTPError as error:
             raise self._unavailable(error) from error
 
-    async def _asked(
+    async def _ask(
         self,
         method: str,
         path: str,
@@ -127,7 +131,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         wait_seconds: float = 0.0,
         again: bool,
-    ) -> Reply:
+    ) -> GatewayReply:
         for pause in (*PAUSES_SECONDS, None):
             try:
                 response = await self._http.request(
@@ -136,7 +140,7 @@ class Transport:
                     params=None if query is None else dict(query),
                     content=body,
                     headers={**(JSON if body is not None else {}), **(headers or {})},
-                    timeout=ANSWER_SECONDS + wait_seconds,
+                    timeout=RESPONSE_SECONDS + wait_seconds,
                 )
             except self._httpx.ConnectError as error:  # it was not even sent
                 problem, repeat = self._unavailable(error), True
@@ -148,7 +152,7 @@ class Transport:
                 problem, repeat = self._unavailable(error), again
             else:
                 if response.is_success:
-                    return Reply(response.status_code, response.content)
+                    return GatewayReply(response.status_code, response.content)
                 problem = _error(response)
                 repeat = isinstance(problem, errors.TransientError) and again
             if pause is None or not repeat:

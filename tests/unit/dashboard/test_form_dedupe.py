@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.dashboard import form_dedupe
-from holdfast.dashboard.form_dedupe import Once
+from holdfast.dashboard.form_dedupe import FormDedupe
 from holdfast.dashboard.forms import Form
 from holdfast.errors import UsageError
 
@@ -29,26 +29,26 @@ async def refuse() -> str:
 
 
 async def test_what_is_sent_at_the_same_time_is_made_once():
-    forms, maker = Once(), Maker()
-    both = asyncio.gather(forms.made("a", maker.make), forms.made("a", maker.make))
+    forms, maker = FormDedupe(), Maker()
+    both = asyncio.gather(forms.make_once("a", maker.make), forms.make_once("a", maker.make))
     maker.may.set()
     assert await both == ["thing 1", "thing 1"]
-    assert await forms.made("a", maker.make) == "thing 1"
-    assert await forms.made("b", maker.make) == "thing 2"
+    assert await forms.make_once("a", maker.make) == "thing 1"
+    assert await forms.make_once("b", maker.make) == "thing 2"
 
 
 async def test_what_was_refused_can_be_tried_again():
-    forms, maker = Once(), Maker()
+    forms, maker = FormDedupe(), Maker()
     maker.may.set()
     with pytest.raises(UsageError):
-        await forms.made("a", refuse)
-    assert await forms.made("a", maker.make) == "thing 1"
+        await forms.make_once("a", refuse)
+    assert await forms.make_once("a", maker.make) == "thing 1"
 
 
 async def test_it_is_made_although_who_sent_it_first_has_gone():
-    forms, maker = Once(), Maker()
-    first = asyncio.create_task(forms.made("a", maker.make))
-    second = asyncio.create_task(forms.made("a", maker.make))
+    forms, maker = FormDedupe(), Maker()
+    first = asyncio.create_task(forms.make_once("a", maker.make))
+    second = asyncio.create_task(forms.make_once("a", maker.make))
     await asyncio.sleep(0)  # both have begun
     first.cancel()
     maker.may.set()
@@ -58,12 +58,12 @@ async def test_it_is_made_although_who_sent_it_first_has_gone():
 
 async def test_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(form_dedupe, "REMEMBERED_MAX", 2)
-    forms, maker = Once(), Maker()
+    forms, maker = FormDedupe(), Maker()
     maker.may.set()
     for form in "abc":
-        await forms.made(form, maker.make)
-    assert await forms.made("c", maker.make) == "thing 3"
-    assert await forms.made("a", maker.make) == "thing 4"
+        await forms.make_once(form, maker.make)
+    assert await forms.make_once("c", maker.make) == "thing 3"
+    assert await forms.make_once("a", maker.make) == "thing 4"
 
 
 def test_forms_with_the_same_fields_are_the_same_whatever_their_order():

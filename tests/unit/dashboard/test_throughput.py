@@ -5,7 +5,7 @@ from contextlib import suppress
 from holdfast import Holdfast, Pack, RunFailed
 from holdfast.adapters.machine import SystemClock
 from holdfast.dashboard.series import Figures
-from holdfast.dashboard.throughput import FRESH_MS, Pulse
+from holdfast.dashboard.throughput import FRESH_MS, Throughput
 from holdfast.stores.memory import MemoryStore
 
 pack = Pack("p")
@@ -24,8 +24,8 @@ async def done(hf: Holdfast, *calls: bool) -> None:
             await run.result(30)
 
 
-async def figures(hf: Holdfast, pulse: Pulse, *, later_ms: int = 0) -> Figures:
-    return await pulse.figures(hf, await hf.workers(), now_ms=hf.runtime.common_documents.now_ms() + later_ms)
+async def figures(hf: Holdfast, throughput: Throughput, *, later_ms: int = 0) -> Figures:
+    return await throughput.figures(hf, await hf.workers(), now_ms=hf.runtime.common_documents.now_ms() + later_ms)
 
 
 def store() -> MemoryStore:
@@ -34,12 +34,12 @@ def store() -> MemoryStore:
 
 async def test_the_only_worker_hears_every_end():
     async with Holdfast(store(), packs=[pack]) as hf:
-        pulse = Pulse(hf)
+        throughput = Throughput(hf)
         await done(hf, False, True)
-        found = await figures(hf, pulse)
+        found = await figures(hf, throughput)
         assert (found.total, found.total_failed) == (2, 1)
         await done(hf, False)
-        assert (await figures(hf, pulse)).total == 3
+        assert (await figures(hf, throughput)).total == 3
 
 
 async def test_what_ended_before_a_restart_is_there_and_counted_once():
@@ -47,28 +47,28 @@ async def test_what_ended_before_a_restart_is_there_and_counted_once():
     async with Holdfast(home, packs=[pack]) as hf:
         await done(hf, False, False, True)
     async with Holdfast(home, packs=[pack]) as hf:
-        pulse = Pulse(hf)
+        throughput = Throughput(hf)
         await done(hf, False)
         for _ in range(2):
-            found = await figures(hf, pulse)
+            found = await figures(hf, throughput)
             assert (found.total, found.total_failed) == (4, 1)
 
 
 async def test_a_process_that_executes_nothing_asks_the_store_now_and_then():
     home = store()
     async with Holdfast(home, packs=[pack]) as worker, Holdfast(home, packs=[pack], worker=False) as looker:
-        pulse = Pulse(looker)
+        throughput = Throughput(looker)
         await done(worker, False)
-        assert (await figures(looker, pulse, later_ms=1)).total == 1
+        assert (await figures(looker, throughput, later_ms=1)).total == 1
         await done(worker, False)
-        assert (await figures(looker, pulse)).total == 1  # what was read is fresh enough
-        assert (await figures(looker, pulse, later_ms=2 * FRESH_MS)).total == 2
+        assert (await figures(looker, throughput)).total == 1  # what was read is fresh enough
+        assert (await figures(looker, throughput, later_ms=2 * FRESH_MS)).total == 2
 
 
 async def test_another_namespace_has_a_pulse_of_its_own():
     async with Holdfast(store(), packs=[pack]) as hf:
-        pulse = Pulse(hf)
+        throughput = Throughput(hf)
         await done(hf, False)
         other = hf.namespaced("other")
-        found = await pulse.figures(other, await other.workers(), now_ms=hf.runtime.common_documents.now_ms())
+        found = await throughput.figures(other, await other.workers(), now_ms=hf.runtime.common_documents.now_ms())
         assert found.total == 0

@@ -23,12 +23,12 @@ async def check(response: httpx.Response) -> None:
         return  # what GET answers, without the body
     endpoint = _endpoint(response.request)
     media = response.headers.get("content-type", "").partition(";")[0]
-    if endpoint is not None and response.status_code in endpoint.answers:
+    if endpoint is not None and response.status_code in endpoint.responses:
         assert media == endpoint.media, f"{response} is {media}"
         if media != JSON:
             return  # a stream: who reads it sees what it is
         await response.aread()
-        _is_exactly(endpoint.answers[response.status_code], response)
+        _is_exactly(endpoint.responses[response.status_code], response)
         return
     await response.aread()
     assert media == problems.MEDIA_TYPE, f"{response} is {media}: {response.text:.300}"
