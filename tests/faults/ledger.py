@@ -1,42 +1,24 @@
 """The ledger: what really happened, as the outside world saw it. It knows nothing of Holdfast.
 
-One file, one JSON object per line, written with a single `O_APPEND` write, so that any number of processes may write
-and a process that is killed leaves whole lines. An effect writes its line before it does anything else.
+See `holdfast.testing.Ledger`. An effect writes its line before it does anything else.
 
     {"call": key, "step": ..., "order": ..., "attempt": ..., "pid": ...}    an effect was called
-    {"recorded": key, "pid": ...}                                          the store has answered that it is recorded
+    {"recorded": key, "pid": ...}                                          the store has confirmed that it is recorded
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
-Line = dict[str, Any]
+from holdfast import testing
+from holdfast.testing import Line
 
 
-class Ledger:
-    """An append-only file of lines."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def write(self, **line: Any) -> None:
-        """Append one line; it is there for all processes when this returns."""
-        data = json.dumps(line | {"pid": os.getpid()}).encode() + b"\n"
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            assert os.write(file, data) == len(data)
-        finally:
-            os.close(file)
-
-    def lines(self) -> list[Line]:
-        """Everything so far, in the order in which it happened."""
-        return read_lines(self.path)
+class Ledger(testing.Ledger):
+    """A ledger whose lines are calls and records of effects, and that can check them."""
 
     def calls(self, step: str | None = None) -> list[Line]:
         """The calls of effects, or of one of them."""
@@ -47,10 +29,10 @@ class Ledger:
 
         - All calls of an effect have the same key, and the first attempt's number: a crash uses no attempt up.
         - An effect is recorded at most once, and never called again once it is recorded.
-        - A call is repeated only if whoever made it was lost before it was recorded.
+        - A call is repeated only if the process that made it was lost before it was recorded.
 
         Those in `stopped` were stopped at any moment, so perhaps between the last look at the lease and the call. No
-        engine can close that window; it is why effects have keys. Their late calls are pardoned.
+        engine can close that window; it is why effects have keys. Their late calls count as explained.
         """
         lines = self.lines()
         keys: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -74,10 +56,7 @@ class Ledger:
 
 def read_lines(path: Path) -> list[Line]:
     """The whole JSON lines of a file that others are writing."""
-    if not path.exists():
-        return []
-    text = path.read_bytes()
-    return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines() if line.startswith(b"{")]
+    return testing.Ledger(path).lines()
 
 
 _ledger: Ledger | None = None

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from holdfast import Holdfast, Pack
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.engine.worker.worker import Worker
-from holdfast.events import Event
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
@@ -32,15 +31,13 @@ from holdfast.stores.redis import RedisStore
 from holdfast.stores.redis.net import urls
 from holdfast.stores.redis.net.pubsub import PubSub
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import PATIENCE_SECONDS, EventRecorder, eventually  # noqa: F401 - tests import them from here
 from tests.paces import PUSHED_ONLY
 
-PATIENCE_SECONDS = 30.0
+_RECORDERS: WeakKeyDictionary[Holdfast, EventRecorder] = WeakKeyDictionary()
 
 
-_RECORDERS: WeakKeyDictionary[Holdfast, Seen] = WeakKeyDictionary()
-
-
-def heard(hf: Holdfast) -> Seen:
+def heard(hf: Holdfast) -> EventRecorder:
     """All that this Holdfast has told since it was made."""
     return _RECORDERS[hf]
 
@@ -75,7 +72,7 @@ class Home:
         """A Holdfast on this data. `through` wraps the store that it talks to."""
         store = self.store()
         hf = Holdfast(store if through is None else through(store), packs=packs, _pace=self.pace, **options)
-        _RECORDERS[hf] = Seen(hf)
+        _RECORDERS[hf] = EventRecorder(hf)
         return hf
 
     def store(self) -> Store:
@@ -180,35 +177,6 @@ def sqlite_home(tmp_path: Path) -> SqliteHome:
     return SqliteHome(tmp_path)
 
 
-class Seen:
-    """The events of one Holdfast, to wait on."""
-
-    def __init__(self, hf: Holdfast) -> None:
-        self.events: list[Event] = []
-        self._more = asyncio.Event()
-        hf.listen(self._hear)
-
-    def _hear(self, event: Event) -> None:
-        self.events.append(event)
-        self._more.set()
-
-    def all(self, kind: type[Event], **fields: Any) -> list[Any]:
-        """The events of this kind so far, as far as they have these fields."""
-        return [
-            event
-            for event in self.events
-            if type(event) is kind and all(getattr(event, name) == value for name, value in fields.items())
-        ]
-
-    async def until(self, kind: type[Event], *, count: int = 1, **fields: Any) -> Any:
-        """Returns the `count`-th event of this kind as soon as it has happened."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(found := self.all(kind, **fields)) < count:
-                self._more.clear()
-                await self._more.wait()
-        return found[count - 1]
-
-
 class Holding:
     """A workflow whose effect waits until the gate is opened: `work(n)` answers n then."""
 
@@ -230,15 +198,3 @@ class Holding:
             return await work(n)
 
         self.hold, self.work, self.parent = hold, work, parent
-
-
-async def eventually(condition: Callable[[], Any]) -> Any:
-    """Returns the first true answer of `condition`, which may be async. For what no event tells."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            answer = condition()
-            if asyncio.iscoroutine(answer):
-                answer = await answer
-            if answer:
-                return answer
-            await asyncio.sleep(0.005)

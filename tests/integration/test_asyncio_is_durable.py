@@ -20,7 +20,7 @@ from holdfast.kernel.replay import noted
 from holdfast.kernel.runs import Run
 from holdfast.workflow import Current
 from tests.builders import FakeClock
-from tests.integration.conftest import Home, Seen, eventually, heard, worker_of
+from tests.integration.conftest import EventRecorder, Home, eventually, heard, worker_of
 
 
 class Lab:
@@ -104,7 +104,7 @@ async def test_a_replay_of_the_journal_gives_the_same_result(home: Home, seed: i
     assert set(recorded.values()) == {1}
 
 
-async def _ended_before(seen: Seen, effects: int) -> bool:
+async def _ended_before(seen: EventRecorder, effects: int) -> bool:
     """Wait for the end of the run or for so many effects, whichever comes first."""
     await eventually(lambda: seen.all(RunEnded) or len(seen.all(EffectPerformed)) >= effects)
     return bool(seen.all(RunEnded))

@@ -156,7 +156,9 @@ class PageGuard:
             except HoldfastError as error:
                 response = self._refusal_page(error, request, session)
             except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
-                self._hf.runtime.emit(PartFailed(f"{request.method} {request.url.path}", f"{type(error).__name__}: {error}"))
+                self._hf.runtime.emit(
+                    PartFailed(f"{request.method} {request.url.path}", f"{type(error).__name__}: {error}")
+                )
                 response = self._refusal_page(HoldfastError("this page has failed"), request, session)
             if session is not None and session != held and "set-cookie" not in response.headers:
                 self._set_cookie(response, request, session)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import Ledger
+
+PROCESSES = 4
+LINES = 200
+
+
+def write_all(path: str, name: int) -> None:
+    ledger = Ledger(path)
+    for number in range(LINES):
+        ledger.write(writer=name, number=number, padding="x" * 500)
+
+
+def test_lines_of_several_processes_are_whole_and_in_the_order_of_each(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=write_all, args=(str(ledger.path), name)) for name in range(PROCESSES)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert ledger.count() == PROCESSES * LINES
+    for name, writer in enumerate(writers):
+        assert [line["number"] for line in ledger.lines(writer=name)] == list(range(LINES))
+        assert {line["pid"] for line in ledger.lines(writer=name)} == {writer.pid}
+
+
+def test_lines_are_chosen_by_their_fields(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert ledger.lines() == []
+    ledger.write(step="charge", order="o-1")
+    ledger.write(step="charge", order="o-2")
+    ledger.write(step="ship", order="o-1")
+    assert ledger.count(step="charge") == 2
+    assert ledger.count(step="charge", order="o-1") == 1
+    assert ledger.count(order="o-3") == 0
+
+
+def test_a_line_that_is_being_written_is_not_there_yet(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.write(step="charge")
+    with ledger.path.open("ab") as file:
+        file.write(b'{"step": "sh')
+    assert ledger.count() == 1
+
+
+async def test_a_line_is_waited_for(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.write(step="charge", order="o-1")
+    ledger.write(step="charge", order="o-2")
+    assert (await ledger.until(count=2, step="charge"))["order"] == "o-2"
+    with pytest.raises(TimeoutError, match=r"line 3 with .*charge"):
+        await ledger.until(count=3, within=0.01, step="charge")
