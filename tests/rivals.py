@@ -1,7 +1,8 @@
-"""Documents of every kind for which it matters who wrote them, written by two rivals in the same millisecond.
+"""Documents of every kind, written by two processes in the same millisecond.
 
-Where it does not matter they are left out: the tasks that two holders of one run put up or withdraw, and the API key
-that two people revoke, come to the same.
+RIVALRIES   it matters which of the two was first: the other one must learn that it was too late
+ALIKE       it does not: both want the same, and both may take it for their own
+ALONE       there is no second writer
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from holdfast.engine.api import apikeys
 from holdfast.kernel import idempotency, leaders, tasks
+from holdfast.kernel.apikeys import ApiKey, Kept
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.idempotency import Proceed, Reply
 from holdfast.kernel.leaders import Holder
@@ -66,25 +71,88 @@ def _renewed() -> tuple[Writing, Writing]:
     )
 
 
-_TASK = tasks.offer(
-    None,
-    tasks.Place("default", "shop.pay", "t-1"),
-    tasks.Task("run-1", "pay:1", 1, "{}"),
-    in_doubt=False,
-    now_ms=NOW_MS,
-)
-assert _TASK is not None
-
-
-def _claimed() -> tuple[Writing, Writing]:
-    assert _TASK is not None
-    one, other = (
-        tasks.claim(_TASK.document, tasks.Claim("w", nonce, LEASE_MS), run_lives=True, now_ms=LATER_MS)
-        for nonce in ("n-1", "n-2")
+def _offered(now_ms: int) -> Writing:
+    writing = tasks.offer(
+        None,
+        tasks.Place("default", "shop.pay", "t-1"),
+        tasks.Task("run-1", "pay:1", 1, "{}"),
+        in_doubt=False,
+        now_ms=now_ms,
     )
+    assert isinstance(writing, Writing)
+    return writing
+
+
+_SLOW, _QUICK = (tasks.Claim("w", nonce, LEASE_MS) for nonce in ("n-1", "n-2"))
+
+
+def _claim(found: Document, by: tasks.Claim, now_ms: int, *, run_lives: bool = True) -> Writing:
+    writing = tasks.claim(found, by, run_lives=run_lives, now_ms=now_ms)
+    assert writing is not None
+    return writing
+
+
+_TASK = _offered(NOW_MS)
+_CLAIM = _claim(_TASK.document, _SLOW, NOW_MS)
+_TAKEN = _claim(_CLAIM.document, _QUICK, NOW_MS + LEASE_MS)  # once the lease of the slow one was over
+_TAKEN_LATE = _claim(_TASK.document, _SLOW, LATER_MS - 1)
+
+
+def _beat(held: Document) -> Writing:
+    """What its heartbeat makes of a task, as the worker knew it when it began to speak."""
+    state = tasks.task_of(held).state
+    beat = tasks.heartbeat(held, fence=state.fence, run_lives=True, now_ms=LATER_MS)
+    assert beat.writing is not None
+    return beat.writing
+
+
+def _finish(held: Document) -> Writing:
+    state = tasks.task_of(held).state
+    writing = tasks.finish(held, tasks.Returned('"paid"'), fence=state.fence, now_ms=LATER_MS)
+    assert writing is not None
+    return writing
+
+
+def _look(found: Document, *, wanted: bool) -> Writing:
+    """What the holder of a run makes of its task; it has a second to be performed."""
+    writing = tasks.look(found, wanted=wanted, timeout_ms=LEASE_MS, deadline_ms=None, now_ms=LATER_MS)
+    assert isinstance(writing, Writing)
+    return writing
+
+
+_FIRST_TERM = leaders.bid("relay", None, Holder("box", "n-1"), now_ms=NOW_MS, ttl_ms=LEASE_MS)
+assert _FIRST_TERM is not None
+
+
+def _renewed_terms() -> tuple[Writing, Writing]:
+    """The leader of now, and one whose lease has expired, which does not know it."""
+    assert _FIRST_TERM is not None
+    one = leaders.bid("relay", None, Holder("box", "n-2"), now_ms=LATER_MS, ttl_ms=LEASE_MS)
+    other = leaders.bid("relay", _FIRST_TERM.document, Holder("box", "n-1"), now_ms=LATER_MS, ttl_ms=LEASE_MS)
     assert one is not None
     assert other is not None
     return one, other
+
+
+def _keys() -> tuple[Writing, Writing]:
+    """Two that have drawn the same id: the digest of the secret tells them apart."""
+    one, other = (_key_document(Kept(_A_KEY, digest), None) for digest in ("digest-1", "digest-2"))
+    return Writing(one), Writing(other)
+
+
+_A_KEY = ApiKey(id="k-1", name="till", namespace="shop", scope="read", tail="abcd", created_ms=NOW_MS)
+
+
+def _key_document(kept: Kept, replaces: int | None) -> Document:
+    return apikeys._document(kept, replaces=replaces, now_ms=LATER_MS)
+
+
+_KEY = Writing(apikeys._document(Kept(_A_KEY, "digest"), replaces=None, now_ms=NOW_MS))
+
+
+def _revoked() -> Writing:
+    revoked = Kept(replace(_A_KEY, revoked_ms=LATER_MS), "digest")
+    return Writing(_key_document(revoked, _KEY.document.version), _KEY.document.version)
 
 
 def _bids() -> tuple[Writing, Writing]:
@@ -105,6 +173,40 @@ RIVALRIES = (
     ),
     Rivalry("a request renewed", (_FIRST, _SECOND), _renewed),
     *map(_settled, (UNKEPT, KEPT, EMPTY, FAILED)),
-    Rivalry("a task claimed", (_TASK,), _claimed),
+    Rivalry(
+        "a task claimed",
+        (_TASK,),
+        lambda: (_claim(_TASK.document, _SLOW, LATER_MS), _claim(_TASK.document, _QUICK, LATER_MS)),
+    ),
+    Rivalry("a task prolonged", (_TASK, _CLAIM, _TAKEN), lambda: (_beat(_TAKEN.document), _beat(_CLAIM.document))),
+    Rivalry("a task finished", (_TASK, _CLAIM, _TAKEN), lambda: (_finish(_TAKEN.document), _finish(_CLAIM.document))),
     Rivalry("a duty taken", (), _bids),
+    Rivalry("a duty kept", (), _renewed_terms),
+    Rivalry("an API key made", (), _keys),
 )
+
+
+def _twice(name: str, before: Sequence[Writing], make: Callable[[], Writing]) -> Rivalry:
+    return Rivalry(name, before, lambda: (make(), make()))
+
+
+_OUT = _finish(_CLAIM.document)
+
+ALIKE = (
+    # Two processes that both believe that they hold the run: whichever is right, the task is out, and is claimed once.
+    _twice("a task put up", (), lambda: _offered(LATER_MS)),
+    _twice("a task withdrawn", (_TASK, _CLAIM), lambda: _look(_CLAIM.document, wanted=True)),
+    _twice("a task not wanted", (_TASK, _TAKEN_LATE), lambda: _look(_TAKEN_LATE.document, wanted=False)),
+    _twice("a task heard", (_TASK, _CLAIM, _OUT), lambda: tasks.heard(_OUT.document, now_ms=LATER_MS)),
+    # Two gateways: the worker has said it twice, or this version cannot read it, or the run has ended.
+    _twice("a task finished twice", (_TASK, _CLAIM), lambda: _finish(_CLAIM.document)),
+    _twice("a task set aside", (_TASK,), lambda: tasks.set_aside(_TASK.document, now_ms=LATER_MS)),
+    _twice("a task whose run has ended", (_TASK,), lambda: _claim(_TASK.document, _SLOW, LATER_MS, run_lives=False)),
+    # Two people: the key is worthless, and both are told since when.
+    _twice("an API key revoked", (_KEY,), _revoked),
+)
+
+ALONE = {
+    "hangs": "a document under the name of a lease, which one process has, once",
+    "secret": "32 bytes drawn at random; every process reads what is stored and takes that",
+}

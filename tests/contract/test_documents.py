@@ -13,7 +13,7 @@ from holdfast.stores.sqlite.store import NOTICE_SECONDS
 from tests.builders import NOW_MS, FakeClock
 from tests.contract.conftest import Backend, SqliteBackend
 from tests.contract.helpers import a_document, admitted, ended, stored, successor, writes
-from tests.rivals import RIVALRIES, Rivalry
+from tests.rivals import ALIKE, RIVALRIES, Rivalry
 
 RIVALS = 16
 
@@ -155,6 +155,14 @@ async def test_of_two_rivals_in_one_millisecond_the_second_learns_that_it_was_to
     assert await writes(store, one) == [True]
     assert await writes(store, other) == [False]
     assert await writes(store, one) == [True]  # offered again after a lost reply
+
+
+@pytest.mark.parametrize("alike", ALIKE, ids=lambda each: each.name)
+async def test_of_two_that_want_the_same_in_one_millisecond_both_have_it(store: Store, alike: Rivalry) -> None:
+    for earlier in alike.before:
+        assert await writes(store, earlier) == [True]
+    one, other = alike.rivals
+    assert await writes(store, one) == await writes(store, other) == [True]
 
 
 async def test_a_repetition_after_somebody_else_went_on_is_told_so(store: Store) -> None:
