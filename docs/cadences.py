@@ -26,9 +26,9 @@ RESCUE_MS = LEASE_MS / 3  # see engine/duties/rescuer.py: a bite that was not fu
 REDIS = urls.RedisUrl(kind="single", addresses=())
 
 INTRODUCTION = f"""\
-How long things last, and how often somebody looks. One of these numbers is yours to set: the lease of a worker
+How long things last, and how often they are checked. One of these numbers is yours to set: the lease of a worker
 (`HOLDFAST_LEASE`, `Holdfast(lease=...)`; {LEASE} unless you do). What follows from it is shown for {LEASE}. They are
-bounds for bad days: on a good one a process is told, and nobody waits for a poll.
+bounds for bad days: on a good one a process is told, and no process waits for a poll.
 
 A shorter lease means that the work of a killed process goes on sooner, and more writes: one per process and third of a
 lease. It must be longer than any pause that you want to survive without losing work: of the machine, of the network, of
@@ -45,7 +45,7 @@ def lines() -> Iterator[str]:
     yield from (
         "",
         f"So the runs of a worker that was killed go on elsewhere after at most {_shown(LEASE_MS + RESCUE_MS)}: its",
-        "lease, and the time until somebody looks. Those of a worker that was told to stop go on at once.",
+        "lease, and the time until the next check. Those of a worker that was told to stop go on at once.",
     )
     yield from _choices()
     yield from _table("The lease of a duty", "after", _lease_rows(DUTY_MS, "half the lease"))
@@ -139,10 +139,10 @@ def _polls() -> list[Row]:
         ("who follows the events of a run looks at it", _seconds(PACE.events_poll_seconds), "at the latest"),
         ("who waits for remote tasks looks at them", _seconds(PACE.tasks_poll_seconds), "at the latest"),
         ("a worker tells how many of its threads hang", _seconds(PACE.hangs_seconds), "only if that has changed"),
-        ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if somebody says that it has changed"),
+        ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if a notice says that it has changed"),
         ("Redis: its clock, which decides, is read again", _seconds(redis.CLOCK_SECONDS), ""),
         ("SQLite: the file is looked at for commits of others", _seconds(sqlite.NOTICE_SECONDS), ""),
-        ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only if somebody scrapes"),
+        ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only when it is scraped"),
     ]
 
 
@@ -168,7 +168,7 @@ def _patience() -> list[Row]:
         ("Redis: connecting may take", _seconds(connections.CONNECT_SECONDS), ""),
         ("Redis: the longest pause between two attempts", _seconds(connections.BACKOFF_SECONDS_MAX), "with jitter"),
         ("NATS: connecting may take", _seconds(link.CONNECT_S), ""),
-        ("NATS: the longest pause between two attempts", _seconds(link.PAUSE_S_MAX), "with jitter, for ever"),
+        ("NATS: the longest pause between two attempts", _seconds(link.PAUSE_S_MAX), "with jitter, forever"),
         ("SQLite: a locked file is waited for", _shown(files.BUSY_MS), ""),
         ("`/readyz` waits for the store", _seconds(health.STORE_SECONDS_MAX), "then it is not ready"),
     ]

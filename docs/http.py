@@ -20,7 +20,7 @@ MALFORMED = [
     if isinstance(kind, type) and issubclass(kind, problems.Malformed) and kind.__module__ == module.__name__
 ]
 INTRODUCTION = f"""\
-A gateway speaks JSON over HTTP: `holdfast dev` and `holdfast serve` start one. `GET /openapi.json` answers all of this
+A gateway speaks JSON over HTTP: `holdfast dev` and `holdfast serve` start one. `GET /openapi.json` returns all of this
 as an OpenAPI 3.1 document, from which clients can be generated. [Calling it from another
 language](../guides/calling-over-http.md) shows it in use, and [securing it](../guides/securing.md) whom to let in.
 
@@ -29,7 +29,7 @@ language](../guides/calling-over-http.md) shows it in use, and [securing it](../
   open to everybody on that machine.
 - **Problems.** Whatever goes wrong is answered as `application/problem+json`: `status`, `code` (see
   [errors](errors.md)), `detail` (what happened, to which thing), `hint` (what to do now) and `instance`.
-- **Waiting.** `?wait=30s` answers as soon as there is something to answer, or as things are when the time is up; at
+- **Waiting.** `?wait=30s` returns as soon as there is something to return, or as things are when the time is up; at
   most {LIMITS.wait_seconds_max:g} s.
 - **Durations** are seconds (`1.5`) or text (`1500ms`, `30s`, `2h`, `3d`). **Instants** are RFC 3339, in UTC. An
   **attribute** that is an instant is written `{{"at": "2026-11-16T12:00:00Z"}}`.

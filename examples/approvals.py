@@ -95,7 +95,7 @@ async def expense(number: str, employee: str, cents: int, patience: float = 3 * 
         await free(number)
         return f"rejected by {decision.by}: {decision.note}"
     await mark("approved")
-    async with shield("1m"):  # from here on nobody withdraws it
+    async with shield("1m"):  # from here on it cannot be withdrawn
         transfer = await pay(number, cents)
         await mark("paid")
         return transfer

@@ -69,7 +69,7 @@ Column = tuple[str, int]  # its style and its width
 
 @dataclass
 class Caller:
-    """Somebody who wants the order to be placed, with a connection of their own."""
+    """A customer who wants the order to be placed, with a connection of their own."""
 
     name: str
     client: Holdfast
@@ -97,7 +97,7 @@ class Scene:
     calls: list[ProviderCall] = field(default_factory=list)
     charges: int = 0
     captions: list[str] = field(default_factory=list)
-    lease_ends: float | None = None  # at the latest, by the steady clock; None if nobody waits for it
+    lease_ends: float | None = None  # at the latest, by the steady clock; None if nothing waits for it
 
     async def look(self) -> None:
         """See what has become of the run, and what the provider's ledger says."""
@@ -431,7 +431,7 @@ def what_happened(scene: Scene) -> str:
         "Worker 1 charged the card and was killed before it could record that. No engine can close this gap, since "
         "the provider is another system. So the charge was called again, with the same key, and the provider "
         f"recognised it. Its ledger says: {ledger_sum(scene)}.\n"
-        "Worker 2 did not begin anew: it took from the journal what was there, and went on with what was not. The "
+        "Worker 2 did not start over: it took from the journal what was there, and went on with what was not. The "
         f"fence of the run has grown to {scene.run.fence}, so a late write of worker 1 would be refused.\n"
     )
 

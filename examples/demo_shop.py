@@ -1,7 +1,8 @@
 """The shop of the demo: one workflow with three effects, a payment provider, and a worker process.
 
 The provider is not part of Holdfast: it keeps its own ledger in its own file, as a real one keeps its own books. All
-it sees of Holdfast is the key that comes with a charge. It charges a key once, and answers a known one as before.
+it sees of Holdfast is the key that comes with a charge. It charges a key once, and
+repeats the first result for a known one.
 
     python -m examples.demo_shop worker <database> <ledger>
 
@@ -34,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 
 READY, CHARGED, RESCUED, ENDED = "ready", "charged", "rescued", "ended"
 
-# -- the payment provider: somebody else's system
+# -- the payment provider: a system of another company
 
 LEDGER = """
 create table if not exists charges (key text primary key, account text, cents integer, memo text, payment text);
@@ -68,7 +69,7 @@ class PaymentProvider:
         """Charge `account` and answer the payment's number; the first one, if `key` has been charged before."""
         payment, charged = self._book(key, account, cents, memo)
         if charged:
-            # The money has moved, and nobody has been told yet. It is in this gap that the demo kills the worker.
+            # The money has moved, and nothing has been recorded yet. It is in this gap that the demo kills the worker.
             tell(CHARGED)
             await asyncio.sleep(SLOW_ANSWER_SECONDS)
         return payment
@@ -161,7 +162,7 @@ def url_of(database: Path) -> str:
 
 
 def tell(line: str) -> None:
-    """Say something to whoever started this process."""
+    """Say something to the process that started this one."""
     print(line, flush=True)
 
 
@@ -181,7 +182,7 @@ def report(event: Event) -> None:
 
 
 def stop_when_abandoned() -> None:
-    """Ask this process to stop when its standard input ends: then whoever started it is gone."""
+    """Ask this process to stop when its standard input ends: then the process that started it is gone."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -192,7 +193,7 @@ def stop_when_abandoned() -> None:
 
 
 async def work(database: Path, ledger: Path) -> None:
-    """Execute runs until SIGTERM, or until nobody listens any more."""
+    """Execute runs until SIGTERM, or until the process that started it is gone."""
     stop_when_abandoned()
     payments.open(ledger)
     worker = Holdfast(url_of(database), packs=[shop], lease=LEASE_SECONDS)
@@ -273,7 +274,7 @@ class Worker:
         await self._process.wait()
 
     async def stop(self) -> None:
-        """Ask it to stop, and do not ask for ever."""
+        """Ask it to stop, but not forever."""
         with suppress(ProcessLookupError):
             self._process.terminate()
         with suppress(TimeoutError):

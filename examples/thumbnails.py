@@ -9,7 +9,7 @@ r"""Thumbnails: the workflow is Python, the effect is served in JavaScript.
 What to look at
 - `remote=True`: the function says what goes in and what comes out. It is never called here.
 - Key, retries and timeout are declared here, and hold for every worker in every language.
-- `asyncio.gather` of remote effects: all sizes are made at the same time, by whoever has time.
+- `asyncio.gather` of remote effects: all sizes are made at the same time, by the workers that are free.
 """
 
 from __future__ import annotations

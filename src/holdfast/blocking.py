@@ -1,7 +1,7 @@
 """The verbs for code that is not async, such as Django's and Flask's: one portal to an event loop in its own thread.
 
 Nothing is written twice: each verb here is the async one, called through the portal. The loop is started by the first
-call, and anew in a process that was forked since, which must not share the connections of its parent.
+call, and again in a process that was forked since, which must not share the connections of its parent.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Portal:
                 self.call(close())
 
     def close(self) -> None:
-        """Close what is open, and end the thread. A later call opens it anew."""
+        """Close what is open, and end the thread. A later call opens it again."""
         with self._lock:
             if self._verbs is None or self._pid != os.getpid():
                 return
@@ -135,7 +135,7 @@ class Portal:
     def _end(self) -> None:
         assert self._loop is not None
         assert self._thread is not None
-        # As `asyncio.run` ends a loop: whoever waits in another thread must hear that nothing comes any more.
+        # As `asyncio.run` ends a loop: a thread that still waits must learn that nothing comes any more.
         self.call(_interrupted())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -3,7 +3,7 @@
     effect_key()    the key of this effect: the same in every attempt, process and rollout
     attempt()       1 for the first attempt; counts recorded failures, never crashes
     heartbeat(d)    record how far a long effect has come; the next attempt reads it back
-    cancel_requested()  whether nobody wants the outcome any more; a sync effect cannot be interrupted, but may look
+    cancel_requested()  whether the outcome is no longer wanted; a sync effect cannot be interrupted, but may look
 
 They work in async effects and in sync ones, which run in a thread. Asked anywhere else they raise `UsageError`.
 """
@@ -25,7 +25,7 @@ class EffectScope(Protocol):
     def attempt(self) -> int: ...
     @property
     def dropped(self) -> bool:
-        """Whether nobody waits for the outcome any more."""
+        """Whether the run does not wait for the outcome any more."""
         ...
 
     def last_beat(self) -> Any:
@@ -55,9 +55,9 @@ def cancel_requested() -> bool:
 
 
 def heartbeat(details: Any = _NOTHING) -> Any:
-    """Record `details` durably and answer what was recorded before, by this attempt or an earlier one.
+    """Record `details` durably and return what was recorded before, by this attempt or an earlier one.
 
-    Without an argument it only answers. It never waits: the newest details are written by the next commit.
+    Without an argument it records nothing. It never waits: the newest details are written by the next commit.
     """
     scope = _scope("heartbeat")
     before = scope.last_beat()

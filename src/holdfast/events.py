@@ -1,4 +1,4 @@
-"""What the engine says: typed events. Logs, metrics, traces, live views and tests all read these."""
+"""What the engine reports: typed events. Logs, metrics, traces, live views and tests all read these."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunsClaimed(Event, frozen=True):
 
 
 class AskedInVain(Event, frozen=True):
-    """A part of a worker asked the store whether there is something to do, and there was not."""
+    """A part of a worker asked the store whether there is something to do, and there was nothing."""
 
     part: str
 
@@ -74,7 +74,7 @@ class RunEnded(Event, frozen=True):
 
 
 def ended(run: Run, error: str = "") -> RunEnded:
-    """What is to be said of a run that has ended."""
+    """The event for a run that has ended."""
     lineage = lineage_of(run.attributes)
     return RunEnded(
         run.id,
@@ -143,7 +143,7 @@ class OutcomeUndeclared(Event, frozen=True):
 
 
 class RunOvertaken(Event, frozen=True):
-    """A late write was refused: somebody else has the run. The outcome here is void."""
+    """A late write was refused: another process has the run. The outcome here is void."""
 
     run_id: str
 
@@ -185,9 +185,10 @@ class EffectGaveUp(Event, frozen=True):
 
 
 class ThreadGivenUp(Event, frozen=True):
-    """A sync function runs on although its time is over, or its run is gone. `given_up`: how many do, in this process.
+    """A sync function is still running although its time is over, or its run is gone.
 
-    Its thread cannot be interrupted; it is replaced. A `once` effect is waited for all the same.
+    `given_up` is how many there are in this process. Its thread cannot be interrupted; it is replaced. A `once` effect
+    is waited for all the same.
     """
 
     run_id: str
@@ -213,7 +214,7 @@ class StoreTroubled(Event, frozen=True):
 
 
 class StoreMayLose(Event, frozen=True):
-    """The store was opened with settings under which something that it has answered may be lost."""
+    """The store was opened with settings under which something that it has confirmed may be lost."""
 
     message: str
 
@@ -251,14 +252,14 @@ class Elected(Event, frozen=True):
 
 
 class Deposed(Event, frozen=True):
-    """This process no longer leads a duty: its lease could not be renewed, or somebody else has it."""
+    """This process no longer leads a duty: its lease could not be renewed, or another process has it."""
 
     duty: str
     term: int
 
 
 class RequestReplayed(Event, frozen=True):
-    """A repeated request was answered with the first answer."""
+    """A repeated request got the response of the first one."""
 
     method: str
     path: str
@@ -266,21 +267,21 @@ class RequestReplayed(Event, frozen=True):
 
 
 class RequestTakenOver(Event, frozen=True):
-    """A request is executed again: whoever executed it first has not renewed its lease."""
+    """A request is executed again: the process that executed it first has not renewed its lease."""
 
     method: str
     path: str
 
 
 class RequestOvertaken(Event, frozen=True):
-    """An answer came too late: somebody else has taken the request over. It is neither kept nor sent."""
+    """A response came too late: another process has taken the request over. It is neither kept nor sent."""
 
     method: str
     path: str
 
 
 class ReplyNotKept(Event, frozen=True):
-    """The answer of a request was sent but not kept; a repetition cannot be answered with it."""
+    """The response to a request was sent but not kept; a repetition cannot get it."""
 
     method: str
     path: str
@@ -295,7 +296,7 @@ class DutyFailed(Event, frozen=True):
 
 
 class PartFailed(Event, frozen=True):
-    """A part of this replica raised, by a fault of Holdfast itself. It has begun anew; please report it."""
+    """A part of this replica raised, by a fault of Holdfast itself. It was started again; please report it."""
 
     part: str
     message: str
@@ -311,7 +312,7 @@ class Events:
         self._listeners: tuple[Emit, ...] = ()
 
     def listen(self, listener: Emit) -> Callable[[], None]:
-        """Add a listener; the answer removes it again."""
+        """Add a listener. Returns a function that removes it again."""
         self._listeners += (listener,)
         return lambda: self._forget(listener)
 

@@ -1,6 +1,6 @@
 """Gateway and dashboard as one application, and how it is served: what `holdfast dev` and `holdfast serve` run.
 
-Stop: not ready → take no more work → answer what is under way, within the drain → close. What is under way in the
+Stop: not ready → take no more work → finish the requests under way, within the drain → close. What is under way in the
 Holdfast itself has its own grace meanwhile; leaving it gives the rest, and its leases, back.
 """
 
@@ -26,7 +26,7 @@ def context(hf: Holdfast, *, settings: GatewaySettings) -> AppContext:
 
 
 def application(context: AppContext, *, api: bool = True, dashboard: bool = True) -> Starlette:
-    """The ASGI application. Without `api` it answers only those who watch over the process."""
+    """The ASGI application. Without `api` it serves only health checks and metrics."""
     if not api:
         return gateway_app.create(context, endpoints=health.ENDPOINTS)
     if not dashboard:
@@ -50,7 +50,7 @@ async def serve(
     require_keys: bool | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then answer what is under way and close.
+    """Serve until SIGTERM or SIGINT, then finish the requests under way and close.
 
     Without `require_keys` everybody may do everything, so that is possible on a loopback address only, and the default
     there. `on_ready` is told the address as soon as it can be used.

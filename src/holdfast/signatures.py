@@ -203,5 +203,5 @@ class _Defaults:
 
 
 def _default(value: Any) -> Any:
-    # A Struct refuses a mutable default as such; a factory that answers the same object is what Python does.
+    # A Struct refuses a mutable default as such; a factory that returns the same object is what Python does.
     return msgspec.field(default_factory=lambda: value)

@@ -2,7 +2,7 @@
 
 A workflow is an ordinary async function. Plain asyncio is durable in it: `asyncio.sleep`, `timeout`, `gather`,
 `TaskGroup`, `wait`, queues and locks replay alike. The functions below are what asyncio does not have, or has
-with another clock: everything they answer follows from the journal, so it is the same on every replay.
+with another clock: everything they return follows from the journal, so it is the same on every replay.
 
 They reach the engine through the running event loop, which in a workflow is the engine's own.
 """
@@ -47,7 +47,7 @@ class WorkflowScope(Protocol):
     def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]: ...
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]: ...
     def open_hook(self, name: str, token: str | None, as_type: Any) -> asyncio.Future[ChildRun[Any] | None] | None:
-        """Claim the token, if there is one; the answer is the other run that holds it."""
+        """Claim the token, if there is one. The result is the other run that holds it."""
         ...
 
     async def receive(self, name: str, as_type: Any) -> Any:
@@ -89,7 +89,7 @@ class ChildRun(Generic[R]):
 class Hook(Generic[T]):
     """A named inbox of this run. What arrives before the code waits for it is kept.
 
-    `await hook` answers the next payload, `async for` all of them until it is closed.
+    `await hook` returns the next payload, `async for` all of them until it is closed.
     """
 
     def __init__(self, name: str, token: str | None, as_type: Any) -> None:
@@ -212,13 +212,13 @@ async def set_attributes(attributes: Mapping[str, Scalar | None] | None = None, 
 def shield(deadline: Duration) -> AbstractAsyncContextManager[None]:
     """For `async with`: what is awaited in the block is not cancelled with the run, for as long as `deadline`.
 
-    The time counts from the cancellation, or from the begin of the block if that is later.
+    The time counts from the cancellation, or from the beginning of the block if that is later.
     """
     return scope("shield()").shield(milliseconds(deadline))
 
 
 def continue_as_new(call: Call[Any]) -> NoReturn:
-    """Begin this run anew with other arguments: same run, key, inbox and attributes, and an empty journal."""
+    """Start this run over with other arguments: same run, key, inbox and attributes, and an empty journal."""
     scope("continue_as_new()").continue_as_new(call)
 
 

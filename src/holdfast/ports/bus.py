@@ -1,20 +1,20 @@
 """The bus: hints between processes, and topics for durable work. The store stays the only record.
 
 Hints (`Bus`)
-- A hint is at most once. Losing one costs latency and nothing else: whoever waits for hints also polls.
+- A hint is delivered at most once. Losing one costs latency and nothing else: a receiver of hints also polls.
 - `broadcast` and `wake` may be called at any time. They never raise and never wait; what cannot be sent at once,
   while disconnected or with too much unsent already, is dropped and counted.
-- Nobody receives its own hints: a process knows what it has done itself.
-- A bus that is down keeps nobody from starting. It connects in the background, for ever. `watch` tells when that
+- No process receives its own hints: it knows what it has done itself.
+- A bus that is down keeps no process from starting. It connects in the background, forever. `watch` tells when that
   has worked or a connection was lost. What was sent meanwhile is gone: look at everything when it is back.
 
 Topics (`Topics`)
-- At least once, to each group. A group exists, for good, from its first `consume` on. Its members share what is
-  published from then on, and what is still kept of the time before; with no group yet, that is everything. It is the
-  handler that has to recognise a message that it has handled before, in the same commit as its work: an
-  acknowledgement may be lost, and the bus tells by id only what comes twice in short order.
+- A message is delivered at least once to each group. A group exists, for good, from its first `consume` on. Its
+  members share what is published from then on, and what is still kept of the time before; with no group yet, that is
+  everything. It is the handler that has to recognise a message that it has handled before, in the same commit as its
+  work: an acknowledgement may be lost, and the bus recognises by id only what comes twice within a short time.
 - A message is acknowledged after its handler has returned, never before, and never because of a shutdown. If the
-  handler raises or its process dies, the message comes again, for ever: `Delivery.count` says how often it has, and
+  handler raises or its process dies, the message comes again, forever: `Delivery.count` says how often it has, and
   to set it aside is the handler's decision. The bus does not report what a handler raises: the handler does.
 - `publish` returns when the message is kept. Otherwise it raises `BusUnavailable`, and the message may or may not have
   been kept: publish it again under the same id. A message is kept until every group has handled it. A topic that is

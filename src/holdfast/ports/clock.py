@@ -13,7 +13,7 @@ class Clock(Protocol):
         ...
 
     def steady_ms(self) -> float:
-        """Milliseconds since the machine started, suspended time included. Nobody moves it."""
+        """Milliseconds since the machine started, suspended time included. Nothing moves it."""
         ...
 
     def boot_id(self) -> str:

@@ -17,7 +17,7 @@ class Codec(Protocol):
         ...
 
     def schema(self, as_type: Any) -> dict[str, Any] | None:
-        """What JSON a value of this type may be, as a JSON Schema; None if anything goes or nobody can say."""
+        """What JSON a value of this type may be, as a JSON Schema; None if anything goes, or if it is not known."""
         ...
 
     def decode(self, data: bytes, as_type: Any) -> Any:

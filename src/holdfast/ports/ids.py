@@ -13,7 +13,7 @@ class Ids(Protocol):
         ...
 
     def nonce(self) -> str:
-        """128 bits nobody else has drawn."""
+        """128 random bits, never drawn before."""
         ...
 
     def chance(self) -> float:

@@ -1,9 +1,9 @@
 """Notices: what a store tells other processes that they may want to look at.
 
 Rules
-- A notice is a hint. It may be lost, come twice or come late: whoever hears it looks into the store, and a slow safety
+- A notice is a hint. It may be lost, come twice or come late: the receiver looks into the store, and a slow safety
   poll finds what no notice has told.
-- It names what has changed as closely as the store knows, so that nobody looks for what is not his.
+- It names what has changed as closely as the store knows, so that no process looks for what does not concern it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Ready(Struct, frozen=True, gc=False, array_like=True):
 class Notice(Struct, frozen=True, gc=False, array_like=True):
     """What has changed: runs that moved, runs that got a message, workflows with work, kinds of documents.
 
-    `settled` are those among the runs that have ended or are blocked. With `everything` nobody knows what: look at all.
+    `settled` are those among the runs that have ended or are blocked. With `everything`, look at all.
     """
 
     runs: tuple[str, ...] = ()

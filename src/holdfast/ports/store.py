@@ -1,17 +1,17 @@
 """The store: the only record. Five families of verb, and no policy.
 
-    commit              many independent Changes in one round trip, each atomic, each answered
+    commit              many independent Changes in one round trip, each atomic, each with its own result
     claim               the one selection a store makes
     reads               by id, by key, by run, by what a run shows; how much there is to do
     leases              join, renew, leave, rescue what an expired one held
     documents           small records beside the runs, changed by compare-and-set
 
 A store may keep runs in several shards. One commit is atomic within a shard; what it has to tell runs of another one
-is an idempotent message, delivered before `commit` answers, or by `relay` if whoever committed it died over it.
+is an idempotent message, delivered before `commit` returns, or by `relay` if the process that committed it has died.
 
 Rules for every store
-- What `commit` has answered is durable. A call that raises `StoreUnavailable` may or may not have been applied;
-  the same Changes are offered again, and answer as the first time.
+- What `commit` has confirmed is durable. A call that raises `StoreUnavailable` may or may not have been applied;
+  the same Changes are offered again, with the result of the first time.
 - `now_ms` is the store's clock as this process knows it. It never runs backwards, and wall-clock steps of the
   machine do not move it.
 - A fence once refused stays refused: claim, rescue and retry raise the epoch, and nothing lowers it.
@@ -131,9 +131,9 @@ class Store(Protocol):
 
     @property
     def caution(self) -> str:
-        """What may be lost of that which is answered, because it was opened with settings that allow it; else nothing.
+        """What may be lost although it was confirmed, because the settings of the store allow it; empty if nothing may.
 
-        It is said once, when a process begins to use the store.
+        It is reported once, when a process begins to use the store.
         """
         ...
 
@@ -198,11 +198,11 @@ class Store(Protocol):
         ...
 
     async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
-        """Open a lease under a name nobody has used before, for a worker that executes what `serves` says."""
+        """Open a lease under a name that was never used before, for a worker that executes what `serves` says."""
         ...
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
-        """Extend a lease. False if it has expired: what it held may be with somebody else."""
+        """Extend a lease. False if it has expired: another process may have what it held."""
         ...
 
     async def leave(self, owner: str) -> None:
@@ -216,7 +216,7 @@ class Store(Protocol):
     async def prune(self, limit: int) -> int:
         """Remove up to `limit` runs whose retention is over, with all that belongs to them; and expired documents.
 
-        The answer is how many were removed, of both.
+        Returns how many were removed, of both.
         """
         ...
 
@@ -245,7 +245,7 @@ class Store(Protocol):
     def watch(self, on_notice: Callable[[Notice], bool]) -> None:
         """Call `on_notice` within 20 ms of any commit that another process has made. Costs no write and no query.
 
-        Work that is ready may be told to one process alone. If that one has no room it answers False, and the others
+        Work that is ready may be told to one process alone. If that one has no room it returns False, and the others
         are told.
         """
         ...

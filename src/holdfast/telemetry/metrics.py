@@ -6,7 +6,7 @@ Rules
   never one: each would be a series of its own.
 - Everything belongs to one Holdfast, in a registry of its own. Nothing is global. Every series has its name as the
   label `instance_id`: the label `instance`, which Prometheus adds, is an address, and several may share one.
-- What the store knows (how much there is to do) is asked when somebody looks, and at most once a second. If it does
+- What the store knows (how much there is to do) is asked when metrics are read, and at most once a second. If it does
   not answer, those numbers are missing: an old one would be taken for a new one.
 """
 
@@ -125,7 +125,7 @@ METRICS = (
         "holdfast_messages_relayed_total",
         "counter",
         (),
-        "Messages between shards that were delivered here because whoever committed them died over it.",
+        "Messages between shards that were delivered here because the process that committed them had died.",
     ),
     Metric("holdfast_leads", "gauge", ("duty",), "1 if this process attends to the duty, 0 if it only would."),
     Metric(
@@ -145,7 +145,7 @@ METRICS = (
         "holdfast_part_failures_total",
         "counter",
         ("part",),
-        "Parts and duties of this process that raised and began anew.",
+        "Parts and duties of this process that raised and were started again.",
     ),
     Metric(
         "holdfast_runs",
@@ -157,7 +157,7 @@ METRICS = (
         "holdfast_queue_ready_runs",
         "gauge",
         ("queue", "workflow"),
-        f"Runs that are ready and that nobody has taken up. It is counted up to {COUNT_MAX:,}.",
+        f"Runs that are ready and that no worker has taken up. It is counted up to {COUNT_MAX:,}.",
     ),
     Metric(
         "holdfast_queue_oldest_seconds",
@@ -177,7 +177,7 @@ OF_THE_PROCESS = (  # gauges; the others: the store's
 
 
 class Rendered(NamedTuple):
-    """What a scrape is answered with."""
+    """The response to a scrape."""
 
     body: bytes
     content_type: str
@@ -250,7 +250,7 @@ class Metrics:
         return Rendered(encode(named), content_type)
 
     async def _look(self) -> None:
-        """Ask the store, unless somebody has asked it within the last second."""
+        """Ask the store, unless it was asked within the last second."""
         now_ms = self._now_ms()
         if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_EVERY_MS:
             return

@@ -80,7 +80,7 @@ class Traces:
         span = _sparing(lambda: self._begun(tried))
         if span is None:
             return await work
-        # Nothing of the task's own context: it was inherited from whoever happened to be there.
+        # Nothing of the task's own context: it was inherited from the code that happened to run then.
         token = self._context.attach(self._trace.set_span_in_context(span, self._context.Context()))
         try:
             outcome = await work
@@ -188,7 +188,7 @@ class Traces:
 def configured() -> TracerProvider | None:
     """The tracer provider that was set for this whole process, by its code or by `opentelemetry-instrument`."""
     if "opentelemetry.sdk.trace" not in sys.modules:
-        return None  # nobody has: and loading it to be told so would take longer than all else
+        return None  # it was not set; loading the SDK only to learn that would take longer than all the rest
     from opentelemetry import trace  # noqa: PLC0415 - it is not part of the core install
     from opentelemetry.sdk.trace import TracerProvider as SdkProvider  # noqa: PLC0415
 
@@ -197,7 +197,7 @@ def configured() -> TracerProvider | None:
 
 
 class _GivenIds:
-    """An id generator of the SDK's kind that answers what it was told last."""
+    """An id generator of the SDK's kind that returns what it was told last."""
 
     def __init__(self) -> None:
         self.trace_id = ""
@@ -223,7 +223,7 @@ def _caused(place: SpanContext) -> Caused:
 
 
 def _sparing(deed: Callable[[], T]) -> T | None:
-    """What the deed answers; if it raises, that is said, and the run goes on."""
+    """What `deed` returns; if it raises, that is printed, and the run goes on."""
     try:
         return deed()
     except BaseException:  # noqa: BLE001 - as for listeners; the words of an exception may raise anything
