@@ -38,10 +38,8 @@ IN_ORDER = {
 RARE = {"newest"}
 
 
-def _bindings(sql: str) -> tuple[object, ...]:
-    numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
-    count = max(numbered) if numbered else sql.count("?")
-    return ("[]",) * count
+def _bindings(sql: str) -> dict[str, str]:
+    return dict.fromkeys(re.findall(r"(?<!:):(\w+)", sql), "[]")
 
 
 def _plan(db: Database, sql: str) -> list[str]:
@@ -60,10 +58,14 @@ async def test_no_query_walks_a_table(sqlite: SqliteBackend, name: str) -> None:
     db.close()
 
 
+def test_every_value_is_bound_by_a_name() -> None:
+    assert [name for name, sql in SQL.items() if "?" in sql] == []
+
+
 async def test_the_check_sees_a_walk_when_there_is_one(sqlite: SqliteBackend) -> None:
     await sqlite.another()
     db = database(sqlite.path)
-    assert [step for step in _plan(db, "SELECT id FROM runs WHERE queue = ?") if step.startswith("SCAN")]
+    assert [step for step in _plan(db, "SELECT id FROM runs WHERE queue = :queue") if step.startswith("SCAN")]
     db.close()
 
 
@@ -71,9 +73,9 @@ async def test_pruning_finds_everything_of_a_run_by_index(sqlite: SqliteBackend)
     await sqlite.another()
     db = database(sqlite.path)
     for table in ("journal", "blobs", "inbox", "watchers", "beats", "attributes", "hooks"):
-        plan = _plan(db, f"DELETE FROM {table} WHERE run_id = ?")
+        plan = _plan(db, f"DELETE FROM {table} WHERE run_id = :run_id")
         assert all(step.startswith("SEARCH") for step in plan), (table, plan)
-    assert all(step.startswith("SEARCH") for step in _plan(db, "DELETE FROM runs WHERE id = ?"))
+    assert all(step.startswith("SEARCH") for step in _plan(db, "DELETE FROM runs WHERE id = :run_id"))
     db.close()
 
 

@@ -144,7 +144,7 @@ class Filled:
         connection.trace_v2(0, None)
         assert steps
 
-    def plan(self, sql: str, bindings: tuple[Any, ...]) -> list[str]:
+    def plan(self, sql: str, bindings: dict[str, Any]) -> list[str]:
         return [str(row[-1]) for row in self.db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall()]
 
 
@@ -185,6 +185,6 @@ IN_ORDER = [name for name in SEARCHES if "few" not in name and "none" not in nam
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_what_may_be_many_is_walked_in_order_and_not_sorted(filled: Filled, name: str) -> None:
     sql, bindings = searches.statement(filled.db, SEARCHES[name])
-    walk = sql[sql.index("SELECT * FROM (SELECT ") + 15 : sql.index(" LIMIT ?)")] + " LIMIT ?"
-    plan = filled.plan(walk, bindings[: walk.count("?")])
+    walk = sql[sql.index("SELECT * FROM (SELECT ") + 15 : sql.index(" LIMIT :limit)")] + " LIMIT :limit"
+    plan = filled.plan(walk, bindings)
     assert [step for step in plan if "TEMP B-TREE" in step] == [], plan

@@ -54,5 +54,6 @@ def _open(path: Path) -> Database:
 
 
 def _write(db: Database, name: str) -> None:
-    db.execute("insert into runs values (?, ?, ?)", (name, f"key:{name}", PAYLOAD))
-    db.execute("insert into journal values (?, 0, ?)", (name, PAYLOAD))
+    row = {"name": name, "key": f"key:{name}", "payload": PAYLOAD}
+    db.execute("insert into runs values (:name, :key, :payload)", row)
+    db.execute("insert into journal values (:name, 0, :payload)", row)

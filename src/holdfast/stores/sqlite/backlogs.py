@@ -14,16 +14,18 @@ def priorities(db: Database, namespace: str, workflow: str) -> list[int]:
     """The distinct priorities that have work, highest first: one index seek each, however much work there is."""
     found: list[int] = []
     while rows := db.execute(
-        SQL["next_priority"], (namespace, workflow, found[-1] if found else _PRIORITY_TOP)
+        SQL["next_priority"],
+        {"namespace": namespace, "workflow": workflow, "below": found[-1] if found else _PRIORITY_TOP},
     ).fetchall():
         found.append(rows[0][0])
     return found
 
 
 def backlog(db: Database, namespace: str, *, now_ms: int) -> Backlog:
+    place = {"namespace": namespace, "limit": COUNT_MAX}
     with db:  # one snapshot, so that the numbers belong together
         statuses = {
-            status: int(db.execute(SQL["count_status"], (namespace, status, COUNT_MAX)).fetchall()[0][0])
+            status: int(db.execute(SQL["count_status"], {**place, "status": status}).fetchall()[0][0])
             for status in Status
         }
         depths = tuple(_depth(db, namespace, workflow, now_ms) for workflow in _workflows(db, namespace))
@@ -34,7 +36,8 @@ def _workflows(db: Database, namespace: str) -> list[str]:
     """Those whose runs may be claimed, now or later: one index seek each."""
     found: list[str] = []
     workflow = ""
-    while (workflow := db.execute(SQL["next_workflow"], (namespace, workflow)).fetchall()[0][0]) is not None:
+    place = {"namespace": namespace}
+    while (workflow := db.execute(SQL["next_workflow"], {**place, "after": workflow}).fetchall()[0][0]) is not None:
         found.append(workflow)
     return found
 
@@ -43,8 +46,8 @@ def _depth(db: Database, namespace: str, workflow: str, now_ms: int) -> Depth:
     ready = 0
     first: list[tuple[int, str]] = []  # the first run of each priority: when it may be claimed, and its queue
     for priority in priorities(db, namespace, workflow):
-        place = (namespace, workflow, priority)
+        place = {"namespace": namespace, "workflow": workflow, "priority": priority}
         first += db.execute(SQL["first_waking"], place).fetchall()
-        ready += db.execute(SQL["count_ready"], (*place, now_ms, COUNT_MAX - ready)).fetchall()[0][0]
+        ready += db.execute(SQL["count_ready"], place | {"now_ms": now_ms, "limit": COUNT_MAX - ready}).fetchall()[0][0]
     oldest_ms, queue = min(first)
     return Depth(workflow, queue, ready, oldest_ms if oldest_ms <= now_ms else None)

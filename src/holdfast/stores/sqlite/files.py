@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
@@ -17,8 +18,11 @@ BUSY_MS = 5_000
 _PACKAGE = "holdfast.stores.sqlite.migrations"
 
 
+_NONE: Mapping[str, Any] = {}
+
+
 class Rows(Protocol):
-    """What a statement answers."""
+    """What a statement returns."""
 
     def fetchall(self) -> list[tuple[Any, ...]]: ...
 
@@ -28,7 +32,7 @@ class Database(Protocol):
 
     @property
     def in_transaction(self) -> bool: ...
-    def execute(self, statements: str, bindings: tuple[Any, ...] = ()) -> Rows: ...
+    def execute(self, statements: str, bindings: Mapping[str, Any] = _NONE) -> Rows: ...
     def cursor(self) -> Database: ...
     def changes(self) -> int: ...
     def pragma(self, name: str) -> Any: ...

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from holdfast.kernel import attributes
 from holdfast.kernel.journal import Continued, Entry, Started, Value
@@ -68,36 +69,18 @@ def member_of(row: Sequence[Any]) -> Member:
     return Member(owner, joined_ms, until_ms, serves, holds)
 
 
-def attribute_rows(run: Run) -> list[tuple[Any, ...]]:
+def attribute_rows(run: Run) -> list[dict[str, Any]]:
     """One row of the index for each attribute."""
-    return [
-        (run.id, name, run.namespace, *attributes.indexed(value), run.created_ms)
-        for name, value in attributes.decode(run.attributes).items()
-    ]
+    place = {"run_id": run.id, "namespace": run.namespace, "created_ms": run.created_ms}
+    found: list[dict[str, Any]] = []
+    for name, value in attributes.decode(run.attributes).items():
+        kind, indexed = attributes.indexed(value)
+        found.append({**place, "name": name, "kind": kind, "value": indexed})
+    return found
 
 
-def admitted(run: Run) -> tuple[Any, ...]:
-    return (
-        run.id,
-        run.namespace,
-        run.workflow,
-        run.key,
-        run.queue,
-        run.priority,
-        run.digest,
-        run.request_id,
-        run.retention_ms,
-        run.created_ms,
-        run.status,
-        run.epoch,
-        run.nonce,
-        run.owner,
-        run.wake_ms,
-        run.length,
-        int(run.holds_key),
-        run.started_ms,
-        run.change_id,
-        run.version,
-        run.attributes,
-        run.markers,
-    )
+def row_of(run: Run) -> dict[str, Any]:
+    """The row of a run, by column. The input is no column: it stays in the journal."""
+    row = asdict(run)
+    del row["input"]
+    return row

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import apsw
 import msgspec
+from msgspec.structs import asdict
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
@@ -104,8 +105,9 @@ class SqliteStore:
         ready: list[tuple[int, int, str]] = []
         for workflow in claim.workflows:
             left = claim.limit
+            place = {"namespace": claim.namespace, "workflow": workflow, "now_ms": now_ms}
             for priority in backlogs.priorities(db, claim.namespace, workflow):
-                rows = db.execute(SQL["ready"], (claim.namespace, workflow, priority, now_ms, left)).fetchall()
+                rows = db.execute(SQL["ready"], {**place, "priority": priority, "limit": left}).fetchall()
                 ready += [(-priority, wake_ms, run_id) for run_id, wake_ms in rows]
                 left -= len(rows)
                 if left <= 0:
@@ -113,7 +115,8 @@ class SqliteStore:
         taken = sorted(ready)[: claim.limit]
         run_ids = [run_id for _, _, run_id in taken]
         for run_id in run_ids:
-            db.execute(SQL["claim"], (claim.owner, claim.nonce, now_ms, run_id))
+            taking = {"owner": claim.owner, "nonce": claim.nonce, "now_ms": now_ms, "run_id": run_id}
+            db.execute(SQL["claim"], taking)
         runs = {run.id: run for run in self._runs(db, run_ids)}
         ready_ms = min((wake_ms for _, wake_ms, _ in taken), default=None)
         return Claimed([runs[run_id] for run_id in run_ids], ready_ms)
@@ -121,7 +124,9 @@ class SqliteStore:
     async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
         def read(db: Database) -> int | None:
             wakes = [
-                db.execute(SQL["first_wake"], (namespace, workflow, priority)).fetchall()[0][0]
+                db.execute(
+                    SQL["first_wake"], {"namespace": namespace, "workflow": workflow, "priority": priority}
+                ).fetchall()[0][0]
                 for workflow in workflows
                 for priority in backlogs.priorities(db, namespace, workflow)
             ]
@@ -147,17 +152,18 @@ class SqliteStore:
                 return [
                     History(
                         run,
-                        journal_of(db.execute(SQL["journal"], (run.id,)).fetchall()),
-                        messages_of(db.execute(SQL["messages"], (run.id,)).fetchall()),
-                        tuple(Beat(step, details) for step, details in db.execute(SQL["beats"], (run.id,)).fetchall()),
+                        journal_of(db.execute(SQL["journal"], place).fetchall()),
+                        messages_of(db.execute(SQL["messages"], place).fetchall()),
+                        tuple(Beat(step, details) for step, details in db.execute(SQL["beats"], place).fetchall()),
                     )
                     for run in self._runs(db, run_ids)
+                    for place in ({"run_id": run.id},)
                 ]
 
         return await self._read(read)
 
     async def messages(self, owner: str, among: Collection[str] | None = None) -> dict[str, list[Message]]:
-        rows = await self._read(lambda db: db.execute(SQL["unread"], (owner,)).fetchall())
+        rows = await self._read(lambda db: db.execute(SQL["unread"], {"owner": owner}).fetchall())
         found: dict[str, list[Message]] = {}
         for run_id, body in rows:
             if (among is None or run_id in among) and (message := message_of(body)) is not None:
@@ -165,10 +171,10 @@ class SqliteStore:
         return found
 
     async def held(self, owner: str) -> list[str]:
-        return await self._read(lambda db: [run_id for (run_id,) in db.execute(SQL["held"], (owner, -1)).fetchall()])
+        return await self._read(lambda db: self._held(db, owner, limit=-1))
 
     async def blob(self, run_id: str, digest: str) -> bytes | None:
-        rows = await self._read(lambda db: db.execute(SQL["blob"], (run_id, digest)).fetchall())
+        rows = await self._read(lambda db: db.execute(SQL["blob"], {"run_id": run_id, "digest": digest}).fetchall())
         return rows[0][0] if rows else None
 
     async def search(self, search: Search) -> list[Run]:
@@ -182,12 +188,13 @@ class SqliteStore:
         return await self._read(read)
 
     async def hook(self, run_id: str, name: str) -> HookOpen | None:
-        rows = await self._read(lambda db: db.execute(SQL["hook"], (run_id, name)).fetchall())
+        rows = await self._read(lambda db: db.execute(SQL["hook"], {"run_id": run_id, "name": name}).fetchall())
         return HookOpen(*rows[0]) if rows else None
 
     async def hook_of_token(self, namespace: str, token: str) -> KnownHook | None:
         def read(db: Database) -> KnownHook | None:
-            for name, found, schema, run_id in db.execute(SQL["hook_of_token"], (namespace, token)).fetchall():
+            place = {"namespace": namespace, "token": token}
+            for name, found, schema, run_id in db.execute(SQL["hook_of_token"], place).fetchall():
                 run = run_by_id(db, run_id)
                 return None if run is None else KnownHook(run, HookOpen(name, found, schema))
             return None
@@ -195,11 +202,13 @@ class SqliteStore:
         return await self._read(read)
 
     async def served(self, namespace: str) -> frozenset[str]:
-        rows = await self._read(lambda db: db.execute(SQL["served"], (namespace, self.now_ms())).fetchall())
+        live = {"namespace": namespace, "now_ms": self.now_ms()}
+        rows = await self._read(lambda db: db.execute(SQL["served"], live).fetchall())
         return frozenset(name for (names,) in rows for name in decode_names(names))
 
     async def members(self, namespace: str) -> list[Member]:
-        rows = await self._read(lambda db: db.execute(SQL["members"], (namespace, self.now_ms())).fetchall())
+        live = {"namespace": namespace, "now_ms": self.now_ms()}
+        rows = await self._read(lambda db: db.execute(SQL["members"], live).fetchall())
         return [member_of(row) for row in rows]
 
     async def backlog(self, namespace: str) -> Backlog:
@@ -219,19 +228,18 @@ class SqliteStore:
 
     async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
         told = serves or Serves("", ())
-        workflows = msgspec.json.encode(told.workflows).decode()
-        place = (told.namespace, workflows, told.host, told.pid, told.concurrency)
+        row = {**asdict(told), "owner": owner, "workflows": msgspec.json.encode(told.workflows).decode()}
 
         def write(db: Database) -> None:
             now_ms = self.now_ms()
-            db.execute(SQL["join"], (owner, now_ms + ttl_ms, now_ms, *place))
+            db.execute(SQL["join"], row | {"joined_ms": now_ms, "until_ms": now_ms + ttl_ms})
 
         await self._write(write)
 
     async def renew(self, owner: str, ttl_ms: int) -> bool:
         def write(db: Database) -> bool:
             now_ms = self.now_ms()
-            db.execute(SQL["renew"], (now_ms + ttl_ms, owner, now_ms))
+            db.execute(SQL["renew"], {"until_ms": now_ms + ttl_ms, "owner": owner, "now_ms": now_ms})
             return db.changes() == 1
 
         return await self._write(write)
@@ -239,7 +247,7 @@ class SqliteStore:
     async def leave(self, owner: str) -> None:
         def write(db: Database) -> None:
             self._free(db, owner, limit=-1)
-            db.execute(SQL["leave"], (owner,))
+            db.execute(SQL["leave"], {"owner": owner})
 
         await self._write(write)
 
@@ -253,40 +261,44 @@ class SqliteStore:
                 rescued += self._free(db, owner, limit=limit - len(rescued))
                 if len(rescued) == limit:
                     break
-                db.execute(SQL["leave"], (owner,))
+                db.execute(SQL["leave"], {"owner": owner})
             return rescued
 
         return await self._write(write)
 
     def _fallen(self, db: Database) -> list[str]:
         """Owners whose lease has expired, and owners without one: they were rescued before their last write landed."""
-        fallen = [owner for (owner,) in db.execute(SQL["expired"], (self.now_ms(),)).fetchall()]
+        fallen = [owner for (owner,) in db.execute(SQL["expired"], {"now_ms": self.now_ms()}).fetchall()]
         owner = ""
-        while (owner := db.execute(SQL["next_owner"], (owner,)).fetchall()[0][0]) is not None:
-            if not db.execute(SQL["has_lease"], (owner,)).fetchall():
+        while (owner := db.execute(SQL["next_owner"], {"after": owner}).fetchall()[0][0]) is not None:
+            if not db.execute(SQL["has_lease"], {"owner": owner}).fetchall():
                 fallen.append(owner)
         return fallen
 
     def _free(self, db: Database, owner: str, *, limit: int) -> list[str]:
-        run_ids = [run_id for (run_id,) in db.execute(SQL["held"], (owner, limit)).fetchall()]
+        run_ids = self._held(db, owner, limit=limit)
         for run_id in run_ids:
-            db.execute(SQL["free"], (self.now_ms(), run_id))
+            db.execute(SQL["free"], {"now_ms": self.now_ms(), "run_id": run_id})
         return run_ids
+
+    def _held(self, db: Database, owner: str, *, limit: int) -> list[str]:
+        return [run_id for (run_id,) in db.execute(SQL["held"], {"owner": owner, "limit": limit}).fetchall()]
 
     # -- retention
 
     async def prune(self, limit: int) -> int:
         # Look before asking for the write lock.
         looks = (SQL["over"], SQL["over_documents"])
-        if not await self._read(lambda db: any(db.execute(sql, (self.now_ms(), 1)).fetchall() for sql in looks)):
+        first = {"now_ms": self.now_ms(), "limit": 1}
+        if not await self._read(lambda db: any(db.execute(sql, first).fetchall() for sql in looks)):
             return 0
 
         def write(db: Database) -> int:
-            over = [run_id for (run_id,) in db.execute(SQL["over"], (self.now_ms(), limit)).fetchall()]
-            for run_id in over:
-                db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+            over = db.execute(SQL["over"], {"now_ms": self.now_ms(), "limit": limit}).fetchall()
+            for (run_id,) in over:
+                db.execute("DELETE FROM runs WHERE id = :run_id", {"run_id": run_id})
                 for table in ("journal", "blobs", "inbox", "watchers", "beats", "attributes", "hooks"):
-                    db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608 - our own names
+                    db.execute(f"DELETE FROM {table} WHERE run_id = :run_id", {"run_id": run_id})  # noqa: S608 - our own names
             return len(over) + documents.prune(db, limit - len(over), now_ms=self.now_ms())
 
         return await self._write(write)
@@ -380,9 +392,8 @@ class SqliteStore:
         return await self._reader.do(work)
 
     def _runs(self, db: Database, run_ids: Sequence[str]) -> list[Run]:
-        return [
-            run_of(row) for row in db.execute(SQL["runs"], (msgspec.json.encode(list(run_ids)).decode(),)).fetchall()
-        ]
+        named = {"run_ids": msgspec.json.encode(list(run_ids)).decode()}
+        return [run_of(row) for row in db.execute(SQL["runs"], named).fetchall()]
 
     def _set_clock(self, db: Database) -> None:
         boot_id = self._clock.boot_id()
@@ -393,4 +404,4 @@ class SqliteStore:
         # After a restart the wall clock may be behind; the store's must not be.
         newest_ms = db.execute(SQL["newest"]).fetchall()[0][0]
         self._offset_ms = round(max(self._clock.wall_ms(), newest_ms) - self._clock.steady_ms())
-        db.execute(SQL["set_clock"], (boot_id, self._offset_ms))
+        db.execute(SQL["set_clock"], {"boot_id": boot_id, "offset_ms": self._offset_ms})

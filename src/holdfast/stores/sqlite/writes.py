@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import asdict
 
 from holdfast.kernel.changes import (
     Alive,
@@ -24,16 +25,17 @@ from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
-from holdfast.stores.sqlite.rows import admitted, attribute_rows, encode_entries, encode_message, run_of
+from holdfast.stores.sqlite.rows import attribute_rows, encode_entries, encode_message, row_of, run_of
 
 
 def run_by_id(db: Database, run_id: str) -> Run | None:
-    rows = db.execute(SQL["run"], (run_id,)).fetchall()
+    rows = db.execute(SQL["run"], {"run_id": run_id}).fetchall()
     return run_of(rows[0]) if rows else None
 
 
 def run_of_key(db: Database, namespace: str, workflow: str, key: str) -> Run | None:
-    rows = db.execute(SQL["run_of_key"], (namespace, workflow, key)).fetchall()
+    place = {"namespace": namespace, "workflow": workflow, "key": key}
+    rows = db.execute(SQL["run_of_key"], place).fetchall()
     return run_of(rows[0]) if rows else None
 
 
@@ -49,7 +51,8 @@ class Writes:
             case KeyFree() | KeyHeldBy():
                 return self._admit(db, change)
             case Fenced(run_id, epoch, nonce) if change.run is None:
-                if not db.execute(SQL["at_fence"], (run_id, epoch, nonce)).fetchall():
+                fence = {"run_id": run_id, "epoch": epoch, "nonce": nonce}
+                if not db.execute(SQL["at_fence"], fence).fetchall():
                     return Refused(run_by_id(db, run_id))
                 self._write_beats(db, run_id, change.beats)
                 return Committed(None)
@@ -74,7 +77,7 @@ class Writes:
                 return Committed(receiver)
         if isinstance(change.guard, KeyHeldBy):
             self._take_key(db, change.guard, run)
-        db.execute(SQL["admit"], admitted(run))
+        db.execute(SQL["admit"], row_of(run))
         if not db.changes():
             known = run_by_id(db, run.id)
             if known is not None:  # offered again after a lost reply
@@ -98,10 +101,16 @@ class Writes:
         """Take messages over from another run, in the order in which they came."""
         for envelope in change.envelopes:
             message = envelope.message
-            row = (envelope.run_id, encode_message(message), change.inherits, message.id, envelope.scope)
+            row = {
+                "run_id": envelope.run_id,
+                "body": encode_message(message),
+                "inherits": change.inherits,
+                "message_id": message.id,
+                "scope": envelope.scope,
+            }
             db.execute(SQL["hand_on"], row)
             if db.changes():
-                db.execute(SQL["tell"], (self._now_ms(), envelope.run_id))
+                db.execute(SQL["tell"], {"now_ms": self._now_ms(), "run_id": envelope.run_id})
         return tuple(envelope.run_id for envelope in change.envelopes)
 
     def _take_key(self, db: Database, guard: KeyHeldBy, successor: Run) -> None:
@@ -111,15 +120,22 @@ class Writes:
         if holder is None or holder.id != guard.run_id or guard.fence not in {None, holder.fence}:
             return
         if run_by_id(db, successor.id) is None:
-            db.execute(SQL["release_key"], (with_key_released(holder).epoch, holder.id))
+            epoch = with_key_released(holder).epoch
+            db.execute(SQL["release_key"], {"run_id": holder.id, "epoch": epoch})
 
     def _receiver(self, db: Database, change: Change) -> Run | None:
         """The run that has received a message of this change before."""
         for envelope in change.envelopes:
-            ids = (envelope.message.id, envelope.formerly or envelope.message.id)
-            rows = db.execute(SQL["receiver_in_scope"], (envelope.scope, *ids)).fetchall() if envelope.scope else []
+            message_id = envelope.message.id
+            named = {
+                "run_id": envelope.run_id,
+                "scope": envelope.scope,
+                "message_id": message_id,
+                "formerly": envelope.formerly or message_id,
+            }
+            rows = db.execute(SQL["receiver_in_scope"], named).fetchall() if envelope.scope else []
             if not rows and change.run is None:
-                rows = db.execute(SQL["received"], (envelope.run_id, envelope.message.id)).fetchall()
+                rows = db.execute(SQL["received"], named).fetchall()
             if rows:
                 return run_by_id(db, rows[0][0])
         return None
@@ -135,11 +151,11 @@ class Writes:
         if isinstance(guard, Alive) and guard.holds_key and not run.holds_key:
             return Refused(run)
         if isinstance(guard, TokenHeldBy):
-            holders = db.execute(SQL["token_holder"], (guard.namespace, guard.token)).fetchall()
+            holders = db.execute(SQL["token_holder"], {"namespace": guard.namespace, "token": guard.token}).fetchall()
             if holders != [(run.id,)]:
                 return Refused(run)
         if change.takes_key:
-            db.execute(SQL["release_key"], (run.epoch, run.id))
+            db.execute(SQL["release_key"], {"run_id": run.id, "epoch": run.epoch})
         told = self._deliver(db, change.envelopes)
         return Committed(run_by_id(db, run.id), told)
 
@@ -147,9 +163,10 @@ class Writes:
         """Put messages into the inboxes of runs that have not ended; answers which runs got one."""
         told: list[str] = []
         for run_id, message, scope in ((each.run_id, each.message, each.scope or None) for each in envelopes):
-            db.execute(SQL["add_message"], (run_id, message.id, scope, encode_message(message)))
+            row = {"run_id": run_id, "message_id": message.id, "scope": scope, "body": encode_message(message)}
+            db.execute(SQL["add_message"], row)
             if db.changes():
-                db.execute(SQL["tell"], (self._now_ms(), run_id))
+                db.execute(SQL["tell"], {"now_ms": self._now_ms(), "run_id": run_id})
                 told.append(run_id)
         return tuple(told)
 
@@ -167,7 +184,8 @@ class Writes:
 
     def _live_holder(self, db: Database, run: Run, token: str | None) -> Run | None:
         """The other live run that holds the token."""
-        for (holder_id,) in db.execute(SQL["token_holder"], (run.namespace, token)).fetchall():
+        place = {"namespace": run.namespace, "token": token}
+        for (holder_id,) in db.execute(SQL["token_holder"], place).fetchall():
             holder = run_by_id(db, holder_id)
             if holder is not None and holder.id != run.id and holder.finished_ms is None:
                 return holder
@@ -175,10 +193,11 @@ class Writes:
 
     def _open_hooks(self, db: Database, run: Run, opens: tuple[HookOpen, ...]) -> None:
         for hook in opens:
-            db.execute(SQL["close_hook"], (run.id, hook.name, hook.token))
+            row = {**asdict(hook), "run_id": run.id, "namespace": run.namespace}
+            db.execute(SQL["close_hook"], row)
             if hook.token is not None:
-                db.execute(SQL["free_token"], (run.namespace, hook.token))
-            db.execute(SQL["open_hook"], (run.id, hook.name, run.namespace, hook.token, hook.schema))
+                db.execute(SQL["free_token"], row)
+            db.execute(SQL["open_hook"], row)
 
     def _update(self, db: Database, change: Change) -> Answer:
         run, guard = change.run, change.guard
@@ -191,22 +210,23 @@ class Writes:
             repeated = current is not None and current.change_id == change.id
             return Committed(current) if repeated else Refused(current)
         if change.anew:
-            db.execute(SQL["forget_journal"], (run.id,))
-            db.execute(SQL["forget_blobs"], (run.id,))
+            db.execute(SQL["forget_journal"], {"run_id": run.id})
+            db.execute(SQL["forget_blobs"], {"run_id": run.id})
         self._append(db, run.id, position, change)
         for message_id in change.read:
-            db.execute(SQL["read_message"], (run.id, message_id))
+            db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
         self._write_beats(db, run.id, change.beats)
         if change.shown is not None or change.anew:
-            db.execute(SQL["show"], (run.attributes, run.markers, run.id))
+            shown = {"run_id": run.id, "attributes": run.attributes, "markers": run.markers}
+            db.execute(SQL["show"], shown)
         if change.shown is not None:
-            db.execute(SQL["forget_attributes"], (run.id,))
+            db.execute(SQL["forget_attributes"], {"run_id": run.id})
             self._index_attributes(db, run)
         self._open_hooks(db, run, change.opens)
         for hook in change.closes:
-            db.execute(SQL["close_hook"], (run.id, hook.name, hook.token))
+            db.execute(SQL["close_hook"], {"run_id": run.id, "name": hook.name, "token": hook.token})
         if change.takes_key:
-            db.execute(SQL["release_key"], (run.epoch, run.id))
+            db.execute(SQL["release_key"], {"run_id": run.id, "epoch": run.epoch})
         if run.status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
             told = self._tell_watchers(db, run)
             return Committed(run, told if change.then is None else told + self._succeed(db, change, change.then))
@@ -225,13 +245,17 @@ class Writes:
             return ()  # its journal was copied from the run that has received them: nothing would be handed over
         self.apply(db, admission)
         moves = msgspec.json.encode(change.moves).decode()
-        db.execute(SQL["move_messages"], (successor.id, admission.inherits, moves))
-        db.execute(SQL["count_unread"], (len(change.moves), successor.id))
+        moved = {"successor": successor.id, "run_id": admission.inherits, "message_ids": moves}
+        db.execute(SQL["move_messages"], moved)
+        db.execute(SQL["count_unread"], {"run_id": successor.id, "count": len(change.moves)})
         return (successor.id,)
 
     def _may_inherit(self, db: Database, admission: Change) -> bool:
         """Whether the other run has received any of the messages."""
-        named = ((admission.inherits, each.message.id, each.scope) for each in admission.envelopes)
+        named = (
+            {"run_id": admission.inherits, "message_id": each.message.id, "scope": each.scope}
+            for each in admission.envelopes
+        )
         return any(db.execute(SQL["received_in_scope"], each).fetchall() for each in named)
 
     def _write_row(self, db: Database, change: Change, run: Run, guard: Fenced) -> None:
@@ -239,35 +263,29 @@ class Writes:
         if run.status in ENDED and (change.read or change.moves):
             read = self._leave_the_inbox(db, change, run.id)
         if run.status is Status.RUNNING:
-            fence = (run.id, guard.epoch, guard.nonce, position, change.id)
-            if read:
-                db.execute(SQL["progress_and_read"], (read, run.length, change.id, *fence))
-            else:
-                db.execute(SQL["progress"], (run.length, change.id, *fence))
+            row = {
+                "run_id": run.id,
+                "epoch": guard.epoch,
+                "nonce": guard.nonce,
+                "position": position,
+                "length": run.length,
+                "change_id": change.id,
+                "read": read,
+            }
+            db.execute(SQL["progress_and_read" if read else "progress"], row)
         else:
             db.execute(
                 SQL["settle"],
-                (
-                    run.status,
-                    run.epoch,
-                    run.nonce,
-                    run.owner,
-                    run.wake_ms,
-                    run.length,
-                    read,
-                    run.started_ms,
-                    run.finished_ms,
-                    run.expires_ms,
-                    run.output,
-                    run.error,
-                    change.id,
-                    run.id,
-                    guard.epoch,
-                    guard.nonce,
-                    self._now_ms(),
-                    position,
-                    run.waits,
-                ),
+                {
+                    **row_of(run),
+                    "run_id": run.id,
+                    "held_epoch": guard.epoch,
+                    "held_nonce": guard.nonce,
+                    "position": position,
+                    "change_id": change.id,
+                    "read": read,
+                    "now_ms": self._now_ms(),
+                },
             )
 
     def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
@@ -279,7 +297,7 @@ class Writes:
         current = run_by_id(db, run_id) if change.moves else None
         moves = change.moves if current is not None and current.holds_key else ()
         named = msgspec.json.encode((*change.read, *moves)).decode()
-        [(count,)] = db.execute(SQL["unread_among"], (run_id, named)).fetchall()
+        [(count,)] = db.execute(SQL["unread_among"], {"run_id": run_id, "message_ids": named}).fetchall()
         return count
 
     def _index_attributes(self, db: Database, run: Run) -> None:
@@ -288,23 +306,25 @@ class Writes:
 
     def _append(self, db: Database, run_id: str, position: int, change: Change) -> None:
         if change.entries:
-            db.execute(SQL["append"], (run_id, position, encode_entries(change.entries)))
+            db.execute(
+                SQL["append"], {"run_id": run_id, "position": position, "entries": encode_entries(change.entries)}
+            )
         for blob in change.blobs:
-            db.execute(SQL["keep_blob"], (run_id, blob.digest, blob.data))
+            db.execute(SQL["keep_blob"], {"run_id": run_id, "digest": blob.digest, "data": blob.data})
 
     def _write_beats(self, db: Database, run_id: str, beats: tuple[Beat, ...]) -> None:
         for beat in beats:
-            db.execute(SQL["keep_beat"], (run_id, beat.step, beat.details))
+            db.execute(SQL["keep_beat"], {"run_id": run_id, "step": beat.step, "details": beat.details})
 
     def _add_watcher(self, db: Database, run: Run, watcher: Watcher | None) -> tuple[str, ...]:
         if watcher is None:
             return ()
-        db.execute(SQL["add_watcher"], (run.id, watcher.run_id, watcher.step))
+        db.execute(SQL["add_watcher"], {"run_id": run.id, "watcher": watcher.run_id, "step": watcher.step})
         return self._tell(db, run, watcher) if run.status in ENDED else ()
 
     def _tell_watchers(self, db: Database, run: Run) -> tuple[str, ...]:
         told: tuple[str, ...] = ()
-        for watcher, step in db.execute(SQL["watchers"], (run.id,)).fetchall():
+        for watcher, step in db.execute(SQL["watchers"], {"run_id": run.id}).fetchall():
             told += self._tell(db, run, Watcher(watcher, step))
         return told
 
@@ -312,5 +332,5 @@ class Writes:
         message = outcome_message(run, watcher)
         told = self._deliver(db, (Envelope(watcher.run_id, message),))
         if told and (digest := blob_of(message)) is not None:
-            db.execute(SQL["copy_blob"], (watcher.run_id, run.id, digest))
+            db.execute(SQL["copy_blob"], {"run_id": run.id, "watcher": watcher.run_id, "digest": digest})
         return told
