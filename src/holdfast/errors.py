@@ -6,7 +6,7 @@
     │   ├── UnknownRun            no run has this id or key
     │   ├── UnknownWorkflow       no pack given here defines this workflow
     │   ├── UnknownHook           no live run holds this token
-    │   ├── UnknownTask           there is no such task, or it is over for long
+    │   ├── UnknownTask           there is no such task, or it ended long ago
     │   ├── UnknownApiKey         no API key has this id
     │   ├── InputRefused          an input does not fit the workflow's parameters
     │   ├── InputMismatch         the key is taken by another input
@@ -32,11 +32,11 @@
     └── TransientError            nothing was decided: try again               (HTTP 503, exit 75)
         ├── StoreUnavailable      locked, full, unreachable
         ├── BusUnavailable        NATS cannot be reached, or keeps nothing now
-        ├── GatewayUnavailable    the gateway cannot be reached, or did not answer
-        ├── GatewayFault          the gateway itself failed while it answered
+        ├── GatewayUnavailable    the gateway cannot be reached, or did not respond
+        ├── GatewayFault          the gateway itself failed while it handled the request
         ├── TooBusy               too many requests wait here already
-        ├── LeaseLost             somebody else took this work over
-        └── TimedOut              no answer within the time given
+        ├── LeaseLost             another process took this work over
+        └── TimedOut              nothing came within the time given
 
 A message says what happened and to which thing; the hint says what to do now.
 
@@ -116,7 +116,7 @@ class InFlight(UsageError):
     """The key is held by a run that has not ended, and the caller asked not to join it."""
 
     code = "in_flight"
-    hint = "Try again later, or join it: it answers with its result."
+    hint = "Try again later, or join it: that returns its result."
 
     def __init__(self, workflow: str, key: str, run_id: str) -> None:
         super().__init__(f"key {key!r} of workflow {workflow!r} is at work in run {run_id}")
@@ -169,10 +169,10 @@ class UnknownApiKey(UsageError):
 
 
 class UnknownTask(UsageError):
-    """There is no such task, or it is over for long."""
+    """There is no such task, or it ended long ago."""
 
     code = "unknown_task"
-    hint = "Use the id that a claim has answered; check the namespace of the API key."
+    hint = "Use the id that a claim has returned; check the namespace of the API key."
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no task {name!r}")
@@ -180,7 +180,7 @@ class UnknownTask(UsageError):
 
 
 class Overtaken(UsageError):
-    """The run that was to be replaced no longer holds its key: somebody else was first."""
+    """The run that was to be replaced no longer holds its key: another start was first."""
 
     code = "overtaken"
     hint = "Look at the run that holds the key now, and decide again."
@@ -353,7 +353,7 @@ class BusUnavailable(TransientError):
 
 
 class GatewayUnavailable(TransientError):
-    """The gateway cannot be reached, or the connection broke before its answer came."""
+    """The gateway cannot be reached, or the connection broke before its response came."""
 
     code = "gateway_unavailable"
     hint = "Check the address, and whether it is running; the same call may be made again."
@@ -374,7 +374,7 @@ class TooBusy(TransientError):
 
 
 class LeaseLost(TransientError):
-    """This process held the work too long without renewing; somebody else has it now."""
+    """This process held the work too long without renewing; another process has it now."""
 
     code = "lease_lost"
 

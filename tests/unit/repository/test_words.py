@@ -27,6 +27,7 @@ ROOMS = (
     "blocking.py",
     "config.py",
     "effects.py",
+    "errors.py",
     "events.py",
     "pack.py",
     "ports",
