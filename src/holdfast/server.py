@@ -52,8 +52,8 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests under way and close.
 
-    Without `require_keys` everybody may do everything, so that is possible on a loopback address only, and the default
-    there. `on_ready` is told the address as soon as it can be used.
+    Without `require_keys` every caller may do everything, so that is possible on a loopback address only, and the
+    default there. `on_ready` is told the address as soon as it can be used.
     """
     require_keys = keys_are_required(host, require_keys)
     check_exposure(host, require_keys=require_keys)

@@ -34,7 +34,7 @@ def test_doctor_finds_nothing_wrong_with_a_good_store(cli):
 def test_doctor_says_whether_somebody_attends_to_the_duties(cli, development):
     cli("start", "bake", "name=a", *PACK)
     assert levels(cli("doctor", "--json"))["duties"] == "warning"
-    assert "nobody attends to rescuer, pruner, relay" in cli("doctor").out
+    assert "no process attends to rescuer, pruner, relay" in cli("doctor").out
     there = cli("doctor", "--json", "--url", development["store"])
     [duties] = [finding for finding in there.json["findings"] if finding["what"] == "duties"]
     assert duties["level"] == "ok"

@@ -41,7 +41,7 @@ class AtWork(Refusal):
     """A request with this Idempotency-Key is being executed."""
 
     code = "in_flight"
-    hint = "Send it again a little later: it answers what the first one has answered."
+    hint = "Send it again a little later: it returns what the first one returned."
     status = 409
     try_again = True
 
@@ -55,7 +55,7 @@ class AnotherRequest(Refusal):
 
 
 class NotKept(Refusal):
-    """The request has been executed, but its answer was not kept."""
+    """The request has been executed, but its response was not kept."""
 
     code = "reply_not_kept"
     hint = "It is done and is not done again. Look at what it has made; take a new key only for a new request."

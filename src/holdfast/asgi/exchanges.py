@@ -1,16 +1,16 @@
-"""One execution of a handler: it is given the request, and its answer is kept before it is sent.
+"""One execution of a handler: it is given the request, and its response is kept before it is sent.
 
     stage        begins when                                       a message of the handler
     ───────────  ────────────────────────────────────────────────  ────────────────────────────────────────────
-    COLLECTING   it is called                                      is collected; with the last one, the answer
-                                                                   is kept, and then sent
-    PASSING      its answer turns out to be too large to be kept,  is sent at once
+    COLLECTING   it is called                                      is collected; with the last one, the
+                                                                   response is kept, and then sent
+    PASSING      its response is too large to be kept,             is sent at once
                  or a stream of events: the key is settled without
-    CLOSED       its answer is complete, or somebody else has      is dropped
+    CLOSED       its response is complete, or another process has  is dropped
                  taken the request over
 
-While its answer is collected, the handler does not learn that the client has gone: it goes on to its end, for the
-client that will ask again. Once its answer is passed on, it does, or a stream might never end.
+While its response is collected, the handler is not told that the client has gone: it runs to its end, for the client
+that will ask again. Once its response is passed on, it is told, or a stream might never end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAILED = Reply(500)
 
 
 class ResponseStage(Enum):
-    """How far the answer has come; see the table above."""
+    """How far the response has come; see the table above."""
 
     COLLECTING = "collecting"
     PASSING = "passing"
@@ -55,7 +55,7 @@ class Execution:
         emit: Emit,
     ) -> None:
         self._lease = lease
-        # Without the extensions of responses, a handler answers in the two plain messages.
+        # Without the extensions of responses, a handler responds with the two plain messages.
         extensions: dict[str, Any] = scope.get("extensions") or {}
         plain = {name: value for name, value in extensions.items() if not name.startswith("http.response.")}
         self._scope: Scope = {**scope, "extensions": plain}
@@ -63,7 +63,7 @@ class Execution:
         self._receive = receive
         self._send = send
         self._response_max = response_max
-        self._instead = instead  # what to answer if somebody else has taken the request over
+        self._instead = instead  # what to send if another process has taken the request over
         self._emit = emit
         self._stage = ResponseStage.COLLECTING
         self._collected = asyncio.Event()
@@ -71,7 +71,7 @@ class Execution:
         self._body = bytearray()
 
     async def execute(self, app: App) -> None:
-        """Call the handler. Whatever it raises before it has answered is raised, and the next attempt may begin."""
+        """Call the handler. Whatever it raises before it has responded is raised, and the next attempt may begin."""
         try:
             await app(self._scope, self.receive, self.send)
         finally:
@@ -112,7 +112,7 @@ class Execution:
             await self._finish(instead or (self._start, {**message, "body": body}))
 
     async def _pass_on(self, why: str, *, more: bool = True) -> None:
-        """Settle the key without the answer, and let it pass from now on."""
+        """Settle the key without the response, and pass the response on from now on."""
         if is_final(self._start["status"]):
             self._emit(ReplyNotKept(self._scope["method"], self._scope["path"], why))
         if instead := await self._keep(Reply(self._start["status"])):
@@ -124,12 +124,12 @@ class Execution:
             await self._send({"type": "http.response.body", "body": bytes(self._body), "more_body": more})
 
     async def _keep(self, reply: Reply) -> Response | None:
-        """Keep this answer of the handler; or else what has to be sent instead of it."""
+        """Keep this response of the handler. Returns what has to be sent instead of it, or None."""
         try:
             return None if await self._settle(reply) else await self._instead()
         except TransientError as error:
             self._emit(ReplyNotKept(self._scope["method"], self._scope["path"], error.message))
-            # While nobody can have taken it over, the answer is true, even if it cannot be kept.
+            # While no other process can have taken it over, the response is true, even if it cannot be kept.
             return None if self._lease.left_ms > 0 else problem(error, self._scope)
 
     async def _settle(self, reply: Reply) -> bool:

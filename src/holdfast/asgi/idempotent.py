@@ -1,4 +1,4 @@
-"""`Idempotency-Key` for people's own routes: a request that comes again is answered as the first time.
+"""`Idempotency-Key` for people's own routes: a request that comes again gets the response of the first time.
 
 The rules are in `holdfast.kernel.idempotency`; what is known about a key is a document in the store of a Holdfast. So
 any process that has the same store may get the repetition.
@@ -10,7 +10,7 @@ any process that has the same store may get the repetition.
     body over the limit                       413
     new key                                   that of the application, kept before it is sent
     key of a request that is at work          409 with Retry-After; with `join=True` its response, once it is there
-    key of a request that has been answered   the same status, headers and body, with `Idempotency-Replayed: true`
+    key of a request that has its response    the same status, headers and body, with `Idempotency-Replayed: true`
     key of another request                    422
     the store cannot be asked                 503 with Retry-After; nothing was executed
 
@@ -67,12 +67,12 @@ def authorization(scope: Scope) -> str:
 
 
 class Idempotent:
-    """Middleware that executes a request with an `Idempotency-Key` once, and answers its repetitions alike.
+    """Middleware that executes a request with an `Idempotency-Key` once, and gives its repetitions the same response.
 
     `required` says whether a key must be sent: always, never, or as a function of the ASGI scope has it. `caller`
-    names whose key it is: no caller ever gets the answer of another. `retention` is how long an answer is kept. With
-    `join=True` the repetition of a request that is at work waits for its answer. `lease` bounds how long the request
-    of a process that died stays at work.
+    names whose key it is: no caller ever gets the response of another. `retention` is how long a response is kept.
+    With `join=True` the repetition of a request that is at work waits for its response. `lease` bounds how long the
+    request of a process that died stays at work.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Idempotent:
                 raise KeyMalformed(f"the request has {len(values)} keys", hint="Send the header once.")
 
     async def _admit(self, key: str, scope: Scope, receive: Receive) -> AdmittedRequest | Reply:
-        """The right to execute the request, or the answer that it has got already."""
+        """The right to execute the request, or the response that it has got already."""
         body = await _body(scope, receive, self._body_max)
         path = scope.get("raw_path") or scope["path"].encode()
         wanted = Wanted(
@@ -197,7 +197,7 @@ class Idempotent:
         await task
 
     async def _response_of_the_other(self, wanted: Wanted, scope: Scope) -> Response:
-        """What the client gets whose request somebody else has taken over while it was executed here."""
+        """What the client gets if another process has taken its request over while it was executed here."""
         found = await self._documents.read(KIND, wanted.id)
         match idempotency.decide(found, wanted, now_ms=self._documents.now_ms()):
             case Replay(reply):
@@ -258,4 +258,4 @@ async def _send(send: Send, messages: Response) -> None:
 
 
 def _not_kept(status: int) -> NotKept:
-    return NotKept(f"the first request with this key was answered with {status}")
+    return NotKept(f"the first request with this key got a response with status {status}")

@@ -1,4 +1,4 @@
-"""The right to execute one request: renewed while the handler is at work, given up with its answer."""
+"""The right to execute one request: renewed while the handler is at work, given up with its response."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.kernel.idempotency import KIND, Reply, Wanted
 
 RENEWALS_PER_LEASE = 3
 TRIALS_PER_LEASE = 15  # how often a store in trouble is asked again
-MARGIN = 0.2  # of a lease: what is left for sending an answer that could not be kept
+MARGIN = 0.2  # of a lease: what is left for sending a response that could not be kept
 
 
 class RequestLease:
-    """A request in the hands of this process. What the store refuses, somebody else has taken over."""
+    """A request in the hands of this process. If the store refuses a write, another process has taken it over."""
 
     def __init__(self, documents: Documents, wanted: Wanted, held: Document) -> None:
         self._documents = documents
@@ -27,11 +27,11 @@ class RequestLease:
 
     @property
     def left_ms(self) -> int:
-        """How long nobody can take it over, by what has been stored for certain."""
+        """How long no other process can take it over, by what has been stored for certain."""
         return idempotency.until_ms(self._held) - self._documents.now_ms()
 
     async def settle(self, reply: Reply) -> bool:
-        """Give it up with an answer; False if somebody else has taken it over.
+        """Give it up with a reply; False if another process has taken it over.
 
         A store in trouble is asked again for as long as the lease allows; then its error is raised.
         """
@@ -65,7 +65,7 @@ class RequestLease:
         while not await happens(self._over, within_ms=pause_ms):
             try:
                 if not await self._renew():
-                    return  # the handler goes on; its answer will be refused
+                    return  # the handler goes on; its response will be refused
                 pause_ms = lease_ms / RENEWALS_PER_LEASE
             except HoldfastError:  # in trouble, or closed too early: the fence decides in the end
                 pause_ms = lease_ms / TRIALS_PER_LEASE

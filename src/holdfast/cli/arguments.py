@@ -25,7 +25,7 @@ WorkflowName = Annotated[
     typer.Argument(metavar="WORKFLOW", help="Name of the workflow.", autocompletion=workflow_names, show_default=False),
 ]
 Timeout = Annotated[str | None, typer.Option(help="Wait no longer than this: 30s. Exit code 75 then.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it anew as it changes.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes.")]
 Reason = Annotated[str | None, typer.Option(help="Why, for the record.")]
 
 

@@ -55,7 +55,7 @@ async def up(
         ),
     ] = "single",
     nats: Annotated[Literal["0", "1", "3"], typer.Option(help="NATS servers. 0: Redis carries the wake-ups.")] = "1",
-    gateways: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many processes answer requests.")] = 2,
+    gateways: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many processes serve the HTTP API.")] = 2,
     workers: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many execute runs.")] = 2,
     schedulers: Annotated[int, typer.Option(min=0, max=REPLICAS_MAX, help="How many stand for the duties.")] = 2,
     directory: Directory = DIRECTORY,

@@ -30,12 +30,12 @@ def run_ids(incomplete: str) -> list[str]:
 
 
 def _complete(ask: Callable[[Session], Awaitable[Iterable[str]]], incomplete: str) -> list[str]:
-    async def answer() -> Iterable[str]:
+    async def found() -> Iterable[str]:
         session = Session(lambda: config.read(file=None, environment=os.environ, options={}), Output(as_json=True))
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await ask(session)
 
     try:
-        return [each for each in asyncio.run(answer()) if each.startswith(incomplete)]
-    except Exception:  # noqa: BLE001 - between two key strokes nobody wants to read an error
+        return [each for each in asyncio.run(found()) if each.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - between two key strokes no one wants to read an error
         return []

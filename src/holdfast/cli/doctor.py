@@ -86,19 +86,19 @@ async def _beyond(session: Session) -> Sequence[Finding]:
                 return [*await hf.runtime.inspect(), _duties(await hf.runtime.leaders())]
         async with session.caller() as caller:
             known = await caller.workflows()
-            return [Finding("ok", "gateway", f"{config.url_shown} answers and knows {len(known)} workflows")]
+            return [Finding("ok", "gateway", f"{config.url_shown} can be reached and knows {len(known)} workflows")]
     except HoldfastError as error:
         return [Finding("error", "gateway" if config.is_gateway else "store", error.message, error.hint)]
 
 
 def _duties(leaders: Mapping[str, str | None]) -> Finding:
-    """Whether somebody does what one process does for all."""
+    """Whether some process does what one process does for all."""
     unattended = [duty for duty, leader in leaders.items() if leader is None]
     if not unattended:
         return Finding("ok", "duties", ", ".join(f"{duty}: {leader}" for duty, leader in leaders.items()))
     return Finding(
         "warning",
         "duties",
-        f"nobody attends to {', '.join(unattended)}: what dead processes held stays there, what is over is kept",
+        f"no process attends to {', '.join(unattended)}: what dead processes held stays there, what is over is kept",
         "Start `holdfast worker`, or a process with the role scheduler.",
     )

@@ -20,7 +20,7 @@ async def create(
     session: Session,
     name: Annotated[str, typer.Argument(help="What it is for, for people.")],
     scope: Annotated[Scope, typer.Option(help="What it allows; each contains the one before.")] = "write",
-    expires_in: Annotated[str | None, typer.Option(help="How long it is good: 90d. For ever if not given.")] = None,
+    expires_in: Annotated[str | None, typer.Option(help="How long it is good: 90d. Forever if not given.")] = None,
 ) -> None:
     """Make an API key for this namespace. Its token is shown now, and never again."""
     async with session.caller(creates=True) as caller:

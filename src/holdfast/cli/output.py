@@ -65,21 +65,21 @@ class Output:
         return self.console.is_terminal and not self.as_json
 
     def show(self, document: object, view: RenderableType) -> None:
-        """The answer: `document` for programs, `view` for people."""
+        """The result of a command: `document` for programs, `view` for people."""
         if self.as_json:
             self._write(msgspec.json.format(encoded(document), indent=2))
         else:
             self._print(view)
 
     def line(self, document: object, view: RenderableType) -> None:
-        """One of many answers, as soon as it is there."""
+        """One of many results, as soon as it is there."""
         if self.as_json:
             self._write(encoded(document))
         else:
             self._print(view)
 
     def record(self, document: object) -> None:
-        """One of many answers that are JSON for everybody."""
+        """One of many results that are JSON for people, too."""
         self._write(encoded(document))
 
     def value(self, document: object, value: object) -> None:
@@ -88,11 +88,11 @@ class Output:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody sees what is said beside the answer."""
+        """Whether a person sees what is said beside the result."""
         return self.errors.is_terminal and not self.as_json
 
     def note(self, text: str, style: str = "") -> None:
-        """A word beside the answer, for people only."""
+        """A word beside the result, for people only."""
         if not self.as_json:
             self.errors.print(plain(text, style))
 
@@ -110,7 +110,7 @@ class Output:
 
     @contextmanager
     def waiting(self, text: str) -> Generator[Callable[[str], None]]:
-        """While something is waited for, people see what it is; the answer changes the words."""
+        """While something is waited for, people see what it is. Yields a function that changes the words."""
         if not self.is_watched:
             yield lambda _: None
             return
@@ -118,7 +118,7 @@ class Output:
             yield lambda words: status.update(plain(words))
 
     def progress(self) -> Progress:
-        """A bar for long work; nothing where nobody looks."""
+        """A bar for long work; nothing where no one looks."""
         return Progress(console=self.errors, transient=True, disable=not self.is_watched)
 
     def _print(self, view: RenderableType) -> None:

@@ -1,4 +1,4 @@
-"""`dev --reload`: the work is done by a child process, which is started anew whenever a file of the packs changes.
+"""`dev --reload`: the work is done by a child process, which is started again whenever a file of the packs changes.
 
 Only the code is exchanged: runs go on from their journal, as after any restart. A child that cannot start has said
 why; the next change starts it again.
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.5
 
 
 async def supervise(arguments: list[str], packs: Iterable[str], out: Output) -> None:
-    """Run `holdfast` with these arguments until SIGTERM or SIGINT, anew for each change of the packs' files."""
+    """Run `holdfast` with these arguments until SIGTERM or SIGINT, again for each change of the packs' files."""
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
@@ -30,7 +30,7 @@ async def supervise(arguments: list[str], packs: Iterable[str], out: Output) -> 
         stop, change = asyncio.create_task(asked.wait()), asyncio.create_task(_change(roots))
         await asyncio.wait({stop, change}, return_when=asyncio.FIRST_COMPLETED)
         if change.done():
-            out.note(f"{change.result()} has changed: starting anew.", "yellow")
+            out.note(f"{change.result()} has changed: starting again.", "yellow")
         stop.cancel()
         change.cancel()
         if child.returncode is None:

@@ -2,7 +2,7 @@
 
     role         what a process does that has it
     ───────────  ─────────────────────────────────────────────────────────────────────────────
-    gateway      answers requests, and serves the dashboard
+    gateway      serves the HTTP API and the dashboard
     worker       executes runs
     scheduler    attends to what one process does for all, as a candidate: see `engine.leaders`
 
@@ -54,7 +54,7 @@ async def dev(
     *,
     port: Port = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="A temporary store, gone afterwards.")] = False,
-    reload: Annotated[bool, typer.Option("--reload", help="Start anew when the code of a pack changes.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when the code of a pack changes.")] = False,
 ) -> None:
     """Start engine, HTTP API and dashboard on one SQLite file, for development on this machine."""
     config = _with(session.config, packs=_all(session, packs), roles=settings.ROLES)
@@ -69,7 +69,7 @@ async def dev(
         if ephemeral:
             directory = stack.enter_context(TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True))
             config = replace(config, url=f"sqlite:///{directory}/holdfast.db", bus=None)
-        # A port that was asked for is that one or none: whoever asked will look for us there.
+        # A port that was asked for is that one or none: the person who asked will look for us there.
         taken = _free_port(config.host, config.port) if port is None else port
         if port is None and taken != config.port:
             session.out.note(f"Port {config.port} is taken; this is {taken}.", "yellow")
@@ -117,7 +117,7 @@ async def worker(
 
 
 async def _serve(hf: Holdfast, config: Config, *, on_ready: Callable[[str], None], dashboard: bool = True) -> None:
-    """Until told to stop. Without the role gateway only those who watch over the process are answered."""
+    """Until told to stop. Without the role gateway there are only the paths for those who watch over the process."""
     from holdfast.server import serve as serve_http  # noqa: PLC0415 - other commands need no web server
 
     await serve_http(
@@ -161,7 +161,7 @@ def _ready(session: Session, config: Config, url: str | None) -> None:
 
 
 def _free_port(host: str, wanted: int) -> int:
-    """`wanted`, or the next port that nobody listens on."""
+    """`wanted`, or the next port that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(wanted, min(wanted + PORTS_TRIED, 65_536)) if wanted else ():
         with socket.socket(family) as probe:

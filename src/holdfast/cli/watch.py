@@ -1,4 +1,4 @@
-"""Views that stay: `--watch` shows a thing anew until it is over, or until Ctrl-C."""
+"""Views that stay: `--watch` shows a thing again and again until it is over, or until Ctrl-C."""
 
 from __future__ import annotations
 

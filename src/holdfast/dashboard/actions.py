@@ -25,7 +25,7 @@ from holdfast.errors import HoldfastError, UsageError
 
 DEADLINE = "30s"
 CANCEL_SECONDS_MAX = 20.0  # for a page; a cancellation may take longer
-Action = Callable[[Run[Any], Visit], Awaitable[str]]  # answers the id of the run to be shown
+Action = Callable[[Run[Any], Visit], Awaitable[str]]  # returns the id of the run to be shown
 
 
 async def signal(run: Run[Any], visit: Visit) -> str:
@@ -63,7 +63,7 @@ async def fork(run: Run[Any], visit: Visit) -> str:
     async def make() -> str:
         return (await run.fork(form["at"], key=form["key"] or None)).id
 
-    # Without a nonce nobody could ask for a second fork like the first.
+    # Without a nonce a second fork like the first could not be asked for.
     return await visit.form_dedupe.make_once((run.id, form.digest), make) if form["nonce"] else await make()
 
 
@@ -82,9 +82,9 @@ ON_RUNS: dict[str, Action] = {
 
 
 def on_run(name: str, action: Action) -> Handler:
-    """What answers a post of this action's form."""
+    """The handler of this action's form."""
 
-    async def answer(visit: Visit) -> HtmlPage | RedirectResponse:
+    async def handler(visit: Visit) -> HtmlPage | RedirectResponse:
         run = await visit.caller.get(visit.part("run_id"))
         try:
             shown = await action(run, visit)
@@ -92,7 +92,7 @@ def on_run(name: str, action: Action) -> Handler:
             return await run_page.run(visit, problem=problem_of(error), refused=name)
         return see(f"/runs/{quote(shown, safe='')}?done={name}")
 
-    return answer
+    return handler
 
 
 async def start(visit: Visit) -> HtmlPage | RedirectResponse:

@@ -28,7 +28,7 @@ from holdfast.kernel.apikeys import Scope
 
 
 class PageRoute(NamedTuple):
-    """A path, what is there, and who may have it."""
+    """A path, its handler, and the scope that it needs."""
 
     method: str
     path: str
@@ -54,7 +54,7 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
 
 
 def routes(hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots) -> list[BaseRoute]:
-    """All of it. With `require_keys` nobody sees anything without an API key; without, everybody may do everything."""
+    """All of it. With `require_keys` every page needs an API key; without, all visitors may do everything."""
     guard = PageGuard(hf, require_keys=require_keys, wait_limit=wait_limit)
     return [
         *(Route(place.path, guard.to(place.handler, place.scope), methods=[place.method]) for place in PAGE_ROUTES),

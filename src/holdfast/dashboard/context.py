@@ -23,7 +23,7 @@ from holdfast.statuses import status_of
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request of somebody who is known, with all data within reach that they may see."""
+    """A request of a known visitor, with all the data that they may see within reach."""
 
     request: Request
     caller: Caller

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 _MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_FOR_EVER = "public, max-age=31536000, immutable"
+_FOREVER = "public, max-age=31536000, immutable"
 
 
 class Files:
@@ -21,7 +21,7 @@ class Files:
         self._versions = {name: blake2b(body, digest_size=6).hexdigest() for name, body in self._bodies.items()}
 
     def address(self, name: str) -> str:
-        """Where a file is. The address changes with the file, so that browsers may keep it for ever."""
+        """Where a file is. The address changes with the file, so that browsers may keep it forever."""
         return f"/static/{name}?v={self._versions[name]}"
 
     def response(self, name: str, request: Request) -> Response:
@@ -29,5 +29,5 @@ class Files:
         if body is None:
             return Response("there is no such file", status_code=404, media_type="text/plain")
         version = self._versions[name]
-        headers = {"Cache-Control": _FOR_EVER if request.query_params.get("v") == version else "no-cache"}
+        headers = {"Cache-Control": _FOREVER if request.query_params.get("v") == version else "no-cache"}
         return Response(body, media_type=_MEDIA[name.rpartition(".")[2]], headers=headers)

@@ -27,7 +27,7 @@ class FormDedupe:
             making.add_done_callback(lambda done: self._forget_if_refused(form, done))
             if len(self._made) > REMEMBERED_MAX:
                 del self._made[next(iter(self._made))]
-        # Shielded: whoever sent it first may be gone before it is made, and send it again.
+        # Shielded: the visitor who sent it first may be gone before it is made, and send it again.
         return await asyncio.shield(making)
 
     def _forget_if_refused(self, form: Hashable, done: asyncio.Task[str]) -> None:

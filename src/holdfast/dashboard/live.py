@@ -1,4 +1,4 @@
-"""Live pages: a stream of ticks. A tick says only that something has changed; the page then asks for itself anew."""
+"""Live pages: a stream of ticks. A tick says only that something has changed; the page then asks for itself again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TICK = b"event: tick\ndata: {}\n\n"
 
 
 class WaitSlots(Protocol):
-    """Where requests wait: so many places, and a closing time."""
+    """How requests wait: so many slots, and a closing time. The gateway passes its own."""
 
     closing: asyncio.Event
 
@@ -32,12 +32,12 @@ class WaitSlots(Protocol):
 
 
 class Ticks(StreamingResponse):
-    """Ticks until the reader has gone or the server closes. Raises `TooBusy` if there is no place for it."""
+    """Ticks until the reader has gone or the server closes. Raises `TooBusy` if all slots are taken."""
 
     def __init__(self, hf: Holdfast, wait_limit: WaitSlots) -> None:
         self._slot = ExitStack()
         self._slot.enter_context(wait_limit.slot())
-        # Proxies that keep answers back until they are whole would keep these back for ever.
+        # Proxies that hold a response back until it is whole would hold these back forever.
         headers = {"X-Accel-Buffering": "no"}
         super().__init__(ticks(hf, wait_limit.closing), media_type="text/event-stream", headers=headers)
 

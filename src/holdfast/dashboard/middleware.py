@@ -1,10 +1,10 @@
-"""The front door: who comes in, what is asked of every form, and the headers of every answer.
+"""What stands round every page: who the visitor is, what is asked of every form, and the headers of every response.
 
 Rules
-- Where keys are required, a visitor shows one once, at login; without, everybody may do everything.
+- Where keys are required, a visitor shows one once, at login; without, all visitors may do everything.
 - What changes something is posted, with the token of the session, or refused.
-- Nothing inline: the policy of every answer forbids scripts and styles that are not files of ours.
-- A fault of ours is told, and answered with a page.
+- Nothing inline: the policy of every response forbids scripts and styles that are not files of ours.
+- A fault of ours is told as an event, and the visitor gets a page.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FormForged(NotPermitted):
 
 
 class PageGuard:
-    """Answers requests."""
+    """Turns the handlers of pages into endpoints."""
 
     def __init__(self, hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots) -> None:
         self._hf = hf
@@ -66,7 +66,7 @@ class PageGuard:
         self._renderer = Renderer(self._files)
 
     def to(self, handler: Handler, scope: Scope) -> Endpoint:
-        """What answers requests for a page, or an action, of those who may."""
+        """The endpoint of a page, or of an action, for those who may."""
 
         async def page(request: Request, session: BrowserSession, form: Form) -> Response:
             try:
@@ -77,8 +77,8 @@ class PageGuard:
                 return see(f"/login?next={quote(_address(request), safe='')}")
             if not visit.may(scope):
                 raise NotPermitted(f"this needs the scope {scope!r}; your key has {visit.scope!r}")
-            answer = await handler(visit)
-            return answer if isinstance(answer, Response) else self._render(answer, request, session, visit)
+            shown = await handler(visit)
+            return shown if isinstance(shown, Response) else self._render(shown, request, session, visit)
 
         return self.guarded(page)
 
@@ -92,7 +92,7 @@ class PageGuard:
         if not self._require_keys:
             return self._hf, "admin", ""
         if not session.key_id:
-            raise NotAuthenticated("nobody is logged in", hint="Log in with an API key.")
+            raise NotAuthenticated("no visitor is logged in", hint="Log in with an API key.")
         key = await self._hf.api_keys.known(session.key_id)
         return self._hf.namespaced(key.namespace), key.scope, key.name
 
@@ -152,10 +152,10 @@ class PageGuard:
                 session = self._sessions.begin() if held is None else self._sessions.renewed(held)
                 response = await page(request, session, await self._form(request, session))
             except ClientDisconnect:
-                return Response(status_code=499)  # nobody hears it
+                return Response(status_code=499)  # no one receives it
             except HoldfastError as error:
                 response = self._refusal_page(error, request, session)
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without a response
                 self._hf.runtime.emit(
                     PartFailed(f"{request.method} {request.url.path}", f"{type(error).__name__}: {error}")
                 )
@@ -190,7 +190,7 @@ class PageGuard:
             max_age=LIFETIME_MS // 1_000,
             httponly=True,
             samesite="strict",
-            # TLS ends at a proxy in front. Who claims it wrongly only keeps their own cookie from themselves.
+            # TLS ends at a proxy in front. A visitor who claims it wrongly only loses their own cookie.
             secure="https" in {request.url.scheme, request.headers.get("x-forwarded-proto", "")},
         )
 

@@ -47,7 +47,7 @@ class Renderer:
         cast("dict[str, Any]", self._environment.globals).update(address=files.address, navigation=NAVIGATION)
 
     def response(self, page: HtmlPage, *, visit: Visit | None, token: str, path: str) -> HTMLResponse:
-        """The answer for a visitor; None if nobody is known yet."""
+        """The response for a visitor; None if the visitor is not known yet."""
         html = self._environment.get_template(page.template).render(
             page.values,
             title=page.title,

@@ -3,7 +3,7 @@
 Rules
 - A session is a signed cookie: an id drawn at random, the id of the API key that was shown at login, an end. Nothing is
   stored, so any replica knows a session; the secret behind the signature is one document that all replicas share.
-- A session is renewed by use, for a week at most. Logging out forgets it in this browser; who has copied the cookie is
+- A session is renewed by use, for a week at most. Logging out forgets it in this browser; a thief of the cookie is
   shut out by that end, or by revoking the key.
 - The cookie never holds the API key itself. That key is looked up for every request: revoked, it opens nothing more.
 - The token of a form is the session's id, signed for another purpose. It dies with the session.
@@ -43,7 +43,7 @@ class Sessions:
         self._secret: bytes | None = None
 
     async def prepare(self) -> None:
-        """Know the secret. It is made by whoever needs it first."""
+        """Know the secret. The process that needs it first makes it."""
         while self._secret is None:
             found = await self._documents.read(KIND, ID)
             if found is not None:

@@ -1,1 +1,1 @@
-"""HTTP/JSON for everybody: start work by key, watch it, signal it, cancel it. Decides nothing by itself."""
+"""HTTP/JSON for any language: start work by key, watch it, signal it, cancel it. Decides nothing by itself."""

@@ -1,9 +1,9 @@
-"""Who asks: everybody where the gateway is open, the holder of an API key elsewhere.
+"""Who sends a request: any process of this machine where the gateway is open, the holder of an API key elsewhere.
 
 Rules
 - What callers show is a secret. It is not kept here, and no error, log line or `repr` has it.
-- "Everybody" means whoever is on this machine. A browser is, but the pages in it are not: a page from elsewhere may
-  neither send anything to an open gateway nor, by a name that it makes point here, read from it.
+- A browser is on this machine, but the pages in it are not: a page from elsewhere may neither send anything to an open
+  gateway nor, by a name that it makes point here, read from it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def is_loopback(host: str) -> bool:
 
 
 class OpenAuth:
-    """For a gateway that only this machine can reach: everybody may do everything, in one namespace."""
+    """For a gateway that only this machine can reach: all callers may do everything, in one namespace."""
 
     def __init__(self, hf: Holdfast) -> None:
-        self._anybody = ApiCaller("local", "admin", hf)
+        self._any_caller = ApiCaller("local", "admin", hf)
 
-    async def caller(self, authorization: str | None) -> ApiCaller:  # noqa: ARG002 - nobody has to show anything
-        return self._anybody
+    async def caller(self, authorization: str | None) -> ApiCaller:  # noqa: ARG002 - no key is needed
+        return self._any_caller
 
 
 class ApiKeyAuth:

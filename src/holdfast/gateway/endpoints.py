@@ -1,4 +1,4 @@
-"""Endpoints: what the gateway takes and answers, declared once.
+"""Endpoints: what the gateway takes and returns, declared once.
 
 An `Endpoint` names its types. From it come the decoding of requests, the check of scopes and the OpenAPI document; a
 handler gets an `ApiRequest` whose parts are of these types already, and says nothing about HTTP but the status.
@@ -59,7 +59,7 @@ class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """Who asks, for which namespace, and how much they may."""
+    """Who sent a request, for which namespace, and with which scope."""
 
     id: str
     scope: Scope
@@ -67,7 +67,7 @@ class ApiCaller:
 
 
 class Auth(Protocol):
-    """Knows callers by what they show."""
+    """Finds out who sent a request."""
 
     async def caller(self, authorization: str | None) -> ApiCaller:
         """Who shows this `Authorization` header. Raises `NotAuthenticated`."""
@@ -111,10 +111,11 @@ Handler = Callable[[Any], Awaitable[JsonResponse | Response]]
 class Endpoint:
     """One method of one path.
 
-    `answers` are the statuses of success and the types that they come with, `answers_with` the headers of an answer by
-    its status; `refuses` are the statuses of problems beyond those that any endpoint may answer. `body` is None where
-    none is taken; `body_optional` says that it may be left out, and then all of its fields have their defaults.
-    `headers` are those of a request that it knows. `media` is another media type than JSON that is answered.
+    `responses` are the statuses of success and the types of their bodies, `response_headers` the headers of a response
+    by its status; `refuses` are the statuses of problems beyond those that any endpoint may return. `body` is None if
+    the endpoint takes none; `body_optional` says that it may be left out, and then all of its fields have their
+    defaults. `headers` are the request headers that the endpoint knows. `media` is the media type of its responses, if
+    that is not JSON.
     """
 
     method: str
@@ -132,20 +133,20 @@ class Endpoint:
     media: str = JSON
 
     async def __call__(self, context: AppContext, sent: Sent) -> Response:
-        """Answer a request, whatever it is."""
+        """The response to a request. Never raises: errors become problems."""
         try:
             return _response(await self._handle(context, sent))
         except ClientDisconnect:
-            return Response(status_code=499)  # nobody hears it
+            return Response(status_code=499)  # no one receives it
         except HoldfastError as error:
             return problems.response(error, sent.path)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without an answer
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the connection without a response
             context.hf.runtime.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
             return problems.response(error, sent.path)
 
     async def _handle(self, context: AppContext, sent: Sent) -> JsonResponse | Response:
-        if self.scope is None:  # for everybody: not even the gatekeeper is asked
-            caller = ApiCaller("nobody", "read", context.hf)
+        if self.scope is None:  # for all: no key is looked at
+            caller = ApiCaller("anyone", "read", context.hf)
         else:
             caller = await context.auth.caller(sent.header("authorization"))
             if not allows(caller.scope, self.scope):
@@ -166,8 +167,8 @@ class Endpoint:
         return self.body() if self.body_optional and not data else requests.decode(data, self.body, sent)
 
 
-def _response(answer: JsonResponse | Response) -> Response:
-    if isinstance(answer, Response):
-        return answer
-    body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
-    return Response(body, answer.status, dict(answer.headers), JSON)
+def _response(returned: JsonResponse | Response) -> Response:
+    if isinstance(returned, Response):
+        return returned
+    body = returned.body if isinstance(returned.body, bytes) else _encode(returned.body)
+    return Response(body, returned.status, dict(returned.headers), JSON)

@@ -1,4 +1,4 @@
-"""Hooks for whoever has the token: a payment provider, a person with a link."""
+"""Hooks for the holder of a token: a payment provider, a person with a link."""
 
 from __future__ import annotations
 

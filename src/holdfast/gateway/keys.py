@@ -19,7 +19,7 @@ async def create(request: ApiRequest[NoParameters, wire.CreateApiKeyBody]) -> Js
         scope=request.body.scope,
         expires_in=request.body.expires_in,
     )
-    # The answer is the only place where the token is ever shown: nothing on the way may keep a copy.
+    # The response is the only place where the token is ever shown: nothing on the way may keep a copy.
     return JsonResponse(wire.NewApiKeyView(token=token, key=outbound.api_key(key)), 201, {"Cache-Control": "no-store"})
 
 

@@ -1,4 +1,4 @@
-"""Connections with limits: uvicorn's HTTP/1.1 protocol, which by itself trusts whoever calls.
+"""Connections with limits: uvicorn's HTTP/1.1 protocol, which by itself trusts every client.
 
     headers       32 KiB, within 10 s of the first byte       else 431, 408
     connections   4000 at once                                else 503
@@ -7,8 +7,8 @@
 
 Rules
 - No connection lives without a timer, except while its request is at work: then the endpoint has limits of its own.
-- Whoever is refused is told why, as `application/problem+json`, and the connection is closed. So it is if a request
-  has been answered before all of it has come: what follows is not looked at.
+- A client that is refused is told why, as `application/problem+json`, and the connection is closed. It is closed as
+  well if a response has been sent before all of its request has come: what follows is not read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uvicorn.config import Config
 
 
-LINGER_SECONDS = 2.0  # how long a client may go on sending after the last answer
+LINGER_SECONDS = 2.0  # how long a client may go on sending after the last response
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class SharedState(ServerState):
         super().__init__()
         self.limits = limits
         self.draining = False  # what comes now is refused
-        self.closing = False  # nobody comes any more
+        self.closing = False  # no connection is accepted any more
         self.lost = asyncio.Event()  # set whenever a connection has ended
         self._dated_until = 0.0
 
@@ -113,8 +113,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._is_surplus = len(self.connections) > self._limits.connections_max
-        # Or an answer's second part waits 40 ms for the client to confirm the first. asyncio does this for sockets that
-        # say "TCP", and those of a listener that was made by `socket.create_server` do not.
+        # Or the second part of a response waits 40 ms for the client to confirm the first. asyncio does this for
+        # sockets that say "TCP", and those of a listener that was made by `socket.create_server` do not.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.server_state.closing:
             transport.abort()
@@ -151,7 +151,7 @@ class HttpConnection(HttpToolsProtocol):
         if not self._is_coming:
             super().on_header(name, value)
             return
-        # A trailer. Nobody here wants any, and as a header it would be one that no proxy in front has seen.
+        # A trailer. No endpoint reads one, and as a header it would be one that no proxy in front has seen.
         self._trailer_bytes += len(name) + len(value) + 4
         if self._trailer_bytes > self._limits.header_bytes_max:
             self._refusal = self._too_large()
@@ -226,7 +226,7 @@ class HttpConnection(HttpToolsProtocol):
         return HeadersTooLarge(f"the headers are over {self._limits.header_bytes_max:,} bytes")
 
     def _refuse(self, error: HoldfastError) -> None:
-        if self._is_at_work:  # an earlier request of this connection; its answer would get mixed up with this one
+        if self._is_at_work:  # an earlier request of this connection; its response would get mixed up with this one
             self._is_over = True
             self.transport.abort()
             return
@@ -256,7 +256,7 @@ class HttpConnection(HttpToolsProtocol):
         self._cut_if_unread()
 
     def _cut_if_unread(self) -> None:
-        """A connection that is to be closed waits for its client to read the rest: not for ever."""
+        """A connection that is to be closed waits for its client to read the rest, but not forever."""
         if self._send_timer is None and self.transport.is_closing() and self.transport.get_write_buffer_size():
             self._send_timer = self.loop.call_later(self._limits.send_seconds_max, self.transport.abort)
 

@@ -22,7 +22,7 @@ WITH_A_BODY = (408, 413, 415)
 
 
 def endpoint(others: Sequence[Endpoint]) -> Endpoint:
-    """The endpoint that answers the document: itself and the others."""
+    """The endpoint that returns the document, which describes itself and the others."""
 
     async def described(request: ApiRequest[NoParameters, None]) -> JsonResponse:
         del request

@@ -1,4 +1,4 @@
-"""What went wrong, as `application/problem+json`: the one place where errors become answers of the gateway."""
+"""What went wrong, as `application/problem+json`: the one place where errors become responses of the gateway."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TooSlow(Malformed):
 
 
 def response(error: Exception, instance: str) -> Response:
-    """The response to a request that ended with `error`. What nobody foresaw is not shown to the outside."""
+    """The response to a request that ended with `error`. An error that was not foreseen is not shown to the outside."""
     if not isinstance(error, HoldfastError):
         error = errors.GatewayFault("this request failed by a fault of the gateway")
     if isinstance(error, Malformed):

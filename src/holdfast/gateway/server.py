@@ -1,8 +1,8 @@
 """Serves the gateway inside the running event loop, and stops in order.
 
-Stop: not ready any more, and new requests are refused → long polls answer and streams end → requests at work get up to
-10 s → take no more connections → the rest is cut. While requests are at work, those who watch over the process are
-answered: it is alive, and not ready. Signals are not handled here: whoever starts the server decides when it stops.
+Stop: not ready any more, and new requests are refused → long polls return and streams end → requests at work get up to
+10 s → take no more connections → the rest is cut. While requests are at work, `/livez` and
+`/readyz` still say that the process is alive and not ready. Signals are not handled here: the caller of `stop` decides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAST_SECONDS = 1.0  # how long what was cut may take to notice
 
 
 def check_exposure(host: str, *, require_keys: bool) -> None:
-    """Refuse to be open to everybody on an address that others can reach."""
+    """Raises `InvalidConfig` for a gateway without keys on an address that others can reach."""
     if not require_keys and not is_loopback(host):
         raise InvalidConfig(
             f"{host!r} can be reached by others, and no API keys are required there",
@@ -43,7 +43,7 @@ class HttpServer:
         self._listening: asyncio.Server | None = None
 
     async def start(self, app: ASGIApp, host: str, port: int) -> str:
-        """Listen, and answer the URL. Port 0 is any free one."""
+        """Listen, and return the URL. Port 0 is any free one."""
         listener = _bound(host, port)
         limits = self._state.limits
         config = Config(
@@ -133,7 +133,7 @@ class _Cuttable:
 
 
 def _last(send: Send) -> Send:
-    """`send`, for the last answer of a connection."""
+    """`send`, for the last response of a connection."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -2,11 +2,11 @@
 
 the request has                                            a repetition of it
 ─────────────────────────────────────────────────────────  ──────────────────────────────────────────────────
-a key, or its workflow has one                             answers 200, with the run that holds the key
-the same, and an Idempotency-Key                           answers 201 again: the header names the request
+a key, or its workflow has one                             returns 200, with the run that holds the key
+the same, and an Idempotency-Key                           returns 201 again: the header names the request
 the same, and another key or input                         starts another run: it is the key that counts
-an Idempotency-Key and no key                              answers 200: the header is the key
-a `request_id` in the body                                 answers 201 again, whether or not there is a key
+an Idempotency-Key and no key                              returns 200: the header is the key
+a `request_id` in the body                                 returns 201 again, whether or not there is a key
 none of these                                              starts another run
 """
 

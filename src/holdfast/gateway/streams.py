@@ -1,7 +1,7 @@
 """What happens to a run, as it happens: Server-Sent Events.
 
     retry: 1000                 how soon to come back when the connection breaks
-    id: 4                       the cursor; whoever comes back sends it as `Last-Event-ID`, to any replica
+    id: 4                       the cursor; a reader that comes back sends it as `Last-Event-ID`, to any replica
     event: performed            the word of the journal's entry
     data: {...}                 the entry
     event: end                  the run has ended; `data` is the run. Do not come back
@@ -9,8 +9,8 @@
 
 Rules
 - A stream that breaks off without `end` is to be continued: the gateway closes, the store is in trouble, or it has
-  lasted long enough. Whoever comes back shows their key again, so that one which was revoked is of no more use.
-- What is sent waits for the reader. A slow one holds up itself and nobody else; the server cuts it off at last.
+  lasted long enough. A reader that comes back sends its key again, so that a revoked key is of no more use.
+- What is sent waits for the reader. A slow one holds up itself and no other; the server cuts it off at last.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def events(request: ApiRequest[FollowQuery, None]) -> Response:
     after = _cursor(request)
     with ExitStack() as stack:
         stack.enter_context(request.context.wait_limit.slot())
-        return Following(request, run, after=after, slot=stack.pop_all())  # it leaves the place when it is over
+        return Following(request, run, after=after, slot=stack.pop_all())  # it frees the slot when it is over
 
 
 def _cursor(request: ApiRequest[FollowQuery, None]) -> int | None:
@@ -78,7 +78,7 @@ class Following(Response):
         self, request: ApiRequest[FollowQuery, None], run: Run[Any], *, after: int | None, slot: ExitStack
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=MEDIA_TYPE)
-        del self.headers["content-length"]  # nobody knows it
+        del self.headers["content-length"]  # it is not known yet
         self._request = request
         self._run = run
         self._after = after
@@ -106,7 +106,7 @@ class Following(Response):
             await self._still_known()
             await write(_event("end", _encode(outbound.run(await self._run.refresh()))))
         except HoldfastError:
-            pass  # whoever comes back is answered what is the matter
+            pass  # a reader that comes back is told what is the matter
         except Exception as error:  # noqa: BLE001 - as in any handler
             self._request.context.hf.runtime.emit(
                 PartFailed("GET /v1/runs/{run_id}/events", f"{type(error).__name__}: {error}")

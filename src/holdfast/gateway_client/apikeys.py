@@ -21,7 +21,7 @@ class GatewayApiKeys:
     async def create(
         self, name: str, *, namespace: str = "", scope: Scope, expires_in: Duration | None = None
     ) -> tuple[str, ApiKey]:
-        """A new key of one's own namespace. The token is answered this once."""
+        """A new key of one's own namespace. The token is returned this once."""
         if namespace:
             raise UsageError(
                 "a gateway makes keys for the namespace of the key that asks",

@@ -1,4 +1,4 @@
-"""What `Caller` and `Run` ask for, carried out by a gateway: the distant twin of the engine's service."""
+"""What `Caller` and `Run` ask for, carried out by a gateway: the remote twin of the engine's service."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class GatewayBackend:
         return (await self._transport.get(f"{_path(run.id)}/input")).body
 
     async def events(self, run_id: str, after: int | None) -> AsyncIterator[RunEvent]:
-        """What happens to a run. A connection that breaks is made anew, behind what has been seen."""
+        """What happens to a run. A connection that breaks is made again, and continues behind what has been seen."""
         cursor = after
         while True:
             try:
@@ -260,7 +260,7 @@ class GatewayBackend:
             reply = await self._transport.get(f"{_path(run.id)}/result", query, wait_seconds=wait_seconds)
             if reply.status == 200:
                 return bytes(reply.of(wire.ResultView).result)
-            reply.of(wire.RunView)  # it goes on; anything else is no answer of a gateway
+            reply.of(wire.RunView)  # it goes on; anything else is no response of a gateway
             if until_ms is not None and self._clock.steady_ms() >= until_ms:
                 raise TimedOut(
                     f"run {run.id} has not ended within {(limit_ms or 0) / 1000:g} s",
@@ -289,7 +289,7 @@ class GatewayBackend:
             reply = await self._transport.post(path, body, wait_seconds=2 * WAIT_SECONDS_MAX, again=True)
             if reply.status == 200:
                 return inbound.receipt(reply.of(wire.ReceiptView))
-            reply.of(wire.RunView)  # it goes on; anything else is no answer of a gateway
+            reply.of(wire.RunView)  # it goes on; anything else is no response of a gateway
 
     async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
         limit_ms = milliseconds(deadline)

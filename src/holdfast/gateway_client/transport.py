@@ -2,7 +2,7 @@
 
 Rules
 - A request that changes something is repeated after a broken connection only if a repetition does no harm: it reads, or
-  carries an id by which the gateway knows it again. Otherwise the caller is told that nobody knows what happened.
+  carries an id by which the gateway knows it again. Otherwise the caller is told that it is not known what happened.
 - A problem becomes the error that it was at the gateway, by its code.
 """
 
@@ -43,7 +43,7 @@ KINDS = _kinds(errors.HoldfastError)
 
 
 class GatewayReply(Struct, frozen=True):
-    """What the gateway answered, if it was no problem."""
+    """The response of a gateway, if it is no problem."""
 
     status: int
     body: bytes
@@ -53,7 +53,9 @@ class GatewayReply(Struct, frozen=True):
         try:
             return msgspec.json.decode(self.body, type=kind)
         except msgspec.MsgspecError as error:
-            raise GatewayUnavailable("what answered is no gateway of Holdfast, or one of another version") from error
+            raise GatewayUnavailable(
+                "the response is not that of a gateway of Holdfast, or of one of another version"
+            ) from error
 
 
 class Transport:
@@ -62,7 +64,7 @@ class Transport:
     def __init__(self, url: str, *, api_key: str | None, clock: Clock) -> None:
         parts = _parts(url)
         self.url = url.rstrip("/")
-        # Who has to show a password to a proxy writes it into the address; nobody else has to read it.
+        # A password for a proxy may be part of the address, and is not for logs and messages.
         self.shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self._clock = clock
         self._httpx = _httpx()
@@ -108,7 +110,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[httpx.Response]:
-        """An answer that goes on; `GatewayUnavailable` if it breaks off."""
+        """A response that goes on. Raises `GatewayUnavailable` if it breaks off."""
         timeout = self._httpx.Timeout(
             RESPONSE_SECONDS, read=2 * RESPONSE_SECONDS
         )  # the gateway gives a sign every 15 s
@@ -162,7 +164,7 @@ class Transport:
 
     def _unavailable(self, error: Exception) -> GatewayUnavailable:
         why = str(error) or type(error).__name__
-        problem = GatewayUnavailable(f"the gateway at {self.shown} did not answer: {why}")
+        problem = GatewayUnavailable(f"the gateway at {self.shown} did not respond: {why}")
         problem.__cause__ = error
         return problem
 
@@ -196,7 +198,7 @@ def _error(response: httpx.Response) -> HoldfastError:
         problem = msgspec.json.decode(response.content, type=wire.ProblemView)
     except msgspec.MsgspecError:
         return GatewayUnavailable(
-            f"{response.url.path} was answered with {response.status_code}, and not as a gateway of Holdfast does",
+            f"{response.url.path} returned {response.status_code}, and not as a gateway of Holdfast does",
             hint=f"Use the address {target}." if (target := response.headers.get("location")) else "",
         )
     kind = KINDS.get(problem.code, errors.TransientError if problem.status >= 500 else errors.UsageError)

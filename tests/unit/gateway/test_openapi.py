@@ -1,7 +1,7 @@
 """The OpenAPI document is what clients are generated from: whatever is renamed inside, it stays as it was published.
 
 `openapi.json` beside this file is the published document. An endpoint or a field that is added is added there, too, on
-purpose; a line of it that changes or goes away breaks somebody's client.
+purpose; a line of it that changes or goes away breaks a client.
 """
 
 from __future__ import annotations

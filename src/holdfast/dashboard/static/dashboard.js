@@ -88,7 +88,7 @@ function morphChildren(from, to) {
   for (const next of Array.from(to.childNodes)) {
     const key = keyOf(next);
     if (key) {
-      // A row that moved is moved, not made anew.
+      // A row that moved is moved, not made again.
       const old = Array.from(from.children).find((each) => each.id === key);
       if (old && old !== here) from.insertBefore(old, here);
       if (old) here = old;
@@ -214,7 +214,7 @@ document.addEventListener("DOMContentLoaded", () => {
   offerThemes();
   const main = document.querySelector("main[data-live]");
   const button = document.querySelector("[data-live-switch]");
-  // The answer to a form that was refused is no page that one can ask for again.
+  // The response to a form that was refused is no page that one can ask for again.
   if (main && button && !main.querySelector("[role=alert]")) new Live(main, button);
   document.addEventListener("submit", (event) => {
     const pressed = event.target.querySelector("button");
