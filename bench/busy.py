@@ -11,7 +11,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 CORES = "_cores"  # of a process: 1.0 is one core, all the time
-WAITED = "_waited"  # shares of the time in which somebody could have gone on but for this
+WAITED = "_waited"  # shares of the time in which a process could have gone on but for this
 FULL = 0.85
 _PRESSURES = {"cpu": "core", "io": "disk"}
 _UTIME, _STIME = 11, 12  # among the fields behind the name, which may hold spaces
@@ -66,7 +66,7 @@ def all_cores(shares: Mapping[str, float]) -> float:
 
 
 def limit(shares: Mapping[str, float]) -> str:
-    """What a rate could not go beyond; nothing if everybody waited for everybody else's answers."""
+    """What a rate could not go beyond; nothing if all processes waited for each other's replies."""
     if all_cores(shares) >= FULL * (os.cpu_count() or 1):
         return "all cores"
     full = [figure.removesuffix(CORES) for figure, share in shares.items() if share >= FULL and figure.endswith(CORES)]

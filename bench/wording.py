@@ -63,7 +63,7 @@ def target(comparison: Comparison) -> str:
 
 
 def share(figure: str) -> str:
-    """`redis_cores` is what Redis used, `disk_waited` how long somebody waited for the disk."""
+    """`redis_cores` is what Redis used, `disk_waited` how long some process waited for the disk."""
     name, _, kind = figure.rpartition("_")
     return name.replace("_", " ") if kind == "cores" else f"waited for a {name}"
 

@@ -78,7 +78,7 @@ class Searchable(Protocol):
     """What a contender has to do besides to take part in W7."""
 
     async def page(self, wanted: Wanted) -> int:
-        """Read the first page of the runs that are wanted; answers how many are on it."""
+        """Read the first page of the runs that are wanted; returns how many are on it."""
         ...
 
 
@@ -101,7 +101,7 @@ class Workload:
 
 
 async def _swarm(jobs: Iterable[Callable[[], Awaitable[object]]], *, width: int = CONCURRENCY) -> float:
-    """Do the jobs, `width` at a time; answers the seconds it took to the end of the last one."""
+    """Do the jobs, `width` at a time; returns the seconds it took to the end of the last one."""
     remaining = iter(jobs)
 
     async def work() -> None:

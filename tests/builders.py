@@ -90,7 +90,7 @@ def a_hand(owner: str = "w-1") -> Hand:
 
 
 def with_journal(run: Run, *entries: Entry, first: int = 0) -> tuple[Run, tuple[Entry, ...]]:
-    """A row of the right length, and its journal: the input comes first, unless the journal has begun anew."""
+    """A row of the right length, and its journal: the input comes first, unless the journal has begun again."""
     journal = entries if first else (STARTED, *entries)
     return replace(run, length=first + len(journal)), journal
 

@@ -78,14 +78,14 @@ class Writer:
             self._loop.call_soon_threadsafe(_answer, [answer for _, answer in batch])
 
     def _ready(self) -> Iterator[Commit]:
-        # The one taker of this queue is here, and it is closed only when nobody waits: no None turns up.
+        # The one taker of this queue is here, and it is closed only when no caller waits: no None turns up.
         while not self._queue.empty():
             if (commit := self._queue.get()) is not None:
                 yield commit
 
 
-def _answer(answers: list[asyncio.Future[None]]) -> None:
-    for answer in answers:
+def _answer(replies: list[asyncio.Future[None]]) -> None:
+    for answer in replies:
         answer.set_result(None)
 
 

@@ -1,7 +1,7 @@
 """Holdfast behind its gateway: engine and HTTP in a process of their own, the cheapest client there is in this one.
 
 As a program with `--gateway` it is that process, until SIGTERM. With `--echo` it is the floor of W8: the same server
-and the same framework, with one route that answers the JSON it is sent.
+and the same framework, with one route that returns the JSON it is sent.
 """
 
 import asyncio

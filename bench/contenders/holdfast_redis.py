@@ -1,4 +1,4 @@
-"""Holdfast on one Redis that syncs before it answers, NATS for the wake-ups; client and worker in one process."""
+"""Holdfast on one Redis that syncs before it replies, NATS for the wake-ups; client and worker in one process."""
 
 import os
 from collections.abc import AsyncGenerator

@@ -1,6 +1,6 @@
 """A Redis and a NATS of one measurement's own, on free ports, with their data in its directory.
 
-Redis keeps every write in its append-only file: synced before it answers (`always`), or once a second (`everysec`),
+Redis keeps every write in its append-only file: synced before it replies (`always`), or once a second (`everysec`),
 which may lose that second with the machine.
 """
 

@@ -44,7 +44,7 @@ class Restate:
         async with self._pool.connection() as connection:
             status, answer = await connection.request(method, path, body=body.encode(), key=key)
         if status not in (200, 202):
-            message = f"{method} {path} answered {status}: {answer.decode()}"
+            message = f"{method} {path} returned {status}: {answer.decode()}"
             raise RuntimeError(message)
         return answer
 

@@ -1,7 +1,7 @@
 """A Restate server and the process that serves our handlers to it, on free ports, for one measurement.
 
 The server's binary comes from its npm package, fetched once into `bench/.cache`. Its settings are its
-defaults (one node, its log fsynced before it answers) but for telemetry and logs, which are off.
+defaults (one node, its log fsynced before it replies) but for telemetry and logs, which are off.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Rules
 - A field that is not here is refused, and so is a value of another type: a misspelt field would be ignored, or refused,
-  by whoever reads the file in earnest, at a worse time.
+  by the program that really uses the file, at a worse time.
 - What has no default must be there, because something would be wrong without it.
 """
 

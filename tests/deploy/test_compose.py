@@ -20,7 +20,7 @@ HIGHLY_AVAILABLE = project(compose("compose.yaml", "compose.ha.yaml"))
 PROJECTS = {"single": SINGLE, "highly available": HIGHLY_AVAILABLE}
 ROLES = ("gateway", "worker", "scheduler")
 PACE = Pace()
-# What a stop in order takes if nobody answers any more: the work in hand, the requests, the last words to the store.
+# What a stop in order takes if no server replies any more: the work in hand, the requests, the last words to the store.
 STOP_SECONDS = sum(
     (
         PACE.grace_seconds,

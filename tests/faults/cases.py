@@ -73,7 +73,7 @@ class Case:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Somebody else holds the write lock of the file."""
+        """Another process holds the write lock of the file."""
         db = apsw.Connection(str(self.path))
         db.set_busy_timeout(10_000)
         db.execute("BEGIN IMMEDIATE")
@@ -135,7 +135,7 @@ class RedisCase(Case):
         return runs
 
     async def left(self, hf: Holdfast) -> int:
-        """How many messages between shards nobody has delivered yet."""
+        """How many messages between shards no process has delivered yet."""
         lengths = await self._asked(hf, _LENGTH, self.shards.out)
         return sum(length for length in lengths if isinstance(length, int))
 

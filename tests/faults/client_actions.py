@@ -18,7 +18,7 @@ class _Action(Struct, frozen=True, tag=str.lower):
 
 
 class Supersede(_Action, frozen=True):
-    """Start a run in place of `replaces`, or of whoever owns the key when the process looks."""
+    """Start a run in place of `replaces`, or of the run that owns the key when the process looks."""
 
     workflow: str
     arguments: list[Any]
@@ -53,7 +53,7 @@ class Send(_Action, frozen=True):
 
 
 class Resume(_Action, frozen=True):
-    """A payload for whoever holds the token."""
+    """A payload for the run that holds the token."""
 
     token: str
     payload: Any

@@ -1,7 +1,7 @@
 """A store that counts the calls made to it, and kills or stops its own process around the one that was named.
 
-It wraps the port, so the product needs no hooks for tests. What the store has answered about effects goes into the
-ledger before anybody else learns it: only so can a test say that a recorded effect was never performed again.
+It wraps the port, so the product needs no hooks for tests. What the store has confirmed about effects goes into the
+ledger before any other code learns it: only so can a test say that a recorded effect was never performed again.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CrashingStore:
 
     async def _call(self, verb: str, method: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         # One who is to be stopped makes one call at a time: stopped with a transaction open in its other thread it
-        # would hold the file's lock, and nobody could take over.
+        # would hold the file's lock, and no process could take over.
         async with self._one_at_a_time if self._stops else contextlib.nullcontext():
             return await self._counted(verb, method, *args)
 

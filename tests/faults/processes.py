@@ -42,7 +42,7 @@ async def patiently(verb: Callable[[], Awaitable[T]]) -> T:
 
 
 async def until(condition: Callable[[], T], what: str, *about: object, within: float = DEADLINE) -> T:
-    """What `condition` answers, as soon as that is true. Raises when it is not in time, or when a process has ended
+    """What `condition` returns, as soon as that is true. Raises when it is not in time, or when a process has ended
     that it is `about`."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + within
@@ -52,7 +52,7 @@ async def until(condition: Callable[[], T], what: str, *about: object, within: f
             return answer
         if ended or clock() > deadline:
             seen = "\n".join(map(repr, about))
-            raise AssertionError(f"waited in vain for: {what}\n{seen}")
+            raise AssertionError(f"it did not happen in time: {what}\n{seen}")
         await asyncio.sleep(0.02)
 
 

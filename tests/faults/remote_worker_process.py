@@ -72,7 +72,7 @@ async def serve(options: Options) -> None:
         tasks = hf.runtime.tasks_in(hf.namespace)
         say("ready")
         while not stopping.is_set():
-            # A lease that runs out tells nobody: ask anew every half second, and not only at the safety poll.
+            # A lease that runs out tells no process: ask again every half second, and not only at the safety poll.
             for handed in await tasks.claim(EFFECTS, worker="remote", lease=options.lease, wait=0.5):
                 await perform(tasks, handed, options)
 

@@ -24,7 +24,7 @@ from tests.faults.workflows_held_by_flags import RUN, hold, tap
 pytestmark = pytest.mark.faults
 
 LONG = "60s"  # the worker keeps its lease through the trouble
-SHORT = "1s"  # it loses it, and has to begin anew
+SHORT = "1s"  # it loses it, and has to begin again
 
 
 async def a_run_in_its_effect(case: Case, *, lease: str, disk: str | None = None) -> Process:
@@ -98,16 +98,16 @@ def small_disk(case: Case) -> Iterator[Disk]:
 
 
 async def started_until_refused(hf: Holdfast) -> set[str]:
-    """The runs that were answered before the disk was full: what the file had kept for itself may hold a few."""
-    answered: set[str] = set()
+    """The runs that were confirmed before the disk was full: what the file had kept for itself may hold a few."""
+    confirmed: set[str] = set()
 
     async def start_for_ever() -> None:
         for n in itertools.count():
-            answered.add((await hf.start(tap(f"n{n}"))).run.id)
+            confirmed.add((await hf.start(tap(f"n{n}"))).run.id)
 
     with pytest.raises(StoreUnavailable, match=r"disk that holds .*holdfast\.db is full"):
         await start_for_ever()
-    return answered
+    return confirmed
 
 
 @pytest.mark.parametrize("means", [Disk, Limit])
@@ -119,15 +119,15 @@ async def test_on_a_full_disk_nothing_is_lost_and_work_goes_on_when_there_is_roo
         small_disk = Limit(small_disk.directory, case)
     case.path = small_disk.directory / "holdfast.db"
     worker = await a_run_in_its_effect(case, lease=lease)
-    answered: set[str] = set()
+    confirmed: set[str] = set()
     async with case.client(RUN) as hf:
         small_disk.fill(worker)
         if type(small_disk) is Disk:
-            answered = await started_until_refused(hf)
+            confirmed = await started_until_refused(hf)
         case.raise_flag("go-a")
         await the_trouble_is_felt(worker, lease=lease)
         small_disk.free(worker)
-        assert answered <= {row[0] for row in case.ask("SELECT id FROM runs")}
+        assert confirmed <= {row[0] for row in case.ask("SELECT id FROM runs")}
         await the_worker_went_on(case, hf, worker, lease=lease)
     for line in worker.logged("store in trouble"):
         assert "holdfast.db" in line["message"]
@@ -194,7 +194,7 @@ async def test_a_worker_that_cannot_write_still_stops_in_time(case: Case) -> Non
 
 
 async def test_a_fresh_file_that_is_locked_is_a_clear_error_too(case: Case) -> None:
-    """Somebody locks the file before it has become Holdfast's."""
+    """Another process locks the file before it has become Holdfast's."""
     db = apsw.Connection(str(case.path))
     db.execute("CREATE TABLE t (x); DROP TABLE t; BEGIN EXCLUSIVE")
     late = await case.fork(pack=RUN)
@@ -244,7 +244,7 @@ Failing = Callable[[Case, Process], contextlib.AbstractAsyncContextManager[None]
 
 
 @pytest.mark.parametrize(("disk", "failing"), MEANS)
-async def test_a_failed_sync_is_never_answered_as_success(case: Case, disk: str | None, failing: Failing) -> None:
+async def test_a_failed_sync_is_never_confirmed_as_success(case: Case, disk: str | None, failing: Failing) -> None:
     client = await case.fork(
         pack=RUN,
         worker=False,

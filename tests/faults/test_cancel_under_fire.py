@@ -120,7 +120,7 @@ async def test_a_cancellation_at_any_await_undoes_exactly_what_was_done_in_rever
 async def cancelled_in_spite_of(
     case: Case, point: Point | None, *, workerless: bool = False, in_child: bool = False
 ) -> int | None:
-    """A worker is killed there. With `workerless` the cancellation comes when nobody is left to hear it."""
+    """A worker is killed there. With `workerless` the cancellation comes when no worker is left to hear it."""
     doomed = await case.fork(pack=RUN, stay=True, lease=LEASE, point=point)
     async with case.client(RUN) as hf:
         run, _ = await hf.start(trip("a", within=3) if in_child else trip("a", before=ALL_DONE))
@@ -230,7 +230,7 @@ async def test_a_child_that_nobody_has_recorded_is_cancelled_too_although_the_ne
 
 @pytest.mark.parametrize("pack", [workflows_held_by_flags.RUN, workflows_held_by_flags.RECONCILED])
 async def test_a_once_effect_that_was_perhaps_called_is_unknown_and_never_called_again(case: Case, pack: str) -> None:
-    """The process died in the call, and then the run was cancelled: nobody calls, and nobody claims to know."""
+    """The process died in the call, and then the run was cancelled: no process calls, and none claims to know."""
     doomed = await case.fork(pack=pack, lease=LEASE, starts=[Start("fly", ["a"])])
     await until(lambda: case.ledger.calls("launch"), "the call", doomed)
     doomed.signal(signal.SIGKILL)
@@ -252,7 +252,7 @@ async def test_a_once_effect_that_was_perhaps_called_is_unknown_and_never_called
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_canceller_killed_around_any_call_has_cancelled_or_has_not(new_case: NewCase, when: When) -> None:
-    """Whoever cancels again gets the receipt of the one cancellation."""
+    """A caller that cancels again gets the receipt of the one cancellation."""
     points = [
         Point(verb, n, when) for verb, n in (("run", 1), ("run", 2), ("commit", 1), ("runs", 1), ("histories", 1))
     ]
@@ -268,7 +268,7 @@ async def test_a_canceller_killed_around_any_call_has_cancelled_or_has_not(new_c
             if await doomed.ended() == KILLED:
                 killed.append(point)
             asked = case.ask("SELECT count(*) FROM inbox WHERE id LIKE 'cancel/%'") == [(1,)]
-            if asked:  # the dead one has seen to it: nobody else needs to do anything
+            if asked:  # the dead one has seen to it: no other process needs to do anything
                 await until(lambda: case.ask(LIVE) == [(0,)], "the end", worker)
             else:
                 assert not undone(case)
@@ -344,7 +344,7 @@ async def test_at_the_deadline_a_run_is_stopped_whatever_its_worker_does(case: C
         assert receipt.stopped
         states = await left(hf, receipt)
         assert states["one"] == states["two"] == states["three"] == "performed"
-        # Its undo was under way, so nobody knows. Whoever stops it from outside cannot know even which one it was.
+        # Its undo was under way, so no process knows. What stops it from outside cannot know even which one it was.
         assert states["five"] in ({"unknown", "performed"} if struck else {"unknown"})
         assert receipt.outcome == "unknown"
         worker.signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""One long run per key that begins anew again and again: whoever dies, no payload is lost or doubled (K19)."""
+"""One long run per key that begins again and again: whatever dies, no payload is lost or doubled (K19)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_lines_from_several_processes_are_written_once_each_over_many_page
 
 
 async def test_a_large_payload_that_was_not_taken_yet_goes_along(case: Case) -> None:
-    """Kept beside the journal, it is needed after the journal has begun anew; and by a process that never saw it."""
+    """Kept beside the journal, it is needed after the journal has begun again; and by a process that never saw it."""
     large = "x" * 300_000
     async with case.client(RUN) as hf:
         run, _ = await hf.start(book("a", 4, 2))

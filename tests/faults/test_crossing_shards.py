@@ -1,7 +1,7 @@
 """A kill inside what crosses shards: between a script and the delivery of what it left for another shard (S1, E3, K2).
 
 A dry run counts the round trips that write. Then a process dies before each of them, whatever it has left in an outbox
-is delivered by somebody else, and everything has happened once.
+is delivered by another process, and everything has happened once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def apart(case: RedisCase) -> str:
 
 
 async def given(hf: Holdfast, token: str, payload: str, dedupe: str | None = None) -> None:
-    """Somebody holds the token, sooner or later; it is offered until he has it."""
+    """Some run holds the token, sooner or later; the payload is offered until that run has it."""
     async with asyncio.timeout(45):
         while True:
             try:
@@ -115,7 +115,7 @@ async def test_a_worker_killed_between_any_two_scripts_leaves_nothing_undone(new
 
 
 async def test_a_signal_to_a_token_whose_sender_died_over_it_arrives_once(new_redis_case: NewRedisCase) -> None:
-    """As soon as it is reserved it will arrive, although nobody asks again; and whoever asks again changes nothing."""
+    """As soon as it is reserved it will arrive, though no caller asks again; one that does changes nothing."""
     trips: list[int] = []
 
     async def sent(case: RedisCase, n: int) -> None:

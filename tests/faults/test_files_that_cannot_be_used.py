@@ -137,7 +137,7 @@ async def test_a_corrupt_file_is_called_corrupt(case: Case, worker: bool) -> Non
 
 
 async def test_a_worker_whose_file_becomes_corrupt_says_so_and_stops_in_order(case: Case) -> None:
-    """Somebody overwrites the file while it is in use. Nothing can go on; it is said, in our words, and no more."""
+    """Another program overwrites the file in use. Nothing can go on; it is said, in our words, and no more."""
     first = await case.fork(pack=RUN, starts=[Start("tap", [f"{n}"]) for n in range(50)])
     assert await first.ended() == 0
     worker = await case.fork(pack=RUN, starts=[Start("hold", ["a"])], results=False, stay=True, lease="1s")

@@ -1,4 +1,4 @@
-"""Gateways that are killed: a start is repeated and remains one run, a stream goes on elsewhere, a poll is answered."""
+"""Gateways that are killed: a start is repeated and remains one run, a stream goes on elsewhere, a poll returns."""
 
 from __future__ import annotations
 

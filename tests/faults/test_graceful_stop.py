@@ -45,7 +45,7 @@ async def test_sigterm_under_load_gives_all_work_back_at_once(case: Case) -> Non
         runs = [(await hf.start(walk(name, 6))).run for name in names]
         assert await asyncio.gather(*(run.result("45s") for run in runs)) == [15] * 60
     await second.leaves()
-    case.ledger.check()  # nobody died: no effect was called twice
+    case.ledger.check()  # no process died: no effect was called twice
     assert len(case.ledger.calls()) == 60 * 6
 
 
@@ -66,16 +66,16 @@ async def test_effects_that_outlast_the_grace_do_not_hold_the_process(case: Case
     case.ledger.check(lost={first.pid})
 
 
-async def test_sigterm_while_starting_runs_loses_no_answered_start(case: Case) -> None:
-    """A client that is told to stop in the middle of its starts: what was answered is there."""
+async def test_sigterm_while_starting_runs_loses_no_confirmed_start(case: Case) -> None:
+    """A client that is told to stop in the middle of its starts: what was confirmed is there."""
     worker = await case.fork(pack=RUN, stay=True, lease=LEASE)
     names = [f"w{n}" for n in range(400)]
     first = case.run(pack=RUN, starts=[Start("tap", [name]) for name in names], stay=True, lease=LEASE)
     await until(lambda: len(first.said("started")) > 20, "some starts", first)
     first.signal(signal.SIGTERM)
     await first.ended(within=LIMIT)
-    answered = {line["run"] for line in first.said("started")}
+    confirmed = {line["run"] for line in first.said("started")}
     await until(lambda: case.ask("SELECT count(*) FROM runs WHERE status <> 'completed'") == [(0,)], "the rest", worker)
-    assert answered <= {row[0] for row in case.ask("SELECT id FROM runs")}
+    assert confirmed <= {row[0] for row in case.ask("SELECT id FROM runs")}
     await worker.leaves()
     case.ledger.check()

@@ -55,7 +55,7 @@ async def test_a_signal_sent_again_by_a_killed_sender_arrives_once(new_case: New
         await send("late")
         async with case.client(RUN) as hf:
             assert await (await hf.get(run_id)).result("45s") == ["early", "late"]
-        await send("early")  # the run has ended, and has had it: nothing happens, and nobody is told off
+        await send("early")  # the run has ended, and has had it: nothing happens, and no error is raised
         await successor.leaves()
         assert case.ask(RECEIVED) == [(2,)]
 

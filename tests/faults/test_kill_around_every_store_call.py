@@ -87,7 +87,7 @@ def points_of(verb: str, count: int, *, workers: int) -> list[int]:
 
 
 def check(case: Case, doomed: Process, orders: tuple[str, ...], *, lost: Collection[int] = ()) -> None:
-    """Everything is as if nobody had died."""
+    """Everything is as if no process had died."""
     case.ledger.check(lost={doomed.pid, *lost} | case.processes.overtaken())
     for order in orders:
         assert {line["step"] for line in case.ledger.calls() if line["order"] == order} == STEPS

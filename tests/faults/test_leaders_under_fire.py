@@ -1,4 +1,4 @@
-"""Whoever does something for all is killed or paused: others go on, and what it does late is harmless (L5, S2)."""
+"""A process that leads a duty is killed or paused: others go on, and what it does late is harmless (L5, S2)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_leader_paused_past_its_lease_does_nothing_more_and_its_late_cal
     assert all(now[duty][1] >= version for duty, (_, version) in terms.items())
     assert len(first.logged("duty taken up")) == len(DUTIES)  # long ago
     assert not second.logged("duty lost")
-    assert not second.logged("run overtaken")  # a rescue goes by the leases in the store, whoever asks for it
+    assert not second.logged("run overtaken")  # a rescue goes by the leases in the store, whichever process asks for it
     await first.leaves()
     await second.leaves()
     assert (await first.says("done"))["counts"][verb] == 1  # the late one was the last

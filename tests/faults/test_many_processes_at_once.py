@@ -75,7 +75,7 @@ async def test_a_key_is_the_same_in_processes_that_differ_in_everything_else(cas
 
 
 async def test_32_processes_open_a_fresh_file_at_once(case: Case) -> None:
-    """Half of them work, half of them only ask; nobody is refused, and one schema comes of it."""
+    """Half of them work, half of them only ask; none is refused, and one schema comes of it."""
     gate = str(case.flag("go"))
     processes = [
         await case.fork(pack=RUN, worker=works, stay=works, gate=gate, starts=[Start("tap", [f"{number}"])])
@@ -93,7 +93,7 @@ async def test_32_processes_open_a_fresh_file_at_once(case: Case) -> None:
 
 
 async def test_six_workers_share_300_runs_without_a_lock_error(case: Case) -> None:
-    """Each effect once, every run ended, and nobody ever heard that the file was locked."""
+    """Each effect once, every run ended, and no process ever heard that the file was locked."""
     workers = [await case.fork(pack=RUN, stay=True, concurrency=8) for _ in range(6)]
     for worker in workers:
         await worker.says("ready")

@@ -1,4 +1,4 @@
-"""`safety="once"`: whoever dies after the call, nobody calls again (E8). What is acknowledged is recorded (E3)."""
+"""`safety="once"`: whatever dies after the call, no process calls again (E8). What is acknowledged is recorded (E3)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_without_reconcile_the_run_is_blocked_until_a_person_acts(case: Ca
         assert (await run.refresh()).status == "blocked"
         await successor.leaves()
         assert successor.logged("run blocked")
-        # A process with the same code finds nothing to do, and a retry blocks it again: still nobody calls.
+        # A process with the same code finds nothing to do, and a retry blocks it again: still no process calls.
         again = await case.fork(pack=RUN, stay=True, lease=LEASE)
         await again.says("ready")
         await (await run.refresh()).retry()
@@ -68,7 +68,7 @@ async def test_without_reconcile_the_run_is_blocked_until_a_person_acts(case: Ca
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_kill_around_the_record_of_the_intent_loses_nothing(case: Case, when: str) -> None:
-    """The commit before the call. Before it: nothing was intended, so it may be called. After it: nobody may know."""
+    """The commit before the call. Before it: nothing was intended, so it may be called. After it: none may know."""
     case.raise_flag("go-a")
     point = Point("commit", 2, when)  # the first one admits the run
     doomed = await case.fork(pack=RECONCILED, starts=[Start("fly", ["a"])], lease=LEASE, point=point)
@@ -127,6 +127,6 @@ async def test_nothing_is_acknowledged_that_is_not_recorded(case: Case, n: int, 
     assert await doomed.ended() == KILLED
     rows = case.ask("SELECT status FROM runs")
     assert rows == ([] if (n, when) == (1, "before") else [("completed" if (n, when) == (3, "after") else "running",)])
-    assert bool(doomed.said("started")) == (n > 1)  # answered after its commit, and not before
+    assert bool(doomed.said("started")) == (n > 1)  # confirmed after its commit, and not before
     assert not doomed.said("result")
     case.ledger.check(lost={doomed.pid})

@@ -163,7 +163,7 @@ async def test_of_twelve_processes_that_claim_one_token_one_becomes_its_owner(an
 
 
 async def test_a_cancellation_killed_between_any_two_statements_is_whole_or_nothing(new_case: NewCase) -> None:
-    """Pitfall 24: state row and event row in two statements: a crash between them wedged the run for ever."""
+    """Pitfall 24: state row and event row in two statements: a crash between them wedged the run forever."""
 
     async def cancelled(case: Case, statement: int) -> int:
         start = await case.fork(pack=RUN, worker=False, starts=[Start("relief", ["a"])], results=False)

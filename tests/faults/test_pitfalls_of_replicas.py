@@ -148,7 +148,7 @@ async def test_what_lies_behind_hundreds_of_others_is_delivered_too(
 
 
 async def _dies(*_: object) -> None:
-    """As if whoever was to deliver it had died over it."""
+    """As if the process that was to deliver it had died over it."""
     raise StoreUnavailable("it died")
 
 

@@ -1,4 +1,4 @@
-"""What was answered survives a power loss: only what had been synced is left, and it is enough.
+"""What was confirmed survives a power loss: only what had been synced is left, and it is enough.
 
 The file is written through a disk that keeps a second copy with synced writes alone. The process is killed without
 warning; Holdfast then opens that copy.
@@ -35,10 +35,10 @@ async def test_every_answer_is_there_after_a_power_loss(new_case: NewCase, after
     shutil.copy(case.ledger.path, later.ledger.path)
     assert later.ask("PRAGMA integrity_check") == [("ok",)]
     there = dict(later.ask("SELECT id, status FROM runs"))
-    answered = {line["run"] for line in process.said("started")}
+    confirmed = {line["run"] for line in process.said("started")}
     finished = {line["run"] for line in process.said("result")}
-    assert len(answered) >= len(finished) >= after
-    assert answered <= there.keys()
+    assert len(confirmed) >= len(finished) >= after
+    assert confirmed <= there.keys()
     assert {there[run_id] for run_id in finished} == {"completed"}
 
     successor = await later.fork(pack=RUN, starts=starts, lease="1s")

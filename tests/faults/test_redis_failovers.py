@@ -1,4 +1,4 @@
-"""A primary dies whose only replica was out of touch, and the replica takes its place: what was answered is there.
+"""A primary dies whose only replica was out of touch, and the replica takes its place: what was confirmed is there.
 
 The replica is stopped and its link is cut: its primary knows at once that it is alone. When the primary is dead, the
 replica goes on, and takes over with what it had when it was stopped.

@@ -65,7 +65,7 @@ async def bears(case: RedisCase, trouble: Callable[[], None]) -> None:
 
 
 async def test_redis_is_killed_and_started_again(case_on: NewRedisCase, tmp_path: Path) -> None:
-    """With appendfsync always, what it has answered is there."""
+    """With appendfsync always, what it has confirmed is there."""
     server = start_redis(tmp_path / "redis")
 
     def trouble() -> None:
@@ -134,7 +134,7 @@ async def test_the_slots_of_shards_move_to_another_node(case_on: NewRedisCase, r
 async def test_nats_dies_and_everything_goes_on(
     case_on: NewRedisCase, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """Whatever nobody is told, he finds when he looks by himself."""
+    """A caller that is told nothing finds it when it looks by itself."""
     nats = start_nats(tmp_path / "nats")
     try:
         await bears(case_on(redis_server, bus=nats.url), nats.kill)

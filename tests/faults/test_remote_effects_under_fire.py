@@ -1,4 +1,4 @@
-"""Remote effects: whoever dies or sleeps, a task is performed by one worker at a time, and recorded once."""
+"""Remote effects: whichever process dies or sleeps, a task is performed by one worker at a time, and recorded once."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def test_a_thousand_payloads_land_once_each_while_owners_finish(case: Case
     await all_ended(case, *workers)
     await asyncio.gather(*(worker.leaves() for worker in workers))
     check(case, GIVERS * EACH)
-    if workflow == "till":  # it leaves nothing to a successor, so whoever was told is who has it
+    if workflow == "till":  # it leaves nothing to a successor, so the run that was told is the run that has it
         by_run = dict(zip((run for (run,) in case.ask("SELECT id FROM runs ORDER BY rowid")), taken(case), strict=True))
         assert all(answer["payload"] in by_run[answer["run"]] for answer in answers)
         assert sum(answer["created"] for answer in answers) == len(by_run)
@@ -130,7 +130,7 @@ async def test_they_land_once_with_workers_killed_and_everything_given_twice(cas
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_giver_killed_around_any_call_that_gives_again_has_given_once(new_case: NewCase, when: When) -> None:
-    """To nobody (it starts the run), to a live owner, and to one that has ended."""
+    """To no owner (it starts the run), to a live owner, and to one that has ended."""
     points = [Point(verb, n, when) for verb, n in (("run_of_key", 1), ("commit", 1), ("commit", 2), ("close", 1))]
 
     async def one(point: Point) -> None:
@@ -206,7 +206,7 @@ async def test_the_mail_of_a_run_that_lost_its_key_is_in_its_journal_wherever_a_
             if await doomed.ended() == KILLED:
                 killed.append(n)
             await successor.leaves()
-            for number in range(3):  # whoever asks again meets the run that has it
+            for number in range(3):  # a caller that asks again meets the run that has it
                 again = await hf.start(diary("a", 1), signal=("notes", number, f"note-{number}"))
                 assert (again.created, again.run.id) == (False, run_id)
         received = sorted((run == run_id, int(payload)) for run, payload in case.ask(RECEIVED))

@@ -103,7 +103,7 @@ async def test_of_two_processes_that_supersede_at_once_one_wins_and_the_other_le
 
 
 async def superseded_in_spite_of(case: Case, point: Point | None, *, works: bool) -> int | None:
-    """A process supersedes the owner and is killed there; whoever asks again gets what the first one wanted."""
+    """A process supersedes the owner and is killed there; a caller that asks again gets what the first one wanted."""
     helper = None if works else await case.fork(pack=RUN, stay=True, lease=LEASE)
     async with case.client(RUN) as hf:
         first = (await hf.start(post("a", 0))).run
@@ -118,7 +118,7 @@ async def superseded_in_spite_of(case: Case, point: Point | None, *, works: bool
             code = await doomed.ended()
             moved = owner_of(case, "a") != first.id
             if code == KILLED and doomed.said("did"):
-                assert moved, "it was answered, and it is not so"
+                assert moved, "it was confirmed, and it is not so"
             successor = helper or await case.fork(pack=RUN, stay=True, lease=LEASE)
             second, created = await hf.start(post("a", 1), replace=first, request_id="request-1")
             assert created

@@ -66,7 +66,7 @@ async def notice(order: str) -> str:
 async def checkout(order: str) -> dict[str, Any]:
     reserved = await reserve(order)
     grams = await asyncio.gather(weigh(order, 1), weigh(order, 2))
-    await sleep("1100ms")  # longer than a run stays in memory: whoever is free continues it
+    await sleep("1100ms")  # longer than a run stays in memory: any free worker continues it
     wrapped = (await parcel(order)).rstrip()
     child = await spawn(notice(order))
     booked = await book(order, sum(grams), str(uuid4()))

@@ -60,7 +60,7 @@ async def post(name: str, number: int) -> Any:
 
 @fire.workflow(key="till:{name}")
 async def till(name: str) -> list[Any]:
-    """Takes whatever is given, and closes when nobody has given anything for a moment."""
+    """Takes whatever is given, and closes when nothing was given for a moment."""
     del name
     coins = hook("coins")
     taken: list[Any] = []
@@ -329,7 +329,7 @@ async def parcel(name: str) -> list[str]:
     return stamps
 
 
-# -- beginning anew
+# -- beginning again
 
 
 @fire.effect

@@ -108,7 +108,7 @@ async def sweep(name: str) -> None:
 
 @fall.workflow(key="forget:{name}")
 async def forget(name: str) -> str:
-    """Nobody keeps the task; its result comes by a queue that it alone knows."""
+    """No variable keeps the task; its result comes by a queue that it alone knows."""
     kept: asyncio.Queue[str] = asyncio.Queue()
 
     async def work() -> None:

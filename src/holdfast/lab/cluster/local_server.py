@@ -1,4 +1,4 @@
-"""What the servers of others have in common here: a process on a port, which is ready when it answers for itself."""
+"""What Redis and NATS servers have in common here: a process on a port, which is ready when it replies itself."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class LocalServer(ABC):
 
     @property
     def is_port_taken(self) -> bool:
-        """Whether it has ended because somebody else has its port."""
+        """Whether it has ended because another process has its port."""
         return not self.process.is_alive and "already in use" in self.process.words()
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
+        """Start it, and return when it replies."""
         self.process.start()
-        wait_until(lambda: not self.process.is_alive or self._answers(), seconds=START_SECONDS, what=self._failure)
+        wait_until(lambda: not self.process.is_alive or self._is_replying(), seconds=START_SECONDS, what=self._failure)
         if not self.process.is_alive:
             raise TransientError(self._failure())
 
@@ -61,7 +61,7 @@ class LocalServer(ABC):
         self.start()
 
     @abstractmethod
-    def _answers(self) -> bool:
+    def _is_replying(self) -> bool:
         """Whether it does so itself: while its port was free to us, another server may have taken it."""
 
     def _failure(self) -> str:

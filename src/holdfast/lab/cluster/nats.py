@@ -49,7 +49,7 @@ class NatsServer(LocalServer):
         """Whether it says so itself: in a cluster, its JetStream has a leader and is in step with it."""
         return is_ok(self.ports.monitor, "/healthz")
 
-    def _answers(self) -> bool:
+    def _is_replying(self) -> bool:
         return "Server is ready" in self.process.words()
 
 
@@ -117,7 +117,7 @@ def _nodes(directory: Path, count: int) -> list[NatsServer]:
 
 
 def _has_formed(cluster: NatsCluster) -> bool:
-    """False if somebody else took a node's port for its peers, which it finds out after it was ready for clients."""
+    """False if another process took a node's port for its peers, which it finds out after it was ready for clients."""
     wait_until(
         lambda: not all(node.process.is_alive for node in cluster.nodes) or cluster.is_healthy(),
         seconds=HEALTHY_SECONDS,
@@ -127,7 +127,7 @@ def _has_formed(cluster: NatsCluster) -> bool:
 
 
 def _has_started(server: NatsServer) -> bool:
-    """False if somebody else took its port; raises if it failed for any other reason."""
+    """False if another process took its port; raises if it failed for any other reason."""
     try:
         server.start()
     except TransientError:

@@ -1,4 +1,4 @@
-"""Ports that nobody listens on.
+"""Ports that no process listens on.
 
 They lie below the range from which Linux takes the ports of outgoing connections, so a server that is started again
 finds its port free. A port that was given out stays ours while this process lives: others of our kind ask for the lock

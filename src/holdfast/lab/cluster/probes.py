@@ -11,7 +11,7 @@ TIMEOUT_SECONDS = 5.0
 
 
 def is_ok(port: int, path: str) -> bool:
-    """Whether this path is answered, and with 200."""
+    """Whether a request to this path returns 200."""
     connection = HTTPConnection(HOST, port, timeout=TIMEOUT_SECONDS)
     try:
         connection.request("GET", path)

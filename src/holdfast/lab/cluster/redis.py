@@ -79,7 +79,7 @@ class RedisServer(LocalServer):
         """The file that is being appended to: the newest, if it was rewritten."""
         return max(self.directory.glob("appendonlydir/*.incr.aof"), key=lambda file: file.stat().st_mtime_ns)
 
-    def _answers(self) -> bool:
+    def _is_replying(self) -> bool:
         try:
             return self.ask("PING") == "PONG" and self.info("server")["process_id"] == str(self.pid)
         except (OSError, RedisCommandError, KeyError):  # the server may still be loading its data

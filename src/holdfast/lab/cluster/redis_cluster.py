@@ -120,7 +120,7 @@ def _form(nodes: Sequence[RedisServer], primaries: int) -> None:
             first, last = SLOTS * index // primaries, SLOTS * (index + 1) // primaries - 1
             node.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
     for index, node in enumerate(nodes):
-        for other in nodes[:index]:  # everybody to everybody: gossip would take seconds
+        for other in nodes[:index]:  # each to each: gossip would take seconds
             node.ask("CLUSTER", "MEET", HOST, other.port, _bus_port(other))
     ids = [str(node.ask("CLUSTER", "MYID")) for node in nodes]
 

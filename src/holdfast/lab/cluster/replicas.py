@@ -59,7 +59,7 @@ class ReplicaProcess:
             raise TransientError(self._failure())
 
     def settle(self) -> None:
-        """Until it is ready after its first start; on another port if somebody took its own meanwhile."""
+        """Until it is ready after its first start; on another port if another process took its own meanwhile."""
         try:
             self.wait_until_ready()
         except TransientError:
@@ -75,7 +75,7 @@ class ReplicaProcess:
         self.wait_until_ready()
 
     def is_ready(self) -> bool:
-        """Whether it answers that it is. The process that answers may be another one if ours has just ended."""
+        """Whether it says so itself. The process that replies may be another one if ours has just ended."""
         return is_ok(self.port, "/readyz")
 
     def _failure(self) -> str:

@@ -28,7 +28,7 @@ class SentinelGroup:
 
     @property
     def primary(self) -> RedisServer:
-        """Whom the first Sentinel that answers calls the primary."""
+        """Which server the first running Sentinel calls the primary."""
         for sentinel in self.sentinels:
             if sentinel.state == "running":
                 answer = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SENTINEL_NAME)

@@ -4,10 +4,10 @@
         │
         └──────▶ load ──▶ gateways ──▶ workers ──▶ ledger, a process outside of the engine
                   │                                   │
-               answers        finals, journals      calls
+               starts         finals, journals      calls
                   └───────────────┴───────────────────┴──▶ checker (pure) ──▶ violations, proofs ──▶ report, page
 
 Rules
-- What happened is read from outside: the ledger, what clients were answered, the journals at the end.
+- What happened is read from outside: the ledger, what clients were told, the journals at the end.
 - A scenario that met no violation but did not see what it was for is "not proved", and never "passed".
 """

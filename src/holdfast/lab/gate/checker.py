@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holdfast.lab.gate import answer_rules, lease_rules, run_rules, signal_rules, timer_rules, world_rules
+from holdfast.lab.gate import gateway_rules, lease_rules, run_rules, signal_rules, timer_rules, world_rules
 from holdfast.lab.gate.evidence import Evidence, Violation
 
 Rule = Callable[[Evidence], Iterator[Violation]]
@@ -67,11 +67,11 @@ RULES: tuple[Rule, ...] = (
     signal_rules.lost,
     signal_rules.twice,
     signal_rules.out_of_order,
-    answer_rules.events_missed,
-    answer_rules.events_repeated,
-    answer_rules.searches,
-    answer_rules.revoked_keys,
-    answer_rules.unconfirmed,
+    gateway_rules.events_missed,
+    gateway_rules.events_repeated,
+    gateway_rules.searches,
+    gateway_rules.revoked_keys,
+    gateway_rules.unconfirmed,
     lease_rules.taken_from_the_living,
     lease_rules.not_given_back,
     lease_rules.two_leaders,

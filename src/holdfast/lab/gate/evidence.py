@@ -45,7 +45,7 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
 
 class AcceptedStart(Struct, frozen=True, kw_only=True):
-    """A start that was answered, after as many tries as it took. `asked_ms` is when the last try was sent."""
+    """A start that succeeded, after as many tries as it took. `asked_ms` is when the last try was sent."""
 
     order: str
     run: str
@@ -158,7 +158,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     lease_ms: int
     orders: tuple[str, ...]
     others: tuple[OtherOrder, ...] = ()
-    answers: tuple[AcceptedStart, ...] = ()
+    accepted_starts: tuple[AcceptedStart, ...] = ()
     failed: tuple[FailedCall, ...] = ()
     calls: tuple[EffectCall, ...] = ()
     finals: tuple[Final, ...] = ()

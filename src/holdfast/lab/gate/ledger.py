@@ -1,4 +1,4 @@
-"""The ledger: a process outside the engine that writes down every call of an effect before it answers.
+"""The ledger: a process outside the engine that writes down every call of an effect before it replies.
 
     python -m holdfast.lab.gate.ledger FILE PORT
 
@@ -95,7 +95,7 @@ class Ledger:
 
 
 async def serve(path: Path, port: int) -> None:
-    """Serve for ever."""
+    """Serve forever."""
     ledger = Ledger(path)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,7 +111,7 @@ async def serve(path: Path, port: int) -> None:
             writer.close()
 
     server = await asyncio.start_server(answer, HOST, port, backlog=1024)
-    print(READY, flush=True)  # noqa: T201 - whoever started it waits for this word
+    print(READY, flush=True)  # noqa: T201 - the process that started it waits for this word
     async with server:
         await server.serve_forever()
 

@@ -31,7 +31,9 @@ PATIENCE_MS = 90_000
 PAUSE_SECONDS = 0.1
 AVOID_SECONDS = 1.0  # a gateway that did not answer, as a load balancer would
 RESULT_MS = 20_000  # each time that one asks
-HOLD_MS = 200  # at the ledger: so at any moment there are effects under way, and whoever is killed is killed in some
+HOLD_MS = (
+    200  # at the ledger: so at any moment there are effects under way, so a process that is killed is killed in some
+)
 
 
 class Load:
@@ -49,7 +51,7 @@ class Load:
         self.name = name
         self.orders: list[str] = []
         self.others: list[OtherOrder] = []
-        self.answers: list[AcceptedStart] = []
+        self.accepted_starts: list[AcceptedStart] = []
         self.failed: list[FailedCall] = []
         self.sent: list[SentWord] = []
         self.heard: list[Heard] = []
@@ -122,11 +124,11 @@ class Load:
         return number, f"{self.name}-{number:05}"
 
     async def ask(self, verb: str, action: Callable[[Client], Awaitable[T]], *, about: str, first: int = 0) -> T | None:
-        """What a gateway answers, whichever; None if the call has failed for good."""
+        """What some gateway returns; None if the call has failed for good."""
         return await self._asked(verb, lambda client, _url, _tries: action(client), about=about, first=first)
 
     async def start(self, order: str, call: Call[Any], *, request: str, gateway: int, delay_ms: int = 0) -> str | None:
-        """The id of the run that a start was answered with."""
+        """The id of the run that a start returned."""
 
         async def start(client: Client, url: str, tries: int) -> str:
             asked_ms = self._clock.wall_ms()
@@ -141,7 +143,7 @@ class Load:
                 at_ms=self._clock.wall_ms(),
                 asked_ms=asked_ms,
             )
-            self.answers.append(answer)
+            self.accepted_starts.append(answer)
             return run.id
 
         return await self._asked("start", start, about=order, first=gateway)

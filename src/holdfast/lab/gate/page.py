@@ -16,9 +16,9 @@ from holdfast.lab.gate.verdict import Counts
 COUNTED = {
     "orders": "keyed runs asked for",
     "completed": "keyed runs completed",
-    "starts": "starts answered",
+    "starts": "starts that succeeded",
     "joined": "starts that joined a run by its key (created = False)",
-    "tried_again": "starts that were answered at a second try or later",
+    "tried_again": "starts that succeeded at a second try or later",
     "recorded": "effects recorded",
     "calls": "calls of effects that the ledger saw",
     "repeated": "repeated calls, under the same key, that a fault explains",
@@ -120,7 +120,7 @@ def _recoveries(report: Report) -> list[str]:
     ]
     words = (
         "From the fault until the first run that was started after it was done, and until all runs that were under way "
-        "were done, too. The patience of the clients, and the lease of whoever died, are part of it."
+        "were done, too. The patience of the clients, and the lease of the process that died, are part of it."
     )
     return ["<h2>Recovery</h2>", f'<p class="faint">{words}</p>', _table(columns, rows)]
 

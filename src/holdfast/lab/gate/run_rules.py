@@ -1,4 +1,4 @@
-"""Rules about clients and runs: what was answered, what there is at the end, what the journals hold."""
+"""Rules about clients and runs: what clients were told, what there is at the end, what the journals hold."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def lost_or_unasked(evidence: Evidence) -> Iterator[Violation]:
         if (workflow, key) not in keys:
             yield Violation("lost", key, f"no run of {workflow} has the key {key}")
     ids = {final.id for final in evidence.finals}
-    for run in sorted({answer.run for answer in evidence.answers} - ids):
-        yield Violation("lost", run, "a start was answered with this run, and it is not there")
+    for run in sorted({answer.run for answer in evidence.accepted_starts} - ids):
+        yield Violation("lost", run, "a start returned this run, and it is not there")
     for final in evidence.finals:
         if (final.workflow, final.key) not in wanted:
-            yield Violation("unasked", final.id, f"nobody asked for {final.workflow} {final.key}")
+            yield Violation("unasked", final.id, f"no client asked for {final.workflow} {final.key}")
 
 
 def two_runs(evidence: Evidence) -> Iterator[Violation]:
@@ -58,7 +58,7 @@ def two_runs(evidence: Evidence) -> Iterator[Violation]:
     for final in evidence.finals:
         runs[final.workflow, final.key].add(final.id)
     workflows = {other.key: other.workflow for other in evidence.others}
-    for answer in evidence.answers:
+    for answer in evidence.accepted_starts:
         runs[workflows.get(answer.order, errand.name), answer.order].add(answer.run)
     several = {other.key for other in evidence.others if other.again}
     for (_, key), ids in runs.items():
@@ -68,7 +68,7 @@ def two_runs(evidence: Evidence) -> Iterator[Violation]:
 
 def admitted_twice(evidence: Evidence) -> Iterator[Violation]:
     creators: dict[str, set[str]] = defaultdict(set)
-    for answer in evidence.answers:
+    for answer in evidence.accepted_starts:
         if answer.created:
             creators[answer.order].add(answer.request)
     for order, requests in creators.items():

@@ -133,7 +133,7 @@ class ScenarioContext:
             lease_ms=self.options.lease_ms,
             orders=tuple(load.orders),
             others=tuple(load.others),
-            answers=tuple(load.answers),
+            accepted_starts=tuple(load.accepted_starts),
             failed=tuple(load.failed),
             calls=tuple(call for call in self.calls() if call.order in orders),
             finals=found,

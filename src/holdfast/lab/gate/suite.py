@@ -46,7 +46,7 @@ SCENARIOS: dict[str, tuple[Scenario, str]] = {
     "streams": (streams, "readers of events that come back at another gateway"),
     "revocations": (revocations, "an API key is revoked, and refused everywhere"),
     "amnesia": (amnesia, "a single Redis forgets its last writes"),
-    "confirmations": (confirmations, "nothing is answered while no replica of Redis can confirm it"),
+    "confirmations": (confirmations, "nothing is confirmed while no replica of Redis can confirm it"),
     "soak": (soak, "faults at random for a while"),
 }
 

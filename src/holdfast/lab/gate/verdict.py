@@ -81,9 +81,9 @@ def judge(seen: Evidence) -> Checked:
     counts = Counts(
         orders=len(seen.orders) + len(seen.others),
         completed=len(_completed_keys(seen)),
-        starts=len(seen.answers),
-        joined=sum(not answer.created for answer in seen.answers),
-        tried_again=sum(answer.tries > 1 for answer in seen.answers),
+        starts=len(seen.accepted_starts),
+        joined=sum(not answer.created for answer in seen.accepted_starts),
+        tried_again=sum(answer.tries > 1 for answer in seen.accepted_starts),
         recorded=sum(isinstance(entry, Performed) for final in seen.finals for entry in final.journal),
         calls=len(seen.calls),
         repeated=again.repeated,

@@ -85,7 +85,7 @@ def calls(order: str, began_ms: int) -> list[EffectCall]:
     ]
 
 
-def answers(order: str, at_ms: int) -> list[AcceptedStart]:
+def accepted_starts(order: str, at_ms: int) -> list[AcceptedStart]:
     given = ((True, "r1", "a"), (True, "r1", "b"), (False, "r2", "b"))
     return [
         AcceptedStart(
@@ -139,9 +139,9 @@ def flawless() -> Evidence:
     return Evidence(
         lease_ms=LEASE_MS,
         orders=ORDERS,
-        answers=(
-            *(each for order, at_ms in began.items() for each in answers(order, at_ms)),
-            replace(answers(NAP, 12_005)[0], asked_ms=12_000),
+        accepted_starts=(
+            *(each for order, at_ms in began.items() for each in accepted_starts(order, at_ms)),
+            replace(accepted_starts(NAP, 12_005)[0], asked_ms=12_000),
         ),
         others=(OtherOrder(workflow=nap.name, key=NAP, delay_ms=300), OtherOrder(workflow=chat.name, key=CHAT)),
         calls=(*(each for order, at_ms in began.items() for each in calls(order, at_ms)), *nap_calls()),

@@ -73,9 +73,9 @@ def renamed(seen: Evidence) -> Evidence:
     return with_final(seen, FIRST, journal=entries)
 
 
-def answered(seen: Evidence, **changes: object) -> Evidence:
+def with_another_start(seen: Evidence, **changes: object) -> Evidence:
     """The last answer about the first order was another one."""
-    return replace(seen, answers=(*seen.answers, replace(seen.answers[2], **changes)))
+    return replace(seen, accepted_starts=(*seen.accepted_starts, replace(seen.accepted_starts[2], **changes)))
 
 
 def with_call_at(seen: Evidence, step: str, at_ms: int) -> Evidence:
@@ -99,7 +99,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     ),
     "a run was lost": ("lost", lambda seen: replace(seen, finals=seen.finals[1:])),
     "a child was lost": ("lost", lambda seen: replace(seen, finals=(seen.finals[0], *seen.finals[2:]))),
-    "an answered run is not there": ("lost", lambda seen: answered(seen, run="run-nowhere", order=FIRST)),
+    "an answered run is not there": ("lost", lambda seen: with_another_start(seen, run="run-nowhere", order=FIRST)),
     "a run that nobody asked for": (
         "unasked",
         lambda seen: replace(seen, finals=(*seen.finals, replace(seen.finals[0], id="x", key="kills-99999"))),
@@ -112,10 +112,10 @@ PLANTED: dict[str, tuple[str, Plant]] = {
         "two_runs",
         lambda seen: replace(seen, finals=(*seen.finals, replace(seen.finals[1], id="child-second"))),
     ),
-    "two gateways answer with two runs": ("two_runs", lambda seen: answered(seen, run="run-second")),
+    "two gateways answer with two runs": ("two_runs", lambda seen: with_another_start(seen, run="run-second")),
     "two requests were told that they created it": (
         "admitted_twice",
-        lambda seen: answered(seen, created=True, request="r2"),
+        lambda seen: with_another_start(seen, created=True, request="r2"),
     ),
     "a run failed": ("not_completed", lambda seen: with_final(seen, FIRST, status="failed")),
     "a run still waits": ("not_completed", lambda seen: with_final(seen, FIRST, status="waiting")),

@@ -72,7 +72,7 @@ def test_stale_writes_takeovers_and_terms_are_counted() -> None:
     [
         ("faults", {"faults": ()}),
         ("runs completed under faults", {"faults": (KILL,)}),
-        ("starts that joined a run by its key", {"answers": flawless().answers[:2]}),
+        ("starts that joined a run by its key", {"accepted_starts": flawless().accepted_starts[:2]}),
         ("runs rescued", {"notices": ()}),
     ],
 )

@@ -1,7 +1,7 @@
 """Amnesia: Redis dies and has forgotten its last writes, as one may that does not sync each of them.
 
-Runs are taken up after the moment to which Redis goes back, and their effects are under way when it dies. Nobody has
-lost a lease, so their holders go on; but by what Redis knows the runs are free, and other workers take them up. The
+Runs are taken up after the moment to which Redis goes back, and their effects are under way when it dies. Their
+holders have lost no lease, so they go on; but Redis holds the runs for free, and other workers take them up. The
 store issues the same epoch a second time: only the nonce tells the two holders apart. The first one, which stood still
 meanwhile, comes back with its value, and dies. The second one must not take that value's record for its own: a run
 returns what its journal holds.
@@ -45,11 +45,11 @@ async def amnesia(context: ScenarioContext) -> Findings:
 
 
 async def _forget(context: ScenarioContext, load: Load, redis: str, hold_ms: int) -> None:
-    known = len(load.answers)
+    known = len(load.accepted_starts)
     async with asyncio.TaskGroup() as naps:
         for _ in range(NAPS):
             naps.create_task(load.other(lambda order: nap(order, hold_ms, hold_ms=hold_ms), delay_ms=DELAY_MS))
-        await context.until(lambda: len(load.answers) >= known + NAPS, seconds=BEGUN_SECONDS)
+        await context.until(lambda: len(load.accepted_starts) >= known + NAPS, seconds=BEGUN_SECONDS)
         written = context.cluster.written(redis)
         await context.until(lambda: context.holding("doze", hold_ms) >= NAPS, seconds=BEGUN_SECONDS)
         victim = max(of_role(context.cluster, "worker"), key=lambda name: context.under_way(name, hold_ms))

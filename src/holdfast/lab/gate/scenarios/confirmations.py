@@ -1,6 +1,6 @@
-"""Confirmations: all Redis servers that follow a primary are stopped. Nothing that is started now may be answered.
+"""Confirmations: all Redis servers that follow a primary are stopped. Nothing that is started now may be confirmed.
 
-A primary that died at this moment would take it along. When the followers go on, the starts are answered after all.
+A primary that died at this moment would take it along. When the followers go on, the starts are confirmed after all.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ async def confirmations(context: ScenarioContext) -> Findings:
         checked = await context.checked(load)
     since_ms = max((fault.at_ms for fault in stopped), default=inf)
     until_ms = min((fault.at_ms for fault in resumed), default=inf)
-    waited = sum(since_ms <= answer.asked_ms < until_ms <= answer.at_ms for answer in load.answers)
+    waited = sum(since_ms <= answer.asked_ms < until_ms <= answer.at_ms for answer in load.accepted_starts)
     proofs = (Proof("followers stopped", len(followers)), Proof("starts that had to wait for them", waited))
     return Findings(checked=(checked,), proofs=proofs)

@@ -1,6 +1,6 @@
 """Failovers: one part of each kind dies and stays dead until a new run is done without it. The time is measured.
 
-Where there is only one of a kind (a single Redis, a single NATS server) nobody can take over: it is started again at
+Where there is only one of a kind (a single Redis, a single NATS server) none can take over: it is started again at
 once, and that is part of the time.
 """
 

@@ -18,10 +18,10 @@ async def health(context: ScenarioContext) -> Findings:
     dead = [Violation("unhealthy", name, member.state) for name, member in members.items() if member.state != "running"]
     replicas = of_role(context.cluster, *REPLICAS)
     asked = [(name, path) for name in replicas for path in PATHS]
-    answers = await asyncio.gather(*(asyncio.to_thread(is_ok, members[name].port, path) for name, path in asked))
+    replies = await asyncio.gather(*(asyncio.to_thread(is_ok, members[name].port, path) for name, path in asked))
     sick = [
-        Violation("unhealthy", name, f"{path} was not answered with 200")
-        for (name, path), is_well in zip(asked, answers, strict=True)
+        Violation("unhealthy", name, f"{path} did not return 200")
+        for (name, path), is_well in zip(asked, replies, strict=True)
         if not is_well
     ]
     return Findings(violations=(*dead, *sick), proofs=(Proof("replicas asked", len(replicas), len(REPLICAS)),))

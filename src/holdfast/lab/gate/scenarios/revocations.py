@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.errors import NotAuthenticated
 from holdfast.gateway_client import Client
-from holdfast.lab.gate.answer_rules import REVOKED_MS_MAX
 from holdfast.lab.gate.evidence import KeyUse
+from holdfast.lab.gate.gateway_rules import REVOKED_MS_MAX
 from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 

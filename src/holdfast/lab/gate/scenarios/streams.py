@@ -33,7 +33,7 @@ async def streams(context: ScenarioContext) -> Findings:
     async with context.load("streams") as load:
         async with asyncio.TaskGroup() as group:
             reading = [group.create_task(_ordered_and_read(context, load, nth)) for nth in range(ORDERS)]
-            await context.until(lambda: len(load.answers) >= ORDERS, seconds=BEGUN_SECONDS)
+            await context.until(lambda: len(load.accepted_starts) >= ORDERS, seconds=BEGUN_SECONDS)
             victim = of_role(context.cluster, "gateway")[0]
             context.tell(f"SIGKILL {victim}", load.done)
             await context.nemesis.kill(victim)
@@ -54,7 +54,7 @@ async def _ordered_and_read(context: ScenarioContext, load: Load, nth: int) -> N
 
     def run_id() -> str | None:
         orders = load.orders[nth : nth + 1]
-        return next((answer.run for answer in load.answers if answer.order in orders), None)
+        return next((answer.run for answer in load.accepted_starts if answer.order in orders), None)
 
     await context.until(lambda: run_id() is not None or ordering.done(), seconds=BEGUN_SECONDS)
     if (known := run_id()) is not None and (heard := await _read(context, load, known, nth)) is not None:

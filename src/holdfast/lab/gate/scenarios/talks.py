@@ -84,7 +84,7 @@ async def _hold_up(context: ScenarioContext) -> bool:
     def is_taken_back() -> bool:
         return any(each.said == "taken back" for each in reader.notices(context.cluster.members.values(), since_ms))
 
-    # Whoever is killed before does not get to its end.
+    # A process that is killed before does not get to its end.
     return await context.until(is_taken_back, seconds=WRITTEN_SECONDS)
 
 

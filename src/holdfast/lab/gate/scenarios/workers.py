@@ -8,7 +8,7 @@ from holdfast.lab.gate.evidence import Violation
 from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
-LEASES = 4  # after so many, whoever was killed before this scenario has been forgotten everywhere
+LEASES = 4  # after so many, a process that was killed before this scenario has been forgotten everywhere
 PAUSE_SECONDS = 0.2
 Known = tuple[tuple[str, int], ...]  # each worker by its name and its process
 

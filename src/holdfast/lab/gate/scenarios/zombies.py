@@ -1,7 +1,7 @@
 """Zombies: a worker and a scheduler are stopped in the middle of their work, past their leases, and go on later.
 
 The worker is stopped while effects of its runs are under way. Others finish these runs; that is written down. Then the
-zombie goes on as if it had looked at its lease just before: it finds the answers to its effects, and records them. What
+zombie goes on as if it had looked at its lease just before: it finds the results of its effects, and records them. What
 was written down must stay as it is. The store must have refused its writes: if none came, nothing is proved.
 """
 

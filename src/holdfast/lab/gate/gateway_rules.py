@@ -1,4 +1,4 @@
-"""Rules about what gateways answer: events, searches, keys that were revoked, and writes that no replica has."""
+"""Rules about what gateways return: events, searches, keys that were revoked, and writes that no replica has."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def revoked_keys(evidence: Evidence) -> Iterator[Violation]:
 
 
 def unconfirmed(evidence: Evidence) -> Iterator[Violation]:
-    """A start was sent and answered while all that follow a primary stood still, and could confirm nothing."""
+    """A start was sent and confirmed while all that follow a primary stood still, and could confirm nothing."""
     harm = [fault for fault in evidence.faults if fault.role == "redis"]
     stopped = [fault.at_ms for fault in harm if fault.deed == "stop"]
     if not stopped:
         return
     since_ms = max(stopped)
     until_ms = min((fault.at_ms for fault in harm if fault.deed == "continue"), default=inf)
-    for answer in evidence.answers:
+    for answer in evidence.accepted_starts:
         if answer.created and since_ms < answer.asked_ms and answer.at_ms < until_ms:
-            yield Violation("unconfirmed", answer.run, f"{answer.order} was answered, and no replica had it")
+            yield Violation("unconfirmed", answer.run, f"{answer.order} was confirmed, and no replica had it")
