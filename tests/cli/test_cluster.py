@@ -106,9 +106,9 @@ def test_what_a_killed_up_has_left_does_not_hinder_the_next_whose_parts_obey_by_
     up = Up(tmp_path, *SERVERS_ONLY)
     ups.append(up)
     assert up.part("redis-1")["state"] == "running"
-    assert "is stopped" in cli("cluster", "pause", "nats-1").out
+    assert "is paused" in cli("cluster", "pause", "nats-1").out
     assert "is running" in cli("cluster", "resume", "nats-1").out
-    assert "is dead (exit 0)" in cli("cluster", "stop", "redis-1").out
+    assert "is stopped (exit 0)" in cli("cluster", "stop", "redis-1").out
     unknown = cli("cluster", "kill", "redis-9", "--json")
     assert (unknown.code, unknown.problem["hint"]) == (2, "The parts are: redis-1, nats-1.")
     assert up.process.stop(signal.SIGINT) == 0, up.process.errors()

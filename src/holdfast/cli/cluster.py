@@ -36,6 +36,7 @@ LOOK_SECONDS = 0.2
 DOWN_SECONDS = 60.0
 REPLICAS_MAX = 16
 STYLES: dict[State, str] = {"running": "green", "stopped": "yellow", "dead": "bold red"}
+IN_ORDER = (0, -signal.SIGTERM)  # how a part exits that was asked to stop
 
 PackArguments = Annotated[
     list[str] | None, typer.Argument(metavar="PACK", help="Modules with packs: shop.orders, shop.orders:pack.")
@@ -197,7 +198,14 @@ def _sentence(part: MemberStatus) -> Text:
 
 
 def _state(part: MemberStatus) -> Text:
-    return Text(part.state + _how(part.exit_code), style=STYLES[part.state])
+    return Text(_word(part) + _how(part.exit_code), style=STYLES[part.state])
+
+
+def _word(part: MemberStatus) -> str:
+    """The state, in the words of the commands: `pause` makes a part paused, `stop` makes it stopped."""
+    if part.state == "stopped":  # as Unix calls a process that got SIGSTOP
+        return "paused"
+    return "stopped" if part.state == "dead" and part.exit_code in IN_ORDER else part.state
 
 
 def _how(exit_code: int | None) -> str:
