@@ -47,7 +47,7 @@ class Group:
 
 
 GROUPS = (
-    Group("For callers", "Start work, talk to it, ask about it.", "Holdfast", "Client", "Started", "Run"),
+    Group("For callers", "Start work, talk to it, ask about it.", "Holdfast", "Client", "Signal", "Started", "Run"),
     Group(
         "What callers get",
         "What the verbs above return.",

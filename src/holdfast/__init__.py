@@ -1,9 +1,9 @@
 """Holdfast: durable execution for Python, in which doing a thing once is the point."""
 
 from holdfast.assembly import Holdfast
-from holdfast.client import Marker, Page, Run, Runs, Started
+from holdfast.client import Marker, Page, Run, Runs, Signal, Started
 from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
-from holdfast.engine.api.queries import Replayed, RunEvent
+from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.errors import (
     BusUnavailable,
@@ -48,6 +48,7 @@ from holdfast.errors import (
     WaitsForNothing,
 )
 from holdfast.gateway_client import Client
+from holdfast.journal import RunEvent
 from holdfast.kernel.cancels import ChildLeft, Left, Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.retries import Retry
@@ -122,6 +123,7 @@ __all__ = [
     "RunEvent",
     "RunFailed",
     "Runs",
+    "Signal",
     "Started",
     "StoreUnavailable",
     "Story",

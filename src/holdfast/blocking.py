@@ -15,14 +15,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from holdfast.client import Caller, Run, Runs, Snapshot
-from holdfast.engine.api.queries import RunEvent
+from holdfast.client import Caller, Run, Runs, Signal, Snapshot
 from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
+from holdfast.journal import RunEvent
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Range
 from holdfast.kernel.units import Duration
 from holdfast.pack import Call, Workflow
@@ -40,7 +39,7 @@ class StartKeywords(TypedDict, total=False):
     key: str | None
     retention: Duration | None
     attributes: Mapping[str, Scalar] | None
-    signal: tuple[str, Any] | tuple[str, Any, str] | None
+    signal: Signal | tuple[str, Any] | tuple[str, Any, str] | None
     request_id: str | None
     delay: Duration | None
     priority: int
@@ -214,19 +213,18 @@ class BlockingRun(Snapshot, Generic[R]):
         _refuse_inside_a_loop()
         return self._portal.iterate(self._run.events(after))
 
-    load_input: Callable[[Any], dict[str, Any]] = _of_run(Run[Any].load_input)
-    journal: Callable[[Any], tuple[Entry, ...]] = _of_run(Run[Any].journal)
+    input: Callable[[Any], dict[str, Any]] = _of_run(Run[Any].input)
+    journal = _of_run(Run[Any].journal)
     explain: Callable[[Any], Story] = _of_run(Run[Any].explain)
     receipt: Callable[[Any], Receipt] = _of_run(Run[Any].receipt)
-    recorded: Callable[[Any], tuple[RunEvent, ...]] = _of_run(Run[Any].recorded)
     input_json: Callable[[Any], bytes] = _of_run(Run[Any].input_json)
     result_json: Callable[[Any], bytes] = _of_run(Run[Any].result_json)
     signal = _of_run(Run[Any].signal)
     cancel = _of_run(Run[Any].cancel)
 
-    def settled(self, timeout: Duration | None = None) -> BlockingRun[R]:
-        """The run once it has ended, or is blocked."""
-        return self._moved(self._run.settled(timeout))
+    def wait(self, timeout: Duration | None = None) -> BlockingRun[R]:
+        """Wait until the run has ended or is blocked: a newer snapshot."""
+        return self._moved(self._run.wait(timeout))
 
     def refresh(self) -> BlockingRun[R]:
         """A newer snapshot."""

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from holdfast.engine.api.backend import Backend, Operating
 from holdfast.engine.api.operations import Cancellation
-from holdfast.engine.api.queries import Replayed, RunEvent
+from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.service import StartOptions
 from holdfast.errors import InputMismatch, Overtaken, UsageError
+from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import attributes as attributes_, markers as markers_, searches, waits
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Range, Search
 from holdfast.kernel.units import Duration, utc_of
@@ -40,6 +40,14 @@ class Marker(NamedTuple):
 
     name: str
     at: datetime
+
+
+class Signal(NamedTuple):
+    """A payload for a hook, to be sent with a start; delivered once per `dedupe` and hook."""
+
+    hook: str
+    payload: Any = None
+    dedupe: str | None = None
 
 
 class Snapshot:
@@ -132,11 +140,6 @@ class Snapshot:
         """Until when the key and the result of a finished run are kept."""
         return None if self._row.expires_ms is None else utc_of(self._row.expires_ms)
 
-    @property
-    def input(self) -> dict[str, Any]:
-        """The arguments that the run was started with, by name. For large ones use `load_input()`."""
-        return self._service.input_of(self._row)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshot) and self._row == other._row
 
@@ -162,17 +165,17 @@ class Run(Snapshot, Generic[R]):
         """
         return cast("R", await self._service.result(self._row, self._service.returns_of(self._row.workflow), timeout))
 
-    async def settled(self, timeout: Duration | None = None) -> Run[R]:
-        """A newer snapshot, as soon as the run has ended or is blocked; or `TimedOut`."""
-        return await self._snapshot(await self._service.settled(self._row, timeout))
+    async def wait(self, timeout: Duration | None = None) -> Run[R]:
+        """Wait until the run has ended or is blocked: a newer snapshot. Raises `TimedOut` if `timeout` passes first."""
+        return await self._snapshot(await self._service.wait(self._row, timeout))
 
     async def result_json(self) -> bytes:
         """What a settled run returned, as JSON. Raises as `result()` does."""
         return await self._service.result_json(self._row)
 
-    async def load_input(self) -> dict[str, Any]:
-        """The arguments that the run was started with, by name, however large."""
-        return await self._service.load_input(self._row)
+    async def input(self) -> dict[str, Any]:
+        """The arguments that the run was started with, by name."""
+        return await self._service.input(self._row)
 
     async def input_json(self) -> bytes:
         """The arguments that the run was started with, by name, as JSON."""
@@ -182,13 +185,13 @@ class Run(Snapshot, Generic[R]):
         """A newer snapshot. Raises `UnknownRun` if the run has been removed."""
         return await self._snapshot(await self._service.get(self._row.id))
 
-    async def journal(self) -> tuple[Entry, ...]:
-        """What the run has done so far, in order; since it began anew, if it has continued as new."""
-        return tuple(event.entry for event in await self.recorded())
+    async def journal(self, after: int | None = None) -> Journal:
+        """What the run has done so far, entry by entry, since it last continued as new; with `after`, behind a cursor.
 
-    async def recorded(self) -> tuple[RunEvent, ...]:
-        """The journal, each entry with its cursor."""
-        return await self._service.queries.recorded(self._row.id)
+        It is a tuple of entries that knows their cursors: `run.events(after=journal.cursor)` goes on where it ends.
+        """
+        journal = await self._service.queries.journal(self._row.id)
+        return journal if after is None else journal.after(after)
 
     def events(self, after: int | None = None) -> AsyncIterator[RunEvent]:
         """What happens to it, entry by entry, until it has ended; `after` is the cursor of the last event seen."""
@@ -316,7 +319,7 @@ class Caller:
         retention: Duration | None = None,
         attributes: Mapping[str, Scalar] | None = None,
         replace: Run[Any] | None = None,
-        signal: tuple[str, Any] | tuple[str, Any, str] | None = None,
+        signal: Signal | tuple[str, Any] | tuple[str, Any, str] | None = None,
         request_id: str | None = None,
         delay: Duration | None = None,
         priority: int = 0,
@@ -332,8 +335,9 @@ class Caller:
         higher `priority` goes first. `attributes` are what the run can be found by.
 
         `replace=run` supersedes the owner of the key: in one commit that run loses the key and is asked to cancel, and
-        this one is admitted. If another one has the key by now: `Overtaken`. `signal=(hook, payload, dedupe)` delivers
-        to the live owner of the key, or admits the run with the payload in its inbox; either in one commit.
+        this one is admitted. If another one has the key by now: `Overtaken`. `signal=Signal(hook, payload)` delivers
+        to the live owner of the key, or admits the run with the payload in its inbox; either in one commit. A tuple
+        `(hook, payload, dedupe)` does as well.
 
         `traceparent` names the span of a distributed trace that causes the start (W3C Trace Context). Without it the
         current OpenTelemetry span does, where this Holdfast has `traces`.

@@ -27,6 +27,7 @@ from holdfast import (
     Run,
     RunCancelled,
     RunFailed,
+    Signal,
     TimedOut,
     UnknownHook,
     UnknownRun,
@@ -128,7 +129,7 @@ async def test_a_start_creates_once_and_its_run_shows_all_there_is(hf: Caller) -
     assert (run.expires_at - run.finished_at).total_seconds() == 7200
     assert run.created_at <= run.markers[0].at <= run.finished_at
     assert (run.holds_key, run.waiting_on, run.next_actions) == (True, (), ("fork", "release_key"))
-    assert await run.load_input() == {"order": "abc", "fails": False}
+    assert await run.input() == {"order": "abc", "fails": False}
     assert run == await hf.get(run.id) == await hf.find("work", "work:abc") == await hf.find(work, "work:abc")
 
 
@@ -202,10 +203,10 @@ async def test_a_failed_run_says_why_and_is_retried_and_forked(hf: Caller) -> No
         await run.result(timeout=PATIENCE)
     assert (failed.value.run_id, failed.value.error_type.rpartition(".")[2]) == (run.id, "ValueError")
     assert failed.value.error_message == "abc"
-    settled = await run.settled()
+    settled = await run.wait()
     assert (settled.status, settled.next_actions[:2]) == ("failed", ("retry", "fork"))
     retried = await settled.retry()
-    assert (await retried.settled()).status == "failed"
+    assert (await retried.wait()).status == "failed"
     fork = await settled.fork("take#1", key="other")
     assert (fork.key, fork.attributes["holdfast.forked_from"]) == ("other", run.id)
     with pytest.raises(NotAllowedNow):
@@ -247,6 +248,11 @@ async def test_what_happened_and_why_it_waits_can_be_read(hf: Caller) -> None:
     assert [event.entry for event in events] == list(entries)
     assert [event.cursor for event in events] == list(range(len(entries)))
     assert [event.cursor async for event in run.events(after=1)] == list(range(2, len(entries)))
+    assert (entries.first, entries.cursor, entries.events()) == (0, len(entries) - 1, tuple(events))
+    rest = await run.journal(after=1)
+    assert (rest.first, rest.cursor, tuple(rest)) == (2, entries.cursor, entries[2:])
+    assert ((await run.journal(after=99)).cursor, list(await run.journal(after=99))) == (entries.cursor, [])
+    assert run.created_at <= entries[0].at <= entries[-1].at
     story = await hf.explain(run)
     assert story == await hf.explain("wait", "wait:a")
     assert (story.run_id, len(story.lines)) == (run.id, len(entries))
@@ -265,9 +271,86 @@ async def test_what_there_is_to_do_and_who_does_it(hf: Caller) -> None:
     assert (described["p.work"].doc, described["p.work"].key) == ("Works.", "work:{order}")
     [worker] = await hf.workers()
     assert worker.serves.workflows == ("p.work", "p.wait", "p.large")
+    assert worker.joined_at < worker.lease_until
+    assert described["p.work"].retention == timedelta(days=30)
     await hf.start(work("later"), delay="1h")
     backlog = await hf.backlog()
     assert {status: count for status, count in backlog.statuses.items() if count} == {"pending": 1}
+
+
+async def test_a_signal_goes_with_a_start_once_per_dedupe_id_or_request(hf: Caller) -> None:
+    for signal, request_id in ((Signal("go", {"by": "me"}), "r-1"), (Signal("go", {"by": "me"}, "d-1"), None)):
+        key = f"signalled:{request_id}"
+        first = await hf.start(wait(key), signal=signal, request_id=request_id, key=key)
+        await hf.start(wait(key), signal=signal, request_id=request_id, key=key)
+        assert await first.run.result(timeout=PATIENCE) == "me"
+        assert sum(entry.what == "received" for entry in await first.run.journal()) == 1
+
+
+async def test_its_namespace_is_known(hf: Caller) -> None:
+    await hf.workflows()
+    assert hf.namespace == "default"
+    [worker] = await hf.workers()
+    assert worker.serves.namespace == "default"
+
+
+async def test_over_http_the_namespace_is_that_of_the_key(serve: Serve, sqlite_home: SqliteHome) -> None:
+    gateway = await serve(pack, on=sqlite_home, keys=True)
+    token, _ = await gateway.hf.api_keys.create("b", namespace="tenant-ü/b", scope="admin")
+    async with Client(gateway.url, api_key=token, packs=[pack]) as client:
+        with pytest.raises(UsageError, match="not known"):
+            _ = client.namespace
+        await client.workflows()
+        assert client.namespace == "tenant-ü/b"
+        _, key = await client.api_keys.create("c", namespace=client.namespace, scope="read")
+        assert key.namespace == "tenant-ü/b"
+        assert key.created_at <= datetime.now(UTC)
+        assert (key.expires_at, key.revoked_at) == (None, None)
+        with pytest.raises(UsageError, match="namespace"):
+            await client.api_keys.create("d", namespace="tenant-c", scope="read")
+
+
+family = Pack("f")
+
+
+@family.effect(key="touch:{name}")
+async def touch(name: str) -> str:
+    return name
+
+
+@family.workflow(key="child:{name}")
+async def child(name: str, touches: bool) -> None:
+    if touches:
+        await touch(name)
+
+
+@family.workflow(key="middle:{name}")
+async def middle(name: str, touches: bool) -> None:
+    await child(f"{name}-inner", touches)
+
+
+@family.workflow(key="parent:{name}")
+async def parent(name: str) -> None:
+    await child(f"{name}-idle", touches=False)
+    await child(f"{name}-busy", touches=True)
+    await middle(f"{name}-middle", touches=False)
+    await hook("never")
+
+
+async def test_what_children_left_behind_is_the_same_over_http(serve: Serve, sqlite_home: SqliteHome) -> None:
+    gateway = await serve(family, on=sqlite_home)
+    async with Client(gateway.url, packs=[family]) as client:
+        for name, first, second in (("a", gateway.hf, client), ("b", client, gateway.hf)):
+            run = (await first.start(parent(name))).run
+            while not any(wait.kind == "hook" for wait in (await run.refresh()).waiting_on):
+                await asyncio.sleep(0.05)
+            receipt = await run.cancel("enough")
+            assert [(each.workflow, each.outcome, each.is_empty) for each in receipt.children] == [
+                ("f.child", "completed_first", True),
+                ("f.child", "completed_first", False),
+                ("f.middle", "completed_first", True),
+            ]
+            assert await (await second.get(run.id)).receipt() == receipt
 
 
 async def test_large_values_pass(hf: Caller) -> None:
@@ -333,8 +416,7 @@ async def test_a_gateway_that_is_away_is_said_so_and_an_address_that_is_none_is_
 async def test_what_needs_the_store_says_so(gateway: Gateway) -> None:
     async with Client(gateway.url) as client:
         run = (await client.start(client.call("work", {"order": "a"}))).run
-        with pytest.raises(UsageError, match="load_input"):
-            _ = run.input
+        assert await run.input() == {"order": "a", "fails": False}
         with pytest.raises(UsageError, match="store"):
             await client.replay_check()
 

@@ -24,7 +24,7 @@ async def test_whatever_was_raised_is_shown_by_every_page_endpoint_and_command(s
     gateway = await serve(odd, on=sqlite_home)
     runs = {name: (await gateway.hf.start(of_an_effect(name)))[0] for name in ODD}
     for name, run in runs.items():
-        assert (await run.settled()).status == "failed", name
+        assert (await run.wait()).status == "failed", name
     server = HttpServer(gateway.context.wait_limit)
     url = await server.start(application(gateway.context), "127.0.0.1", 0)
     try:

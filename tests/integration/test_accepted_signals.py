@@ -111,11 +111,11 @@ async def send(client: Holdfast, desks: Desks, run: Run[Any]) -> Counter[Any]:
     """Send some payloads by every way there is; each is accepted."""
     sent: list[Any] = [0, 1, 2, "to the run"]
     for number in sent[:3]:
-        told = await client.start(desks.desk("eve", run.input["how"]), signal=("items", number, f"d{number}"))
+        told = await client.start(desks.desk("eve", (await run.input())["how"]), signal=("items", number, f"d{number}"))
         assert told.run.id == run.id
     await run.signal("items", "to the run")
     if run.status != "pending":
-        assert (await client.resume_hook(f"bell:eve:{run.input['how']}", "to the token")).id == run.id
+        assert (await client.resume_hook(f"bell:eve:{(await run.input())['how']}", "to the token")).id == run.id
         sent.append("to the token")
     return Counter(sent)
 

@@ -347,7 +347,7 @@ async def test_payloads_live_as_long_as_their_key(home: Home) -> None:
         again, created = await hf.start(echo(0, LARGE))
         assert not created
         assert await again.result(timeout=0) == LARGE
-        assert await again.load_input() == {"n": 0, "text": LARGE}
+        assert await again.input() == {"n": 0, "text": LARGE}
         assert len(await again.journal()) == 2
 
 
@@ -542,7 +542,7 @@ async def test_whoever_joins_nobody_is_told_who_is_at_it(home: Home) -> None:
         again = await hf.start(holding.work(1), key="k", join=False, request_id="r-1")
         assert (again.run.id, again.created) == (run.id, True)
         holding.gate.set()
-        settled = await run.settled(timeout=PATIENCE_SECONDS)
+        settled = await run.wait(timeout=PATIENCE_SECONDS)
         assert (settled.status, settled.is_settled, run.is_settled) == ("completed", True, False)
         assert (await settled.result_json(), await settled.input_json()) == (b"1", b'{"n":1}')
         with pytest.raises(NotAllowedNow):
@@ -569,5 +569,5 @@ async def test_a_start_joins_the_run_of_its_key_although_a_default_has_changed_s
     async with home.holdfast(new) as hf:
         run, created = await hf.start(after("o-1"))
         assert (run.id, created, await run.result(timeout=30)) == (first.id, False, 100)
-        assert run.input == {"order": "o-1", "price": 100}
+        assert await run.input() == {"order": "o-1", "price": 100}
         assert await (await hf.start(after("o-2"))).run.result(timeout=30) == 200

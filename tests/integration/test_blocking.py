@@ -68,7 +68,7 @@ def test_a_run_is_started_once_and_answers_with_its_type(hf: Blocking) -> None:
     assert (run.status, run.key, run.attributes) == ("completed", "work:abc", {"order": "abc"})
     assert [marker.name for marker in run.markers] == ["begun"]
     assert run == hf.get(run.id) == hf.find(work, "work:abc")
-    assert run.input == run.load_input() == {"order": "abc", "fails": False}
+    assert run.input() == {"order": "abc", "fails": False}
 
 
 def test_a_run_is_signalled_by_name_by_token_and_at_its_start(hf: Blocking) -> None:

@@ -110,7 +110,7 @@ async def test_a_cancellation_that_was_asked_for_is_done_though_nobody_waits(hom
         await eventually(lambda: any("undo" in key for key in shop.ledger.begun))
         assert not (await run.refresh()).is_settled
         shop.ledger.let_go()
-        await run.settled(timeout=PATIENCE_SECONDS)
+        await run.wait(timeout=PATIENCE_SECONDS)
         receipt = await cancelling.receipt()
         assert receipt == await run.receipt()
         assert (receipt.outcome, receipt.reason) == ("compensated", "enough")

@@ -107,7 +107,7 @@ async def test_the_run_stays_what_it_is(home: Home, bank: Accounts) -> None:
         assert (again.id, again.key, again.holds_key) == (run.id, "account:a", True)
         assert again.attributes == {"owner": "ann", "generation": "second", "balance": 21}
         assert [each.id async for each in hf.runs(attributes={"owner": "ann", "balance": 21})] == [run.id]
-        assert again.input == {"name": "a", "balance": 21, "seen": [1, 2, 3, 4, 5, 6]}
+        assert await again.input() == {"name": "a", "balance": 21, "seen": [1, 2, 3, 4, 5, 6]}
         assert again.created_at == run.created_at
         first, *_ = await run.journal()
         assert isinstance(first, Continued)
@@ -118,7 +118,7 @@ async def test_the_run_stays_what_it_is(home: Home, bank: Accounts) -> None:
 
 
 async def _input(hf: Any, run: Run[Any], balance: int) -> bool:
-    return (await hf.get(run.id)).input["balance"] == balance
+    return (await (await hf.get(run.id)).input())["balance"] == balance
 
 
 async def test_starts_of_the_key_meet_the_first_input_whatever_the_present_one_is(home: Home, bank: Accounts) -> None:

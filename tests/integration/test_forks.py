@@ -80,7 +80,7 @@ async def test_a_fork_reuses_what_came_before_its_step_and_does_the_rest(home: H
         assert (lineage.from_run, lineage.before) == (source.id, STEPS[at])
         assert fork.attributes == {"holdfast.forked_from": source.id}
         assert [run.id async for run in hf.runs(attributes={"holdfast.forked_from": source.id})] == [fork.id]
-        assert (await fork.load_input()) == {"n": 1}
+        assert (await fork.input()) == {"n": 1}
     again = ["step:a", "step:b", "step:c"][at:]
     assert order.ledger.done == ["step:a", "step:b", "step:c", *again]
 
@@ -339,7 +339,7 @@ async def test_large_values_are_the_fork_s_own(home: Home) -> None:
         await finished(source)
         fork = await source.fork(at="measure#1", key="another")
         assert await finished(fork) == len(LARGE)
-        assert await fork.load_input() == {"text": LARGE}
+        assert await fork.input() == {"text": LARGE}
     assert calls == ["fetch", "measure", "measure"]
 
 
@@ -534,6 +534,6 @@ async def test_a_fork_begins_with_the_input_of_its_source(home: Home) -> None:
         fork = await source.fork(at="act#1")
         first = (await fork.journal())[0]
         assert isinstance(first, Started)
-        assert (fork.input, fork.priority) == ({"n": 5}, 3)
+        assert (await fork.input(), fork.priority) == ({"n": 5}, 3)
         await finished(fork)
         assert sum(isinstance(entry, Performed) for entry in await fork.journal()) == 3

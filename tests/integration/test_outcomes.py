@@ -131,7 +131,7 @@ async def test_the_snapshot_shows_the_run_as_it_was(home: Home) -> None:
         run = await hf.get(started.id)
         assert (run.workflow, run.key, run.status, run.priority, run.queue) == ("p.work", "k:1", "completed", 4, "slow")
         assert started.status == "running"  # a snapshot does not change
-        assert run.input == {"n": 1}
+        assert await run.input() == {"n": 1}
         assert run.finished_at is not None
         assert run.expires_at is not None
         assert run.expires_at - run.finished_at == timedelta(hours=1)

@@ -237,7 +237,7 @@ async def test_a_client_without_the_packs_can_look_but_not_start(home: Home) -> 
         await (await hf.start(work(1))).run.result(timeout=30)
         run = await viewer.find("p.work", "k:1")
         assert await run.result(timeout=30) == {"n": 1}
-        assert run.input == {"n": 1}
+        assert await run.input() == {"n": 1}
         assert [entry.what for entry in await run.journal()] == ["started", "completed"]
 
 

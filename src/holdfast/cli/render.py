@@ -125,7 +125,7 @@ def workflows(described: Sequence[Description]) -> RenderableType:
             plain(each.key or ""),
             plain(", ".join(parameters(each))),
             plain(each.queue),
-            duration(each.retention_ms),
+            duration(each.retention.total_seconds() * 1_000),
             plain(each.doc.partition("\n")[0]),
         )
         for each in described
@@ -141,7 +141,7 @@ def workers(members: Sequence[Member], backlog: Backlog) -> RenderableType:
             plain(member.owner),
             plain(f"{member.serves.host}:{member.serves.pid}"),
             f"{member.holds} of {member.serves.concurrency}",
-            ago(utc_of(member.joined_ms)),
+            ago(member.joined_at),
             plain(", ".join(member.serves.workflows)),
         )
         for member in members

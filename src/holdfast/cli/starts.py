@@ -82,7 +82,7 @@ async def result(session: Session, run: RunReference, timeout: Timeout = None) -
 async def input_(session: Session, run: RunReference) -> None:
     """Print the arguments that a run was started with."""
     async with session.caller() as caller:
-        value = await (await find_run(caller, run)).load_input()
+        value = await (await find_run(caller, run)).input()
         session.out.value(value, value)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
 from starlette.responses import Response
 
 from holdfast.client import Run
@@ -19,7 +20,7 @@ from holdfast.kernel import explanations
 from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.attributes import FORKED_FROM, PARENT, RESERVED, ROOT
 from holdfast.kernel.cancels import UNDO, Receipt
-from holdfast.kernel.journal import CancelAsked, Entry, Failed, Failure, void_positions
+from holdfast.kernel.journal import CancelAsked, Continued, Entry, Failed, Failure, Started, void_positions
 from holdfast.kernel.units import utc_of
 
 JOURNAL_LENGTH = 200
@@ -63,7 +64,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
             "timeline": timeline(journal, story.waiting_on, until_ms=max(ended_ms, journal[-1].at_ms)),
             "journal": _written(journal, first, whole=visit.request.query_params.get("journal") == "all"),
             "journal_length": len(journal),
-            "input": await _input_of(found),
+            "input": await _input_of(found, journal),
             "output": await _output_of(found),
             "failure": _failure_in(journal) if found.status == "failed" else None,
             "receipt": await _receipt_of(found, journal),
@@ -89,7 +90,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
 
 async def raw_input(visit: Visit) -> Response:
     found = await visit.caller.get(visit.part("run_id"))
-    return Response(encoded(await found.load_input()), media_type="application/json")
+    return Response(encoded(await found.input()), media_type="application/json")
 
 
 async def raw_output(visit: Visit) -> Response:
@@ -139,10 +140,13 @@ def _written(journal: Sequence[Entry], first: int, *, whole: bool) -> list[Writt
     ]
 
 
-async def _input_of(run: Run[Any]) -> ShownValue:
+async def _input_of(run: Run[Any], journal: Sequence[Entry]) -> ShownValue:
     """A large input is not loaded for the page: it has a place of its own."""
+    first = journal[0]
+    if isinstance(first, Started | Continued) and first.input.json is UNSET:
+        return ShownValue(f"the input of run {run.id} has {first.input.size:,} bytes", is_whole=False)
     try:
-        return _shown(run.input)
+        return _shown(await run.input())
     except HoldfastError as error:
         return ShownValue(error.message, is_whole=False)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +29,7 @@ from holdfast.gateway.problems import Malformed
 from holdfast.gateway.requests import JSON, Sent
 from holdfast.gateway.wait_limit import WaitLimit
 from holdfast.kernel.apikeys import Scope, allows
+from holdfast.wire import NAMESPACE
 
 _encode = msgspec.json.Encoder().encode
 
@@ -135,7 +137,7 @@ class Endpoint:
     async def __call__(self, context: AppContext, sent: Sent) -> Response:
         """The response to a request. Never raises: errors become problems."""
         try:
-            return _response(await self._handle(context, sent))
+            return await self._handle(context, sent)
         except ClientDisconnect:
             return Response(status_code=499)  # no one receives it
         except HoldfastError as error:
@@ -144,7 +146,7 @@ class Endpoint:
             context.hf.runtime.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
             return problems.response(error, sent.path)
 
-    async def _handle(self, context: AppContext, sent: Sent) -> JsonResponse | Response:
+    async def _handle(self, context: AppContext, sent: Sent) -> Response:
         if self.scope is None:  # for all: no key is looked at
             caller = ApiCaller("anyone", "read", context.hf)
         else:
@@ -155,9 +157,11 @@ class Endpoint:
                 )
         query = requests.query_of(sent, self.query)
         data = await sent.body(bytes_max=context.settings.body_bytes_max, seconds_max=context.settings.body_seconds_max)
-        return await self.handler(
-            ApiRequest(context, caller, sent.scope["path_params"], query, self._decode_body(data, sent), sent)
-        )
+        request = ApiRequest(context, caller, sent.scope["path_params"], query, self._decode_body(data, sent), sent)
+        response = _response(await self.handler(request))
+        if self.scope is not None:  # the key decides it, and the caller may want to know
+            response.headers[NAMESPACE] = quote(caller.verbs.namespace, safe="")
+        return response
 
     def _decode_body(self, data: bytes, sent: Sent) -> Any:
         if self.body is None and data:

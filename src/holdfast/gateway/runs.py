@@ -79,7 +79,7 @@ async def input_of(request: ApiRequest[NoParameters, None]) -> JsonResponse:
 
 
 async def journal(request: ApiRequest[NoParameters, None]) -> JsonResponse:
-    return JsonResponse(outbound.journal(await (await _run(request)).recorded()))
+    return JsonResponse(outbound.journal(await (await _run(request)).journal()))
 
 
 async def explain(request: ApiRequest[NoParameters, None]) -> JsonResponse:

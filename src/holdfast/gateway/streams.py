@@ -26,11 +26,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.client import Run
-from holdfast.engine.api.queries import RunEvent
 from holdfast.errors import HoldfastError
 from holdfast.events import PartFailed
 from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header
 from holdfast.gateway.problems import Malformed
+from holdfast.journal import RunEvent
 from holdfast.wire import outbound
 
 MEDIA_TYPE = "text/event-stream"

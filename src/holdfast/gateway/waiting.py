@@ -71,9 +71,9 @@ async def wait_until_settled(request: ApiRequest[Any, Any], seconds: float, run:
         return run
     grace = min(seconds, GRACE_SECONDS)
     with suppress(TimedOut):  # most have ended by then, and need no task that waits for them
-        return await run.settled(timeout=grace)
+        return await run.wait(timeout=grace)
     if seconds > grace:
-        done = await within(request, seconds - grace, run.settled(), grace_seconds=0.0)  # the grace is over
+        done = await within(request, seconds - grace, run.wait(), grace_seconds=0.0)  # the grace is over
         if done is not None:
             return done.result()
     return await run.refresh()

@@ -22,7 +22,7 @@ class GatewayApiKeys:
         self, name: str, *, namespace: str = "", scope: Scope, expires_in: Duration | None = None
     ) -> tuple[str, ApiKey]:
         """A new key of one's own namespace. The token is returned this once."""
-        if namespace:
+        if namespace and namespace != self._transport.namespace:
             raise UsageError(
                 "a gateway makes keys for the namespace of the key that asks",
                 hint="Leave the namespace out, or make the key on the store itself.",

@@ -10,6 +10,7 @@ from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.blocking import Blocking
 from holdfast.client import Caller
+from holdfast.errors import UsageError
 from holdfast.gateway_client.apikeys import GatewayApiKeys
 from holdfast.gateway_client.service import GatewayBackend
 from holdfast.gateway_client.transport import Transport
@@ -33,6 +34,16 @@ class Client(Caller):
         super().__init__(
             GatewayBackend(self._transport, workflows=workflows, codec=JsonCodec(), ids=SystemIds(), clock=clock)
         )
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that this client speaks to: the API key decides it, and the gateway says it with each reply."""
+        if not self._transport.namespace:
+            raise UsageError(
+                "the namespace is not known: no gateway has said it yet",
+                hint="Ask the gateway for something first, such as `await client.workflows()`.",
+            )
+        return self._transport.namespace
 
     @property
     def api_keys(self) -> GatewayApiKeys:

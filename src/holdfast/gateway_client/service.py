@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,15 +11,17 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
 from holdfast import wire
 from holdfast.engine.api.operations import Cancellation
-from holdfast.engine.api.queries import Replayed, RunEvent
+from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.service import StartOptions
 from holdfast.errors import (
     GatewayUnavailable,
     InputMismatch,
+    NotAllowedNow,
     Overtaken,
     RunError,
     TimedOut,
@@ -27,8 +30,9 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.gateway_client.transport import Transport
+from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import waits
-from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.cancels import ChildLeft, Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Run, Status
@@ -43,6 +47,9 @@ from holdfast.ports.store import Backlog, Member
 from holdfast.wire import inbound, outbound
 
 WAIT_SECONDS_MAX = 30.0
+RECEIPTS_AT_ONCE = 8
+# With these outcomes a child may have performed nothing. With the others its outcome says whether it has.
+MAY_BE_EMPTY = frozenset({"completed_first", "partial", "unknown"})
 STREAM_PAUSE_SECONDS = 0.2
 RUN_ID = re.compile(r"[0-9A-Za-z_-]+")
 _decode_entry = msgspec.json.Decoder(Entry).decode
@@ -66,12 +73,16 @@ class GatewayBackend:
         ids: Ids,
         clock: Clock,
     ) -> None:
-        self.namespace = ""  # the gateway knows it, by the key
         self._transport = transport
         self._workflows = dict(workflows)
         self._codec = codec
         self._ids = ids
         self._clock = clock
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the API key, as the gateway says it with each reply; empty before the first one."""
+        return self._transport.namespace
 
     @property
     def signals(self) -> GatewayBackend:
@@ -106,7 +117,7 @@ class GatewayBackend:
             delay=_seconds(options.delay),
             priority=options.priority,
             replace=None if options.replace is None else options.replace.id,
-            signal=self._first_signal(options.signal),
+            signal=self._first_signal(options.signal, options.request_id),
             request_id=options.request_id or self._ids.nonce(),
         )
         headers = {} if options.traceparent is None else {"traceparent": options.traceparent}
@@ -120,12 +131,15 @@ class GatewayBackend:
             raise
         return self._run(reply.of(wire.RunView)), reply.status == 201
 
-    def _first_signal(self, signal: Any) -> wire.SentSignalBody | None:
+    def _first_signal(self, signal: Any, request_id: str | None) -> wire.SentSignalBody | None:
         if signal is None:
             return None
         if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
-            raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
-        return self._signal(*signal)  # pyright: ignore[reportUnknownArgumentType]
+            raise UsageError(f"signal={signal!r:.60} is not Signal(hook, payload, dedupe)")
+        hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
+        # A start that is repeated under the same request id must not deliver twice.
+        dedupe = rest[0] if rest and rest[0] is not None else request_id  # pyright: ignore[reportUnknownVariableType]
+        return self._signal(hook, payload, dedupe)  # pyright: ignore[reportUnknownArgumentType]
 
     def _signal(self, hook: str, payload: Any, dedupe: str | None = None) -> wire.SentSignalBody:
         # Without an id of its own a signal could not be sent again after a broken connection.
@@ -172,9 +186,9 @@ class GatewayBackend:
     async def explain(self, run_id: str) -> Story:
         return inbound.story((await self._transport.get(f"{_path(run_id)}/explain")).of(wire.StoryView))
 
-    async def recorded(self, run_id: str) -> tuple[RunEvent, ...]:
+    async def journal(self, run_id: str) -> Journal:
         shown = (await self._transport.get(f"{_path(run_id)}/journal")).of(wire.JournalView)
-        return tuple(RunEvent(at, _decode_entry(entry)) for at, entry in enumerate(shown.entries, shown.first))
+        return Journal(map(_decode_entry, shown.entries), shown.first)
 
     async def replay_check(
         self, workflow: str | None, statuses: frozenset[Status], limit: int | None
@@ -192,13 +206,7 @@ class GatewayBackend:
         known = self._workflows.get(workflow)
         return Any if known is None else known.signature.returns
 
-    def input_of(self, run: Run) -> dict[str, Any]:
-        raise UsageError(
-            f"the input of run {run.id} is at the gateway, and not part of the snapshot",
-            hint="Use `await run.load_input()`.",
-        )
-
-    async def load_input(self, run: Run) -> dict[str, Any]:
+    async def input(self, run: Run) -> dict[str, Any]:
         data = await self.input_json(run)
         known = self._workflows.get(run.workflow)
         if known is None:
@@ -245,7 +253,7 @@ class GatewayBackend:
     async def result_json(self, run: Run) -> bytes:
         return await self._result(run, timeout=None)
 
-    async def settled(self, run: Run, timeout: Duration | None) -> Run:
+    async def wait(self, run: Run, timeout: Duration | None) -> Run:
         with suppress(RunError):
             await self._result(run, timeout)
         return await self.get(run.id)
@@ -288,7 +296,7 @@ class GatewayBackend:
             body = wire.CancelBody(reason=reason or None, deadline=left_ms / 1000)
             reply = await self._transport.post(path, body, wait_seconds=2 * WAIT_SECONDS_MAX, again=True)
             if reply.status == 200:
-                return inbound.receipt(reply.of(wire.ReceiptView))
+                return await self._receipt(reply.of(wire.ReceiptView))
             reply.of(wire.RunView)  # it goes on; anything else is no response of a gateway
 
     async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
@@ -303,7 +311,27 @@ class GatewayBackend:
         return await self.cancel(asked.run_id, asked.reason, left_ms / 1000)
 
     async def receipt(self, run_id: str) -> Receipt:
-        return inbound.receipt((await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.ReceiptView))
+        return await self._receipt((await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.ReceiptView))
+
+    async def _receipt(self, shown: wire.ReceiptView, limit: asyncio.Semaphore | None = None) -> Receipt:
+        """The receipt. What its JSON does not say of a child is read off the child's own, as the engine does."""
+        receipt = inbound.receipt(shown)
+        limit = limit or asyncio.Semaphore(RECEIPTS_AT_ONCE)
+        children = await asyncio.gather(*(self._child(child, limit) for child in receipt.children))
+        return replace(receipt, children=tuple(children))
+
+    async def _child(self, child: ChildLeft, limit: asyncio.Semaphore) -> ChildLeft:
+        if child.outcome not in MAY_BE_EMPTY:
+            return replace(child, is_empty=child.outcome == "no_effects")
+        try:
+            async with limit:
+                shown = (await self._transport.get(f"{_path(child.run_id)}/receipt")).of(wire.ReceiptView)
+            receipt = await self._receipt(shown, limit)
+        except (UnknownRun, NotAllowedNow):  # removed, retried, or not ended: what it has performed is not known
+            return child
+        if receipt.outcome != child.outcome:  # it has ended, or was moved, since the receipt of its parent
+            return child
+        return replace(child, is_empty=not receipt.effects and all(each.is_empty for each in receipt.children))
 
     async def retry(self, run_id: str) -> Run:
         return await self._move(run_id, "retry")

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -66,6 +66,7 @@ class Transport:
         self.url = url.rstrip("/")
         # A password for a proxy may be part of the address, and is not for logs and messages.
         self.shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        self.namespace = ""  # as the last reply has said it
         self._clock = clock
         self._httpx = _httpx()
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
@@ -154,6 +155,7 @@ class Transport:
                 problem, repeat = self._unavailable(error), again
             else:
                 if response.is_success:
+                    self.namespace = unquote(response.headers.get(wire.NAMESPACE, "")) or self.namespace
                     return GatewayReply(response.status_code, response.content)
                 problem = _error(response)
                 repeat = isinstance(problem, errors.TransientError) and again

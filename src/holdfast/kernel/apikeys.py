@@ -18,11 +18,14 @@ Rules
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
+
+from holdfast.kernel.units import utc_of, utc_or_none
 
 Scope = Literal["read", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -43,6 +46,20 @@ class ApiKey(Struct, frozen=True, kw_only=True, gc=False):
     created_ms: int
     expires_ms: int | None = None
     revoked_ms: int | None = None
+
+    @property
+    def created_at(self) -> datetime:
+        return utc_of(self.created_ms)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """Until when it is good; None if it does not expire."""
+        return utc_or_none(self.expires_ms)
+
+    @property
+    def revoked_at(self) -> datetime | None:
+        """When it was revoked; None if it was not."""
+        return utc_or_none(self.revoked_ms)
 
 
 class Kept(Struct, frozen=True, gc=False):

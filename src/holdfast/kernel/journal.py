@@ -37,11 +37,13 @@ The position of an entry is its place in the run's journal; entries are delivere
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.errors import TimedOut
+from holdfast.kernel.units import utc_of
 
 TIMED_OUT = f"{TimedOut.__module__}.{TimedOut.__qualname__}"  # as a failure names it
 
@@ -107,6 +109,11 @@ class _Entry(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what"
     at_ms: int
 
     @property
+    def at(self) -> datetime:
+        """When it happened, by the store's clock."""
+        return utc_of(self.at_ms)
+
+    @property
     def what(self) -> str:
         """What happened, in a word: `performed`, `gave_up`, ..."""
         return str(self.__struct_config__.tag)
@@ -145,6 +152,11 @@ class Attempted(IntentEntry, frozen=True):
     attempt: int
     error: Failure
     retry_at_ms: int
+
+    @property
+    def retry_at(self) -> datetime:
+        """When the next attempt begins."""
+        return utc_of(self.retry_at_ms)
 
 
 class Performed(IntentEntry, frozen=True):

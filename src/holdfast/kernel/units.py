@@ -27,6 +27,11 @@ def utc_of(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
+def utc_or_none(ms: int | None) -> datetime | None:
+    """The instant that lies so many milliseconds after 1970, if there is one."""
+    return None if ms is None else utc_of(ms)
+
+
 def milliseconds(duration: Duration) -> int:
     """`duration` in whole milliseconds; sub-millisecond parts round up, so a wait is never cut short."""
     if isinstance(duration, timedelta):

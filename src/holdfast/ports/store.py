@@ -20,6 +20,7 @@ Rules for every store
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -30,6 +31,7 @@ from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
+from holdfast.kernel.units import utc_of, utc_or_none
 from holdfast.ports.notices import Notice
 
 
@@ -92,6 +94,16 @@ class Member(Struct, frozen=True, gc=False):
     serves: Serves
     holds: int
 
+    @property
+    def joined_at(self) -> datetime:
+        """Since when it is there."""
+        return utc_of(self.joined_ms)
+
+    @property
+    def lease_until(self) -> datetime:
+        """When its lease expires, unless it renews it."""
+        return utc_of(self.until_ms)
+
 
 class Depth(Struct, frozen=True, gc=False):
     """How many runs of a workflow could be claimed now, and since when the first of them could be."""
@@ -100,6 +112,11 @@ class Depth(Struct, frozen=True, gc=False):
     queue: str
     ready: int
     oldest_ms: int | None
+
+    @property
+    def oldest_at(self) -> datetime | None:
+        """Since when the first of them could be claimed; None if there is none."""
+        return utc_or_none(self.oldest_ms)
 
 
 class Backlog(Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ Gateway, client, command line and dashboard share them, so that each thing is wr
 """
 
 from holdfast.wire.types import (
+    NAMESPACE,
     AliveView,
     ApiKeysView,
     ApiKeyView,
@@ -66,6 +67,7 @@ from holdfast.wire.types import (
 )
 
 __all__ = [
+    "NAMESPACE",
     "AliveView",
     "ApiKeyView",
     "ApiKeysView",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import cast
 
 from holdfast.engine.api.registry import Description
@@ -79,7 +79,7 @@ def description(shown: WorkflowView) -> Description:
         key=shown.key,
         version=shown.version,
         queue=shown.queue,
-        retention_ms=shown.retention_ms,
+        retention=timedelta(milliseconds=shown.retention_ms),
         markers={name: tuple(after) for name, after in shown.markers.items()},
         outcomes=None if shown.outcomes is None else tuple(shown.outcomes),
         input_schema=shown.input_schema,

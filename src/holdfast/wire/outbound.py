@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.client import Page, Run
-from holdfast.engine.api.queries import RunEvent
 from holdfast.engine.api.registry import Description
+from holdfast.journal import Journal
 from holdfast.kernel import attributes, searches
 from holdfast.kernel.apikeys import ApiKey
 from holdfast.kernel.attributes import Scalar
@@ -19,10 +19,9 @@ from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.searches import Condition, Search, Span
-from holdfast.kernel.units import utc_of
+from holdfast.kernel.units import milliseconds, utc_or_none
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, Member
-from holdfast.wire.times import utc_or_none
 from holdfast.wire.types import (
     ApiKeyView,
     At,
@@ -83,8 +82,8 @@ def story(story: Story) -> StoryView:
     )
 
 
-def journal(recorded: Sequence[RunEvent]) -> JournalView:
-    return JournalView(recorded[0].cursor, [Raw(entry(event.entry)) for event in recorded])
+def journal(recorded: Journal) -> JournalView:
+    return JournalView(recorded.first, [Raw(entry(each)) for each in recorded])
 
 
 def entry(entry: Entry) -> bytes:
@@ -99,7 +98,7 @@ def workflow(described: Description) -> WorkflowView:
         key=described.key,
         version=described.version,
         queue=described.queue,
-        retention_ms=described.retention_ms,
+        retention_ms=milliseconds(described.retention),
         markers={name: list(after) for name, after in described.markers.items()},
         outcomes=None if described.outcomes is None else list(described.outcomes),
         input_schema=described.input_schema,
@@ -115,8 +114,8 @@ def worker(member: Member) -> WorkerView:
         concurrency=member.serves.concurrency,
         workflows=list(member.serves.workflows),
         holds=member.holds,
-        joined_at=utc_of(member.joined_ms),
-        lease_until=utc_of(member.until_ms),
+        joined_at=member.joined_at,
+        lease_until=member.lease_until,
     )
 
 
@@ -128,7 +127,7 @@ def backlog(backlog: Backlog) -> BacklogView:
                 workflow=depth.workflow,
                 queue=depth.queue,
                 ready=depth.ready,
-                oldest_at=utc_or_none(depth.oldest_ms),
+                oldest_at=depth.oldest_at,
             )
             for depth in backlog.depths
         ],
@@ -143,9 +142,9 @@ def api_key(key: ApiKey) -> ApiKeyView:
         namespace=key.namespace,
         scope=key.scope,
         tail=key.tail,
-        created_at=utc_of(key.created_ms),
-        expires_at=utc_or_none(key.expires_ms),
-        revoked_at=utc_or_none(key.revoked_ms),
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+        revoked_at=key.revoked_at,
     )
 
 

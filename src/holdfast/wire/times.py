@@ -6,14 +6,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from holdfast.errors import UsageError
-from holdfast.kernel.units import milliseconds, utc_of
+from holdfast.kernel.units import milliseconds
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
-
-
-def utc_or_none(ms: int | None) -> datetime | None:
-    """The instant of a time that may be missing."""
-    return None if ms is None else utc_of(ms)
 
 
 def instant_of(text: str | None, *, now: datetime | None = None) -> datetime | None:

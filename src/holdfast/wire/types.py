@@ -17,6 +17,7 @@ from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX
 from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.cancels import Outcome, State
 
+NAMESPACE = "Holdfast-Namespace"  # a header of each reply to an authenticated request; percent-encoded
 Instant = Annotated[datetime, Meta(tz=True)]
 Text = Annotated[str, Meta(max_length=255)]
 Key = Annotated[str, Meta(min_length=1, max_length=255)]

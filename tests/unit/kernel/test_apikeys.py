@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from holdfast.kernel import apikeys
 from holdfast.kernel.apikeys import SCOPES, ApiKey, Kept, Token, allows, digest_of, lasting, parse, standing
+from holdfast.kernel.units import utc_of
 from tests.builders import NOW_MS
 
 ID = "0123456789abcdef"
@@ -107,3 +108,8 @@ def test_each_scope_contains_the_ones_before_it():
         ("admin", "write"),
         ("admin", "admin"),
     }
+
+
+def test_a_key_says_its_instants_as_datetimes():
+    key = a_key(expires_ms=NOW_MS + 1_000)
+    assert (key.created_at, key.expires_at, key.revoked_at) == (utc_of(NOW_MS), utc_of(NOW_MS + 1_000), None)

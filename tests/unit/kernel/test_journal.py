@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import typing
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -201,3 +202,10 @@ def test_positions_go_on_when_a_run_begins_anew():
     journal = (continued(2), gave_up(), FAILED, Retried(NOW_MS, (41,)), performed())
     to_be = to_replay(journal, first=40)
     assert [(recorded.position, recorded.strict) for recorded in to_be] == [(42, False), (43, True), (44, True)]
+
+
+def test_entries_say_their_instants_as_datetimes():
+    at = datetime(2026, 11, 16, 12, 0, 0, 250_000, tzinfo=UTC)
+    at_ms = int(at.timestamp() * 1_000)
+    entry = Attempted(at_ms, "pay#1", an_intent(), 1, a_failure(), at_ms + 1_000)
+    assert (entry.at, entry.retry_at - entry.at) == (at, timedelta(seconds=1))

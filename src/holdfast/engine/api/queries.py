@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
+from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import explanations, waits
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.waits import Wait
@@ -24,13 +24,6 @@ class Replayed(NamedTuple):
     run_id: str
     workflow: str
     divergence: str
-
-
-class RunEvent(NamedTuple):
-    """Something that has happened to a run. With `after=cursor` one goes on behind it."""
-
-    cursor: int
-    entry: Entry
 
 
 class Queries:
@@ -85,9 +78,9 @@ class Queries:
             run, history.journal, waiting_on=waiting_on, next_actions=explanations.next_actions(run, history.journal)
         )
 
-    async def recorded(self, run_id: str) -> tuple[RunEvent, ...]:
-        """What has happened to a run, since it last began anew."""
-        return _events_of(await self._scope.history(run_id))
+    async def journal(self, run_id: str) -> Journal:
+        """What has happened to a run, since it last continued as new."""
+        return _journal_of(await self._scope.history(run_id))
 
     async def events(self, run_id: str, after: int | None) -> AsyncIterator[RunEvent]:
         """What happens to a run, entry by entry, until it has ended."""
@@ -96,10 +89,9 @@ class Queries:
             while True:
                 changed.clear()
                 history = await self._scope.history(run_id)
-                for event in _events_of(history):
-                    if event.cursor > cursor:
-                        cursor = event.cursor
-                        yield event
+                for event in _journal_of(history).after(cursor).events():
+                    cursor = event.cursor
+                    yield event
                 if history.run.status in ENDED:
                     return
                 with contextlib.suppress(TimeoutError):  # a notice may be lost
@@ -107,6 +99,5 @@ class Queries:
                         await changed.wait()
 
 
-def _events_of(history: History) -> tuple[RunEvent, ...]:
-    first = history.run.length - len(history.journal)
-    return tuple(RunEvent(position, entry) for position, entry in enumerate(history.journal, first))
+def _journal_of(history: History) -> Journal:
+    return Journal(history.journal, first=history.run.length - len(history.journal))

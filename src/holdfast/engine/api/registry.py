@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -15,14 +16,14 @@ from holdfast.ports.codec import Codec
 
 
 class Description(Struct, frozen=True):
-    """What a workflow declares about itself. A schema is a JSON Schema; None if nobody can say."""
+    """What a workflow declares about itself. A schema is a JSON Schema; None if the types have none."""
 
     name: str
     doc: str
     key: str | None
     version: str | None
     queue: str
-    retention_ms: int
+    retention: timedelta
     markers: Mapping[str, tuple[str, ...]]
     outcomes: tuple[Outcome, ...] | None
     input_schema: dict[str, Any] | None
@@ -87,7 +88,7 @@ class Registry:
             key=None if workflow.key is None else workflow.key.text,
             version=workflow.version,
             queue=workflow.queue,
-            retention_ms=workflow.retention_ms,
+            retention=timedelta(milliseconds=workflow.retention_ms),
             markers=workflow.markers,
             outcomes=workflow.outcomes,
             input_schema=self._codec.schema(workflow.signature.arguments_type),

@@ -22,7 +22,7 @@ from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.signals import Signals, check
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.failures import rebuilt
-from holdfast.engine.values import digest_of, inline, kept
+from holdfast.engine.values import digest_of, kept
 from holdfast.errors import (
     EffectFailed,
     EngineFault,
@@ -68,7 +68,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     priority: int = 0
     attributes: Mapping[str, Scalar] | None = None
     replace: Run | None = None
-    signal: tuple[str, Any] | tuple[str, Any, str] | None = None
+    signal: tuple[str, Any] | tuple[str, Any, str | None] | None = None
     traceparent: str | None = None
     join: bool = True
 
@@ -172,18 +172,7 @@ class Service:
         except UnknownWorkflow:
             return Any
 
-    def input_of(self, run: Run) -> dict[str, Any]:
-        if run.input is None:
-            raise EngineFault(f"the input of run {run.id} cannot be read")
-        data = inline(run.input)
-        if data is None:
-            raise UsageError(
-                f"the input of run {run.id} has {run.input.size:,} bytes and is not part of the snapshot",
-                hint="Use `await run.load_input()`.",
-            )
-        return self._arguments(run, data)
-
-    async def load_input(self, run: Run) -> dict[str, Any]:
+    async def input(self, run: Run) -> dict[str, Any]:
         return self._arguments(run, await self.input_json(run))
 
     async def input_json(self, run: Run) -> bytes:
@@ -201,9 +190,9 @@ class Service:
 
     async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
         """The value that the run returned; raises what its end means."""
-        return self.codec.decode(await self.result_json(await self.settled(run, timeout)), as_type)
+        return self.codec.decode(await self.result_json(await self.wait(run, timeout)), as_type)
 
-    async def settled(self, run: Run, timeout: Duration | None) -> Run:
+    async def wait(self, run: Run, timeout: Duration | None) -> Run:
         """The run once it has ended or is blocked."""
         if run.status in ENDED:  # blocked is not final: it may have been retried since this snapshot
             return run
@@ -311,10 +300,11 @@ class Service:
         if key is None:
             raise UsageError(f"a start of {workflow.name!r} with signal= has no key", hint="Pass key=...")
         if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
-            raise UsageError(f"signal={signal!r:.60} is not (hook, payload) or (hook, payload, dedupe)")
+            raise UsageError(f"signal={signal!r:.60} is not Signal(hook, payload, dedupe)")
         hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
         # A request that is repeated must not deliver twice.
-        return self.signals.signal(hook, payload, rest[0] if rest else options.request_id, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
+        dedupe = rest[0] if rest and rest[0] is not None else options.request_id  # pyright: ignore[reportUnknownVariableType]
+        return self.signals.signal(hook, payload, dedupe, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _encoded_attributes(wanted: Mapping[str, Scalar] | None, traceparent: str | None) -> bytes:

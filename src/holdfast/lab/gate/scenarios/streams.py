@@ -12,9 +12,9 @@ from contextlib import aclosing
 from itertools import count
 from typing import cast
 
-from holdfast.engine.api.queries import RunEvent
 from holdfast.errors import HoldfastError
 from holdfast.gateway_client import Client
+from holdfast.journal import RunEvent
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.evidence import Heard
 from holdfast.lab.gate.load import Load
