@@ -16,20 +16,8 @@ import asyncio
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 
-from holdfast import (
-    Holdfast,
-    Pack,
-    PayloadRefused,
-    Range,
-    Receipt,
-    Run,
-    effect_key,
-    hook,
-    mark,
-    set_attributes,
-    shield,
-    timeout,
-)
+from holdfast import Holdfast, Pack, Range, Receipt, Run, effect_key, hook, mark, set_attributes, shield, timeout
+from holdfast.errors import PayloadRefused
 
 expenses = Pack("expenses")
 

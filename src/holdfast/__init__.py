@@ -1,61 +1,38 @@
-"""Holdfast: durable execution for Python, in which doing a thing once is the point."""
+"""Holdfast: durable execution for Python, in which doing a thing once is the point.
+
+Here are the names that most programs need. The others are in public modules, each with an `__all__`:
+
+    holdfast.errors          every error
+    holdfast.events          what `hf.listen` hands to a listener
+    holdfast.journal         what `run.journal()` and `run.events()` are made of
+    holdfast.client          the types that the verbs take and return
+    holdfast.blocking        the same verbs for code that is not async
+    holdfast.pack, holdfast.workflow, holdfast.effects    what authors use, with the types of its signatures
+    holdfast.runtime         what is built on a Holdfast needs: gateways, dashboards, middleware
+"""
 
 from holdfast.assembly import Holdfast
-from holdfast.client import Marker, Page, Run, Runs, Signal, Started
+from holdfast.client import Marker, Range, Receipt, Run, Signal, Started, Story, Wait
 from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
-from holdfast.engine.api.queries import Replayed
-from holdfast.engine.api.registry import Description
 from holdfast.errors import (
-    BusUnavailable,
-    EffectFailed,
-    EngineFault,
-    GatewayFault,
-    GatewayUnavailable,
     HoldfastError,
-    HookTaken,
     InFlight,
     InputMismatch,
-    InputRefused,
-    InvalidConfig,
-    LeaseLost,
     NotAllowedNow,
-    NotAuthenticated,
     NotPerformed,
-    NotPermitted,
-    NotSerializable,
     Overtaken,
-    PayloadRefused,
-    PayloadTooLarge,
     Permanent,
-    ReplayDiverged,
-    ReservedKey,
     RetryAfter,
     RunCancelled,
     RunError,
     RunFailed,
-    StoreUnavailable,
     TimedOut,
-    TooBusy,
     TransientError,
-    UndeclaredOutcome,
-    UnknownApiKey,
-    UnknownHook,
-    UnknownOutcome,
     UnknownRun,
-    UnknownTask,
-    UnknownWorkflow,
     UsageError,
-    WaitsForNothing,
 )
 from holdfast.gateway_client import Client
-from holdfast.journal import RunEvent
-from holdfast.kernel.cancels import ChildLeft, Left, Receipt
-from holdfast.kernel.explanations import Story
-from holdfast.kernel.retries import Retry
-from holdfast.kernel.searches import Range
-from holdfast.kernel.waits import Wait
-from holdfast.pack import Call, Effect, Pack, Workflow
-from holdfast.ports.store import Backlog, Member
+from holdfast.pack import Call, Effect, Pack, Retry, Workflow
 from holdfast.workflow import (
     ChildRun,
     Hook,
@@ -75,71 +52,37 @@ from holdfast.workflow import (
 )
 
 __all__ = [
-    "Backlog",
-    "BusUnavailable",
     "Call",
-    "ChildLeft",
     "ChildRun",
     "Client",
-    "Description",
     "Effect",
-    "EffectFailed",
-    "EngineFault",
-    "GatewayFault",
-    "GatewayUnavailable",
     "Holdfast",
     "HoldfastError",
     "Hook",
-    "HookTaken",
     "InFlight",
     "InputMismatch",
-    "InputRefused",
-    "InvalidConfig",
-    "LeaseLost",
-    "Left",
     "Marker",
-    "Member",
     "NotAllowedNow",
-    "NotAuthenticated",
     "NotPerformed",
-    "NotPermitted",
-    "NotSerializable",
     "Overtaken",
     "Pack",
-    "Page",
-    "PayloadRefused",
-    "PayloadTooLarge",
     "Permanent",
     "Range",
     "Receipt",
-    "ReplayDiverged",
-    "Replayed",
-    "ReservedKey",
     "Retry",
     "RetryAfter",
     "Run",
     "RunCancelled",
     "RunError",
-    "RunEvent",
     "RunFailed",
-    "Runs",
     "Signal",
     "Started",
-    "StoreUnavailable",
     "Story",
     "TimedOut",
-    "TooBusy",
     "TransientError",
-    "UndeclaredOutcome",
-    "UnknownApiKey",
-    "UnknownHook",
-    "UnknownOutcome",
     "UnknownRun",
-    "UnknownTask",
-    "UnknownWorkflow",
     "UsageError",
     "Wait",
-    "WaitsForNothing",
     "Workflow",
     "attempt",
     "cancel_requested",

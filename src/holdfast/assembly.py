@@ -42,6 +42,12 @@ if TYPE_CHECKING:  # neither is part of the core install
     from holdfast.telemetry.traces import Traces
 
 
+__all__ = [
+    "Holdfast",
+    "Options",
+]
+
+
 def open_store(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None = None) -> tuple[Store, Bus | None]:
     """The store that a URL names, and the bus that carries its notices if it needs one."""
     scheme = urlsplit(url).scheme

@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
+from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
@@ -26,6 +27,16 @@ from holdfast.kernel.searches import Range
 from holdfast.kernel.units import Duration
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Member
+
+__all__ = [
+    "Blocking",
+    "BlockingPage",
+    "BlockingRun",
+    "BlockingRuns",
+    "BlockingStarted",
+    "SearchKeywords",
+    "StartKeywords",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -179,7 +190,7 @@ def _of_run(verb: Callable[Concatenate[Run[Any], P], Coroutine[Any, Any, T]]) ->
         _refuse_inside_a_loop()
         return self._portal.call(verb(self._run, *args, **kwargs))
 
-    blocking.__doc__ = verb.__doc__
+    update_wrapper(blocking, verb, assigned=("__doc__",))  # its signature is that of the verb, too
     return blocking
 
 
@@ -189,7 +200,7 @@ def _of_caller(verb: Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]) -
     def blocking(self: Blocking, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._portal.call(verb(self._portal.verbs(), *args, **kwargs))
 
-    blocking.__doc__ = verb.__doc__
+    update_wrapper(blocking, verb, assigned=("__doc__",))  # its signature is that of the verb, too
     return blocking
 
 

@@ -21,14 +21,46 @@ from holdfast.errors import InputMismatch, Overtaken, UsageError
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import attributes as attributes_, markers as markers_, searches, waits
 from holdfast.kernel.attributes import Scalar
-from holdfast.kernel.cancels import Receipt
-from holdfast.kernel.explanations import Story
+from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as EffectState
+from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
-from holdfast.kernel.searches import PAGE_MAX, Range, Search
+from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
 from holdfast.kernel.units import Duration, utc_of
-from holdfast.kernel.waits import Wait
+from holdfast.kernel.waits import Kind as WaitKind, Wait
 from holdfast.pack import Call, Workflow
-from holdfast.ports.store import Backlog, Member
+from holdfast.ports.store import Backlog, Depth, Member, Serves
+
+__all__ = [
+    "Backlog",
+    "Bound",
+    "Caller",
+    "Cancelling",
+    "ChildLeft",
+    "Depth",
+    "Description",
+    "Duration",
+    "EffectState",
+    "Left",
+    "Line",
+    "Marker",
+    "Member",
+    "Outcome",
+    "Page",
+    "Range",
+    "Receipt",
+    "Replayed",
+    "Run",
+    "Runs",
+    "Scalar",
+    "Serves",
+    "Signal",
+    "Snapshot",
+    "Started",
+    "Status",
+    "Story",
+    "Wait",
+    "WaitKind",
+]
 
 R = TypeVar("R")
 PAGE = 50

@@ -15,6 +15,13 @@ from typing import Any, Final, Protocol
 
 from holdfast.errors import UsageError
 
+__all__ = [
+    "attempt",
+    "cancel_requested",
+    "effect_key",
+    "heartbeat",
+]
+
 
 class EffectScope(Protocol):
     """What the engine tells one attempt of an effect about itself."""

@@ -48,6 +48,49 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+__all__ = [
+    "BusUnavailable",
+    "EffectFailed",
+    "EngineFault",
+    "GatewayFault",
+    "GatewayUnavailable",
+    "HoldfastError",
+    "HookTaken",
+    "InFlight",
+    "InputMismatch",
+    "InputRefused",
+    "InvalidConfig",
+    "LeaseLost",
+    "NotAllowedNow",
+    "NotAuthenticated",
+    "NotPerformed",
+    "NotPermitted",
+    "NotSerializable",
+    "Overtaken",
+    "PayloadRefused",
+    "PayloadTooLarge",
+    "Permanent",
+    "ReplayDiverged",
+    "ReservedKey",
+    "RetryAfter",
+    "RunCancelled",
+    "RunError",
+    "RunFailed",
+    "StoreUnavailable",
+    "TimedOut",
+    "TooBusy",
+    "TransientError",
+    "UndeclaredOutcome",
+    "UnknownApiKey",
+    "UnknownHook",
+    "UnknownOutcome",
+    "UnknownRun",
+    "UnknownTask",
+    "UnknownWorkflow",
+    "UsageError",
+    "WaitsForNothing",
+]
+
 
 class HoldfastError(Exception):
     """The root: `except HoldfastError` catches everything Holdfast raises on purpose."""

@@ -10,6 +10,49 @@ from msgspec import Struct
 from holdfast.kernel.runs import Run
 from holdfast.kernel.traces import lineage_of
 
+__all__ = [
+    "AskedInVain",
+    "BatchCommitted",
+    "CancelRequested",
+    "Deposed",
+    "DutyFailed",
+    "EffectBegan",
+    "EffectGaveUp",
+    "EffectPerformed",
+    "EffectWillRetry",
+    "Elected",
+    "Event",
+    "KeyWasReleased",
+    "LeaseWasLost",
+    "MessagesRelayed",
+    "OutcomeUndeclared",
+    "PartFailed",
+    "ReplicaStarted",
+    "ReplicaStopped",
+    "ReplyNotKept",
+    "RequestOvertaken",
+    "RequestReplayed",
+    "RequestTakenOver",
+    "RunAdmitted",
+    "RunBlocked",
+    "RunContinued",
+    "RunEnded",
+    "RunForked",
+    "RunJoined",
+    "RunLetGo",
+    "RunOvertaken",
+    "RunResumed",
+    "RunRetried",
+    "RunSignalled",
+    "RunsClaimed",
+    "RunsPruned",
+    "RunsRescued",
+    "StoreMayLose",
+    "StoreTroubled",
+    "ThreadGivenUp",
+    "ThreadsUsedUp",
+]
+
 
 class Event(Struct, frozen=True, gc=False):
     """Something happened."""

@@ -24,6 +24,18 @@ from holdfast.kernel.units import Duration, milliseconds
 from holdfast.signatures import Signature
 from holdfast.workflow import running_scope
 
+__all__ = [
+    "Call",
+    "Effect",
+    "EffectPolicy",
+    "Markers",
+    "Pack",
+    "Reconcile",
+    "Retry",
+    "Safety",
+    "Workflow",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 K = TypeVar("K", bound=Callable[..., Any])

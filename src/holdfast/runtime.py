@@ -11,11 +11,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.documents import COMMON, Documents
 from holdfast.engine.duties import hangs
 from holdfast.engine.duties.leaders import DUTIES, leaders_of
 from holdfast.engine.remote.tasks import Tasks
 from holdfast.events import Event, Events
+from holdfast.kernel.apikeys import ApiKey, Scope
 from holdfast.kernel.keys import checked
 from holdfast.ports.bus import Bus
 from holdfast.ports.store import Backlog, Finding, Member, Store
@@ -23,7 +25,17 @@ from holdfast.ports.store import Backlog, Finding, Member, Store
 if TYPE_CHECKING:
     from holdfast.engine.replica import Replica
 
-__all__ = ["Bus", "Documents", "Finding", "Runtime", "Store", "Tasks"]
+__all__ = [
+    "ApiKey",
+    "ApiKeys",
+    "Bus",
+    "Documents",
+    "Finding",
+    "Runtime",
+    "Scope",
+    "Store",
+    "Tasks",
+]
 
 CHANGES_SECONDS = 15.0  # a notice may be lost: then those who watch for any change look again after this time
 

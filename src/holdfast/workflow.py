@@ -25,6 +25,25 @@ from holdfast.kernel.units import Duration, milliseconds, utc_of
 if TYPE_CHECKING:
     from holdfast.pack import Call
 
+__all__ = [
+    "ChildRun",
+    "Current",
+    "Hook",
+    "continue_as_new",
+    "current",
+    "hook",
+    "mark",
+    "now",
+    "patched",
+    "random",
+    "set_attributes",
+    "shield",
+    "sleep",
+    "spawn",
+    "timeout",
+    "uuid4",
+]
+
 R = TypeVar("R")
 T = TypeVar("T")
 

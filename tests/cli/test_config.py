@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import InvalidConfig
 from holdfast.config import SETTINGS, Config, read
+from holdfast.errors import InvalidConfig
 
 
 def config(file: Path | None = None, environment: dict[str, str] | None = None, **options: object) -> Config:

@@ -6,7 +6,8 @@ import pytest
 
 from examples import approvals
 from examples.approvals import Books, Decision, expense, expenses, in_words, open_expenses
-from holdfast import Holdfast, PayloadRefused, RunFailed
+from holdfast import Holdfast, RunFailed
+from holdfast.errors import PayloadRefused
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast import StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from tests.faults.holdfast_process import ProcessPlan
 from tests.faults.ledger import Line, read_lines
 

@@ -15,7 +15,8 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import Holdfast, StoreUnavailable
+from holdfast import Holdfast
+from holdfast.errors import StoreUnavailable
 from tests.faults.cases import Case
 from tests.faults.holdfast_process import Start
 from tests.faults.processes import Process, until

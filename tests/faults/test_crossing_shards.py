@@ -12,7 +12,8 @@ from collections import Counter
 
 import pytest
 
-from holdfast import Holdfast, Run, UnknownHook, UnknownRun
+from holdfast import Holdfast, Run, UnknownRun
+from holdfast.errors import UnknownHook
 from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.stores.redis.net.topologies import slot_of
 from tests.faults.cases import RedisCase

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast import UnknownOutcome
+from holdfast.errors import UnknownOutcome
 from tests.faults.cases import Case
 from tests.faults.crash_at_store_call import Point
 from tests.faults.holdfast_process import Start

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Pack, RunCancelled, StoreUnavailable
+from holdfast import Holdfast, Pack, RunCancelled
 from holdfast.engine.pace import Pace
+from holdfast.errors import StoreUnavailable
 from holdfast.lab.cluster.nats import NatsServer
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, NotPerformed, Pack, StoreUnavailable
-from holdfast.errors import InvalidConfig
+from holdfast import Holdfast, NotPerformed, Pack
+from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.events import StoreTroubled
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster, start_redis_cluster

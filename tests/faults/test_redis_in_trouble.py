@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Pack, Run, StoreUnavailable, sleep
+from holdfast import Holdfast, Pack, Run, sleep
+from holdfast.errors import StoreUnavailable
 from holdfast.lab.cluster.processes import wait_until
 from holdfast.lab.cluster.redis import RedisServer, start_redis
 from holdfast.lab.cluster.redis_cluster import RedisCluster

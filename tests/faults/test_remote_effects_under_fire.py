@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast import UnknownOutcome
+from holdfast.errors import UnknownOutcome
 from holdfast.kernel.journal import Performed
 from tests.faults.cases import Case
 from tests.faults.crash_at_store_call import Point, When

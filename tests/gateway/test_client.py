@@ -12,26 +12,18 @@ from msgspec import Struct
 
 from holdfast import (
     Client,
-    GatewayUnavailable,
     InFlight,
     InputMismatch,
-    InputRefused,
-    InvalidConfig,
     NotAllowedNow,
-    NotAuthenticated,
-    NotPermitted,
     Overtaken,
     Pack,
-    PayloadRefused,
     Range,
     Run,
     RunCancelled,
     RunFailed,
     Signal,
     TimedOut,
-    UnknownHook,
     UnknownRun,
-    UnknownWorkflow,
     UsageError,
     hook,
     mark,
@@ -39,6 +31,16 @@ from holdfast import (
     sleep,
 )
 from holdfast.client import Caller
+from holdfast.errors import (
+    GatewayUnavailable,
+    InputRefused,
+    InvalidConfig,
+    NotAuthenticated,
+    NotPermitted,
+    PayloadRefused,
+    UnknownHook,
+    UnknownWorkflow,
+)
 from tests.gateway.conftest import Gateway, Serve
 from tests.integration.conftest import SqliteHome
 

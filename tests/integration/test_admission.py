@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import InFlight, InputMismatch, NotAllowedNow, Pack, StoreUnavailable, UnknownRun, heartbeat, sleep, spawn
+from holdfast import InFlight, InputMismatch, NotAllowedNow, Pack, UnknownRun, heartbeat, sleep, spawn
 from holdfast.engine.api.service import StartOptions
-from holdfast.errors import EngineFault
+from holdfast.errors import EngineFault, StoreUnavailable
 from holdfast.events import EffectBegan, RunEnded
 from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, eventually, heard
 from tests.integration.wrappers import LossyStore

@@ -15,14 +15,10 @@ import pytest
 
 from holdfast import (
     Holdfast,
-    InvalidConfig,
-    NotSerializable,
     Pack,
-    PayloadTooLarge,
     Retry,
     RunFailed,
     UnknownRun,
-    UnknownWorkflow,
     UsageError,
     attempt,
     current,
@@ -35,7 +31,7 @@ from holdfast import (
     timeout,
     uuid4,
 )
-from holdfast.errors import ReservedKey
+from holdfast.errors import InvalidConfig, NotSerializable, PayloadTooLarge, ReservedKey, UnknownWorkflow
 from holdfast.kernel import keys
 from tests.integration.conftest import Home
 

@@ -18,9 +18,7 @@ from holdfast import (
     Run,
     RunCancelled,
     RunFailed,
-    StoreUnavailable,
     TimedOut,
-    UndeclaredOutcome,
     UnknownRun,
     UsageError,
     cancel_requested,
@@ -28,6 +26,7 @@ from holdfast import (
     hook,
     sleep,
 )
+from holdfast.errors import StoreUnavailable, UndeclaredOutcome
 from holdfast.events import CancelRequested, EffectWillRetry, OutcomeUndeclared, RunEnded, RunOvertaken
 from holdfast.kernel.journal import CancelAsked, Cancelled, Dropped, Late
 from tests.integration.conftest import PATIENCE_SECONDS, Home, SqliteHome, eventually, heard

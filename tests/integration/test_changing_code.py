@@ -10,7 +10,6 @@ import pytest
 
 from holdfast import (
     Pack,
-    ReplayDiverged,
     Retry,
     RetryAfter,
     Run,
@@ -22,6 +21,7 @@ from holdfast import (
     set_attributes,
     sleep,
 )
+from holdfast.errors import ReplayDiverged
 from holdfast.events import EffectWillRetry, RunBlocked
 from holdfast.kernel.journal import Patched
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard

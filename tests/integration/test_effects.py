@@ -11,21 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    EffectFailed,
-    Pack,
-    Permanent,
-    ReplayDiverged,
-    Retry,
-    RetryAfter,
-    RunFailed,
-    TimedOut,
-    UsageError,
-    attempt,
-    effect_key,
-)
+from holdfast import Pack, Permanent, Retry, RetryAfter, RunFailed, TimedOut, UsageError, attempt, effect_key
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.engine.runs.heartbeats import AttemptScope
+from holdfast.errors import EffectFailed, ReplayDiverged
 from holdfast.events import (
     EffectBegan,
     EffectWillRetry,

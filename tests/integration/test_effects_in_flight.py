@@ -13,19 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Holdfast,
-    NotPerformed,
-    Pack,
-    Retry,
-    Run,
-    RunCancelled,
-    RunFailed,
-    UnknownOutcome,
-    effect_key,
-    hook,
-    shield,
-)
+from holdfast import Holdfast, NotPerformed, Pack, Retry, Run, RunCancelled, RunFailed, effect_key, hook, shield
+from holdfast.errors import UnknownOutcome
 from holdfast.events import EffectBegan
 from holdfast.kernel import hooks
 from holdfast.kernel.journal import Dropped, Failed, GaveUp, Late, Received

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Pack, Retry, Run, RunEvent, UnknownRun, continue_as_new, hook, sleep
+from holdfast import Pack, Retry, Run, UnknownRun, continue_as_new, hook, sleep
 from holdfast.events import EffectBegan, RunBlocked, RunContinued, RunLetGo, RunsPruned
+from holdfast.journal import RunEvent
 from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, SqliteHome, eventually, heard, worker_of
 
 

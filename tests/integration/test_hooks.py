@@ -8,19 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Hook,
-    HookTaken,
-    NotAllowedNow,
-    Pack,
-    PayloadRefused,
-    PayloadTooLarge,
-    Run,
-    RunFailed,
-    UnknownHook,
-    UsageError,
-    hook,
-)
+from holdfast import Hook, NotAllowedNow, Pack, Run, RunFailed, UsageError, hook
+from holdfast.errors import HookTaken, PayloadRefused, PayloadTooLarge, UnknownHook
 from holdfast.events import EffectBegan, RunBlocked, RunEnded, RunLetGo
 from holdfast.kernel.journal import Ignored, Opened, Performed, Received
 from tests.integration.conftest import Holding, Home, eventually, heard

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import Any
 
-from holdfast import StoreUnavailable
 from holdfast.engine.duties.leaders import DUTIES
+from holdfast.errors import StoreUnavailable
 from holdfast.events import AskedInVain, Deposed, EffectBegan, Elected, RunsRescued
 from tests.integration.conftest import Holding, Home, eventually, heard, owner_of
 from tests.integration.wrappers import CountingStore, SeverableStore, StoreWrapper

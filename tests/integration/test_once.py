@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import NotPerformed, Pack, Retry, RunFailed, UnknownOutcome, attempt, current, effect_key
+from holdfast import NotPerformed, Pack, Retry, RunFailed, attempt, current, effect_key
+from holdfast.errors import UnknownOutcome
 from holdfast.events import EffectBegan, PartFailed, RunBlocked, RunsClaimed, ThreadGivenUp
 from holdfast.kernel.journal import Blocked, Intended, Performed, Retried, Started
 from tests.integration.conftest import Home, eventually, heard, owner_of

@@ -13,8 +13,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import NotSerializable, Pack, PayloadTooLarge, Retry, RunFailed, UsageError, sleep
-from holdfast.errors import EngineFault
+from holdfast import Pack, Retry, RunFailed, UsageError, sleep
+from holdfast.errors import EngineFault, NotSerializable, PayloadTooLarge
 from holdfast.events import EffectBegan, PartFailed
 from tests.integration.conftest import Home, heard
 

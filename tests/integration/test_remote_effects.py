@@ -13,20 +13,17 @@ from holdfast import (
     Holdfast,
     NotAllowedNow,
     NotPerformed,
-    NotSerializable,
     Pack,
     Retry,
     RunFailed,
-    StoreUnavailable,
     TimedOut,
-    UnknownOutcome,
     UsageError,
     continue_as_new,
     hook,
     sleep,
 )
 from holdfast.engine.remote.tasks import Handed, Tasks
-from holdfast.errors import UnknownTask
+from holdfast.errors import NotSerializable, StoreUnavailable, UnknownOutcome, UnknownTask
 from holdfast.events import EffectBegan, EffectPerformed, EffectWillRetry, PartFailed, ReplicaStopped
 from holdfast.kernel.changes import Change
 from holdfast.kernel.documents import Document, Writing

@@ -16,7 +16,6 @@ from holdfast import (
     Retry,
     Run,
     RunFailed,
-    UnknownOutcome,
     hook,
     mark,
     now,
@@ -26,6 +25,7 @@ from holdfast import (
     spawn,
     uuid4,
 )
+from holdfast.errors import UnknownOutcome
 from holdfast.events import EffectWillRetry, RunResumed
 from holdfast.kernel.journal import Dropped, Late, Resumed
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard

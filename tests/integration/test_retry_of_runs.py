@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import NotAllowedNow, Pack, ReplayDiverged, Retry, RunFailed, WaitsForNothing, attempt, hook, sleep
+from holdfast import NotAllowedNow, Pack, Retry, RunFailed, attempt, hook, sleep
+from holdfast.errors import ReplayDiverged, WaitsForNothing
 from holdfast.events import RunEnded, RunRetried
 from holdfast.kernel.journal import Retried, Spawned
 from tests.integration.conftest import Home, eventually, heard

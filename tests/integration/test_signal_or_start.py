@@ -9,16 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Holdfast,
-    InputMismatch,
-    Pack,
-    PayloadRefused,
-    Run,
-    StoreUnavailable,
-    UsageError,
-    hook,
-)
+from holdfast import Holdfast, InputMismatch, Pack, Run, UsageError, hook
+from holdfast.errors import PayloadRefused, StoreUnavailable
 from holdfast.events import EffectBegan
 from holdfast.kernel.journal import Received
 from tests.integration.conftest import Home, eventually, heard

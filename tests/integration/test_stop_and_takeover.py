@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import EngineFault, Pack, Retry, StoreUnavailable, UsageError, effect_key, hook, sleep
+from holdfast import Pack, Retry, UsageError, effect_key, hook, sleep
+from holdfast.errors import EngineFault, StoreUnavailable
 from holdfast.events import (
     AskedInVain,
     EffectBegan,

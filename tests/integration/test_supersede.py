@@ -16,12 +16,12 @@ from holdfast import (
     Run,
     RunCancelled,
     RunFailed,
-    StoreUnavailable,
     UnknownRun,
     UsageError,
     hook,
     sleep,
 )
+from holdfast.errors import StoreUnavailable
 from holdfast.events import EffectBegan, RunEnded, RunLetGo, RunsPruned
 from holdfast.kernel.journal import CancelAsked, KeyReleased
 from tests.integration.conftest import Home, eventually, heard

@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast import Holdfast, InvalidConfig, Pack, Retry, RunFailed, attempt, hook, set_attributes
+from holdfast import Holdfast, Pack, Retry, RunFailed, attempt, hook, set_attributes
+from holdfast.errors import InvalidConfig
 from holdfast.events import EffectBegan, LeaseWasLost, RunEnded
 from holdfast.kernel import traces
 from holdfast.kernel.attributes import COUNT_MAX

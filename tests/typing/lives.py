@@ -12,22 +12,15 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Never, assert_type
 
 from holdfast import (
-    ChildLeft,
     ChildRun,
-    Description,
     Effect,
     Holdfast,
     Hook,
-    Left,
     Marker,
     Pack,
-    Page,
     Range,
     Receipt,
-    Replayed,
     Run,
-    RunEvent,
-    Runs,
     Started,
     Story,
     Wait,
@@ -41,6 +34,8 @@ from holdfast import (
     shield,
     spawn,
 )
+from holdfast.client import ChildLeft, Description, Left, Page, Replayed, Runs
+from holdfast.journal import RunEvent
 
 shop = Pack("shop")
 Outcome = Literal["no_effects", "partial", "resumable", "compensated", "completed_first", "unknown"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from holdfast import Call, Client, Holdfast, Pack, Receipt, Run, RunEvent, Started
+from holdfast import Call, Client, Holdfast, Pack, Receipt, Run, Started
 from holdfast.blocking import Blocking, BlockingPage, BlockingRun, BlockingStarted
+from holdfast.journal import RunEvent
 
 shop = Pack("shop")
 

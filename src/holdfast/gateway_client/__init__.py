@@ -1,5 +1,6 @@
 """`Client`: the verbs of a `Holdfast` over a gateway, without credentials for the store."""
 
+from holdfast.gateway_client.apikeys import GatewayApiKeys
 from holdfast.gateway_client.client import Client
 
-__all__ = ["Client"]
+__all__ = ["Client", "GatewayApiKeys"]

@@ -30,6 +30,8 @@ from holdfast.ports.store import COUNT_MAX, Backlog, Member
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric as LibraryMetric
 
+__all__ = ["METRICS", "Metric", "Metrics", "Rendered"]
+
 LOOK_EVERY_MS = 1_000
 LOOK_SECONDS_MAX = 2.0
 

@@ -202,7 +202,7 @@ def test_a_value_that_cannot_be_stored_is_refused_where_it_is_passed():
     async def code() -> str:
         try:
             await strange({"deep": [1, object()]})
-        except holdfast.NotSerializable as error:
+        except holdfast.errors.NotSerializable as error:
             return error.message
         return "stored"
 
