@@ -84,7 +84,7 @@ class Portal:
         self._verbs: Caller | None = None
 
     def verbs(self) -> Caller:
-        """What is open behind the portal; opened by the first who asks, in each process for itself."""
+        """What is open behind the portal; opened by the first call, in each process for itself."""
         _refuse_inside_a_loop()
         with self._lock:
             if self._verbs is None or self._pid != os.getpid():
@@ -334,7 +334,7 @@ class Blocking:
         return self._found(self._portal.verbs().find(workflow, key))
 
     def resume_hook(self, token: str, payload: Any = None, *, dedupe: str | None = None) -> BlockingRun[Any]:
-        """Send a payload to whichever live run holds this token; once per `dedupe`."""
+        """Send a payload to the live run that holds this token; once per `dedupe`."""
         return self._found(self._portal.verbs().resume_hook(token, payload, dedupe=dedupe))
 
     def runs(

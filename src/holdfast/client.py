@@ -1,6 +1,6 @@
 """For callers: start work by key, talk to it, find it, wait for its result, cancel it.
 
-A `Run` is an immutable snapshot: `refresh()` answers a newer one. Everything that changes a run goes through
+A `Run` is an immutable snapshot: `refresh()` returns a newer one. Everything that changes a run goes through
 `Backend`, which is the engine's service, or a gateway that has one; nothing here decides.
 """
 
@@ -283,7 +283,7 @@ class Run(Snapshot, Generic[R]):
 
 
 class Cancelling:
-    """A cancellation that will be done, whether or not anybody waits for it."""
+    """A cancellation that will be done, whether or not its receipt is waited for."""
 
     def __init__(self, asked: Cancellation, operations: Operating) -> None:
         self._asked = asked
@@ -295,7 +295,7 @@ class Cancelling:
 
 
 class Started(NamedTuple, Generic[R]):
-    """The answer to a start: the run that holds the key, and whether this start created it."""
+    """What a start returns: the run that holds the key, and whether this start created it."""
 
     run: Run[R]
     created: bool
@@ -360,11 +360,11 @@ class Caller:
     ) -> Started[R]:
         """Admit `call`, once per key.
 
-        If a live run holds the key, nothing is started: the answer is that run, with `created=False`; with
-        `join=False` it is `InFlight`. The same key with another input raises `InputMismatch`. A start whose reply was
-        lost may be repeated with the same `request_id`, and answers `created=True` again. `retention` says how long
-        the key and the result of the finished run are kept; `delay` when it may begin; of the runs that are ready, a
-        higher `priority` goes first. `attributes` are what the run can be found by.
+        If a live run holds the key, nothing is started: that run is returned, with `created=False`; with `join=False`
+        it raises `InFlight`. The same key with another input raises `InputMismatch`. A start whose reply was lost may
+        be repeated with the same `request_id`, and returns `created=True` again. `retention` says how long the key and
+        the result of the finished run are kept; `delay` when it may begin; of the runs that are ready, a higher
+        `priority` goes first. `attributes` are what the run can be found by.
 
         `replace=run` supersedes the owner of the key: in one commit that run loses the key and is asked to cancel, and
         this one is admitted. If another one has the key by now: `Overtaken`. `signal=Signal(hook, payload)` delivers
@@ -448,9 +448,9 @@ class Caller:
         return Runs(search, self._service, limit)
 
     async def resume_hook(self, token: str, payload: Any = None, *, dedupe: str | None = None) -> Run[Any]:
-        """Send a payload to whichever live run holds this token; once per `dedupe`. Answers the run that got it.
+        """Send a payload to the live run that holds this token; once per `dedupe`. Returns the run that got it.
 
-        Raises `UnknownHook` if nobody holds it, `PayloadRefused` if the payload does not fit the hook's type.
+        Raises `UnknownHook` if no live run holds it, `PayloadRefused` if the payload does not fit the hook's type.
         """
         return await self._snapshot(await self._service.signals.to_token(token, payload, dedupe))
 
@@ -508,5 +508,5 @@ def _words(reason: str | None) -> str:
 
 def _row_of(run: Run[Any]) -> RunRow:
     if not isinstance(run, Run):
-        raise UsageError(f"replace={run!r:.60} is not a run", hint="Pass the run that start() or find() answered.")
+        raise UsageError(f"replace={run!r:.60} is not a run", hint="Pass the run that start() or find() returned.")
     return run._row  # noqa: SLF001 - of this very module
