@@ -21,7 +21,8 @@ from holdfast.config import REDIS_SCHEMES, shown
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.pace import Pace
-from holdfast.engine.replica import Ports, Replica
+from holdfast.engine.ports import Ports
+from holdfast.engine.replica import Replica
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, Events
 from holdfast.kernel.keys import checked
@@ -31,7 +32,7 @@ from holdfast.pack import Pack
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
-from holdfast.ports.store import Store
+from holdfast.ports.store import Serves, Store
 from holdfast.runtime import Runtime
 from holdfast.telemetry import logs
 
@@ -168,34 +169,32 @@ class Holdfast(Caller):
         instance = f"{host}-{pid}-{ids.nonce()[:4]}"
         tracing = None if traces is None else _tracing(traces)
         store, carrier = open_store(url, clock=clock, ids=ids, bus=bus) if isinstance(url, str) else _given(url, bus)
+        self._events = Events()
         ports = Ports(
             store=store,
             clock=clock,
             ids=ids,
             codec=JsonCodec(limit=_payload_max()),
+            emit=self._events,
+            pace=_pace or Pace(),
             tracing=tracing,
         )
-        self._events = Events()
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None
         logs.configure()
         self._events.listen(partial(logs.log_events, instance=instance))
         if tracing is not None:
             self._events.listen(tracing)
+        registry = Registry(packs, codec=ports.codec, queues=queues)
         self._replica = Replica(
             ports,
-            Registry(packs, codec=ports.codec, queues=queues),
-            emit=self._events,
-            pace=_pace or Pace(),
-            namespace=checked(namespace),
+            registry,
+            serves=Serves(checked(namespace), registry.served, host, pid, concurrency),
             worker=worker,
             duties=worker if duties is None else duties,
             instance=instance,
             lease_ms=checked_ttl(milliseconds(lease)),
-            concurrency=concurrency,
             strict=os.environ.get("HOLDFAST_STRICT", "") not in {"", "0"} if strict is None else strict,
-            host=host,
-            pid=pid,
         )
         self.api_keys: ApiKeys = self._replica.api_keys
         self._runtime = Runtime(self._replica, bus=carrier, events=self._events, instance=instance)

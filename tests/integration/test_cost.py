@@ -246,4 +246,4 @@ async def test_a_waiting_run_costs_no_memory_and_no_slot(home: Home) -> None:
         for n in range(20):
             await hf.start(long(n))
         await seen.until(RunLetGo, count=20)
-        await eventually(lambda: not worker_of(hf)._executions and worker_of(hf).has_room)
+        await eventually(lambda: not worker_of(hf).held and worker_of(hf).slots.has_room)

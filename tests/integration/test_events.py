@@ -267,7 +267,7 @@ async def test_following_costs_a_waiting_run_nothing(home: Home) -> None:
         run = (await hf.start(work())).run
         following = asyncio.create_task(_follow(run))
         await heard(hf).until(RunLetGo, run_id=run.id)
-        await eventually(lambda: not worker_of(hf)._executions)
+        await eventually(lambda: not worker_of(hf).held)
         await run.cancel()
         assert (await following)[-1].entry.what == "cancelled"
 

@@ -222,7 +222,7 @@ async def test_a_question_that_brought_nothing_is_counted(home: Home) -> None:
     shop = Shop()
     async with home.holdfast(shop.pack) as hf:
         hf.metrics()
-        hf._replica._worker.ring()  # pyright: ignore[reportOptionalMemberAccess]
+        hf._replica._worker.claims.ring()  # pyright: ignore[reportOptionalMemberAccess]
         await heard(hf).until(AskedInVain, part="claim")
         assert counted(hf, "holdfast_idle_reads_total", part="claim") == 1
 
@@ -288,7 +288,7 @@ async def test_troubles_and_faults_are_counted(sqlite_home: SqliteHome) -> None:
         run = (await client.start(shop.checkout("o-1"))).run
         async with hf:
             await heard(hf).until(PartFailed)
-            hf._replica._worker.ring()  # pyright: ignore[reportOptionalMemberAccess]
+            hf._replica._worker.claims.ring()  # pyright: ignore[reportOptionalMemberAccess]
             await heard(hf).until(StoreTroubled)
             await run.result(timeout=30)
     assert counted(hf, "holdfast_part_failures_total", part="Worker.claim") == 1

@@ -214,7 +214,7 @@ async def test_a_long_wait_is_a_durable_timer_and_no_sleeping_task(home: Home) -
         run = await run.refresh()
         [attempted] = [entry for entry in await run.journal() if isinstance(entry, Attempted)]
         assert (run.status, gone.wake_ms) == ("waiting", attempted.retry_at_ms)
-        await eventually(lambda: not worker_of(hf).holds(run.id))
+        await eventually(lambda: not worker_of(hf).held.holds(run.id))
 
 
 class SteppedClock(SystemClock):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Run, RunCancelled, hook, now, shield, sleep, spawn, timeout
+from holdfast.engine.runs.activation import Activation
 from holdfast.kernel.messages import CancelRequest
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, worker_of
 from tests.integration.ledgers import ONCE, Shop, ThreadLedger, lefts, until_recorded
@@ -486,5 +487,6 @@ async def test_a_shield_in_a_task_of_its_own_protects_the_effect_that_is_under_w
 
 def _has_come_to_the_run(hf: Holdfast, run: Run[Any]) -> bool:
     """Whether the request to cancel lies before the run in memory, which is busy."""
-    execution, _ = worker_of(hf)._executions[run.id]
+    execution = worker_of(hf).held.execution_of(run.id)
+    assert isinstance(execution, Activation)
     return any(isinstance(arrival, CancelRequest) for arrival in execution._delivery.arrivals)

@@ -392,7 +392,7 @@ async def test_every_slot_is_given_back_whatever_becomes_of_a_run(home: Home) ->
         # Between a child's end and its parent's return nothing is in memory for a moment: the ends come first.
         await heard(hf).until(RunEnded, count=18, workflow="p.work")
         worker = worker_of(hf)
-        await eventually(lambda: not worker._executions and worker._slots_taken == 0)
+        await eventually(lambda: not worker.held and worker.slots.taken == 0)
         statuses = [event.status for event in heard(hf).all(RunEnded, workflow="p.work")]
         assert sorted(set(statuses)) == ["cancelled", "completed", "failed"]
         assert len(statuses) == 18
@@ -428,5 +428,5 @@ async def test_a_caller_that_goes_away_in_the_middle_of_a_start_leaves_no_slot_t
         for n in range(6):  # whoever asks again is told, whether or not the first one got through
             assert await (await hf.start(work(n))).run.result(timeout=30) == n
         worker = worker_of(hf)
-        await eventually(lambda: worker._slots_taken == 0)
+        await eventually(lambda: worker.slots.taken == 0)
     assert sorted(ledger) == list(range(6))

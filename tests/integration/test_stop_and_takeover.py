@@ -368,10 +368,10 @@ async def test_a_run_that_is_claimed_again_by_the_process_that_still_executes_it
         await store.leave(owner_of(hf))
         await store.join(owner_of(hf), 60_000)
         claimed = len(seen.all(RunsClaimed))
-        worker.ring()
+        worker.claims.ring()
         await seen.until(RunsClaimed, count=claimed + 1)
         looked = len(seen.all(AskedInVain, part="claim"))
-        worker.ring()  # it looks for work once more before it learns it
+        worker.claims.ring()  # it looks for work once more before it learns it
         await seen.until(AskedInVain, part="claim", count=looked + 1)
         plant.gate.set()
         await seen.until(RunOvertaken, run_id=run.id)
@@ -412,10 +412,10 @@ async def test_a_run_that_is_claimed_again_before_its_process_knows_that_it_was_
         await asyncio.wait_for(stores[0].let_go.wait(), 30)
         claimed = len(heard(hf).all(RunsClaimed))
         await (await client.get(run.id)).signal("word", "hello")
-        worker_of(hf).ring()
+        worker_of(hf).claims.ring()
         await heard(hf).until(RunsClaimed, count=claimed + 1)
         looked = len(heard(hf).all(AskedInVain, part="claim"))
-        worker_of(hf).ring()
+        worker_of(hf).claims.ring()
         await heard(hf).until(AskedInVain, part="claim", count=looked + 1)
         stores[0].gate.set()
         assert await run.result(timeout=20) == "hello"
@@ -464,12 +464,12 @@ async def test_a_run_that_the_store_has_under_a_worker_that_does_not_know_of_it_
     plant.gate.set()
     async with home.holdfast(plant.pack, lease=LEASE) as hf:
         owner, store = owner_of(hf), hf._replica._ports.store
-        worker_of(hf)._stopping = True  # it takes nothing by itself
+        worker_of(hf).slots.is_closed = True  # it takes nothing by itself
         run = (await hf.start(plant.work(1))).run
         claim = Claim("default", owner, "another nonce", frozenset({plant.work.name}), 1)
         [claimed] = (await store.claim(claim)).runs
         assert (claimed.id, claimed.owner) == (run.id, owner)
-        worker_of(hf)._stopping = False
+        worker_of(hf).slots.is_closed = False
         assert await run.result(timeout=20) == ["quick", "slow", "last"]
         assert not heard(hf).all(LeaseWasLost)
     assert set(plant.ledger.values()) == {1}
@@ -524,9 +524,9 @@ async def test_a_run_whose_lease_is_lost_while_it_is_read_is_not_executed_and_co
             lease.owner = ""
             await lease.join()
         stores[0].gate.set()
-        worker.ring()
+        worker.claims.ring()
         assert await (await hf.get(run.id)).result(timeout=30) == 400_000
-        await eventually(lambda: worker._slots_taken == 0)
+        await eventually(lambda: worker.slots.taken == 0)
     assert calls == ["noted"]
 
 

@@ -119,7 +119,7 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(h
         only_parent = Pack("p")
         only_parent.workflows["p.parent"] = parent
         only_parent.effects.update(pack.effects)
-        worker_of(first)._stopping = True
+        worker_of(first).slots.is_closed = True
         async with home.holdfast(only_parent, through=Late) as second:
             assert await (await second.get(run.id)).result(timeout=30) == "the child came first"
 
@@ -141,7 +141,7 @@ async def test_a_run_that_is_let_go_and_woken_in_one_breath_is_taken_up_again(ho
         await asyncio.wait_for(made[0].reached.wait(), 30)
         holding.gate.set()
         # The child's end travels right behind, or beside it.
-        await eventually(lambda: hf._replica._committer._waiting or len(worker_of(hf)._executions) == 1)
+        await eventually(lambda: hf._replica._committer._waiting or len(worker_of(hf).held) == 1)
         made[0].gate.set()
         assert await run.result(timeout=30) == 7
 
@@ -181,7 +181,7 @@ async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_
     async with home.holdfast(pack, through=through) as hf:
         await made[0].inner.join("thief", 3_600_000)
         await hf.start(work(1), delay="100ms")
-        await eventually(lambda: hf._replica._waker._planned_ms is not None)
+        await eventually(lambda: hf._replica._wakeups._woken.waker._planned_ms is not None)
         made[0].armed = True
         await asyncio.wait_for(asked.wait(), 30)
         second = (await hf.start(work(2), delay="100ms")).run

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from holdfast import events
-from holdfast.engine.api import apikeys
 from holdfast.engine.api.admission import Admission
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.documents import Documents
@@ -34,36 +31,21 @@ from holdfast.engine.duties.periodic import Duty, Periodic, name_of
 from holdfast.engine.duties.pruner import Pruner
 from holdfast.engine.duties.relay import Relay
 from holdfast.engine.duties.rescuer import Rescuer
-from holdfast.engine.pace import Pace
+from holdfast.engine.ports import Ports
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.remote.tasks import Tasks
 from holdfast.engine.replay_check import ReplayCheck
-from holdfast.engine.tracing import Tracing
+from holdfast.engine.wakeups import Wakeups, Woken
+from holdfast.engine.worker.held import HeldRuns
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.engine.worker.waker import Waker
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.events import Events
 from holdfast.kernel import leaders
 from holdfast.kernel.leaders import Holder
-from holdfast.kernel.runs import Run
-from holdfast.ports.clock import Clock
-from holdfast.ports.codec import Codec
-from holdfast.ports.ids import Ids
-from holdfast.ports.notices import Notice, Ready
-from holdfast.ports.store import Serves, Store
+from holdfast.ports.store import Serves
 
 Part = Callable[[], Coroutine[Any, Any, None]]
-
-
-class Ports(Struct, frozen=True):
-    """The outside, as this replica sees it."""
-
-    store: Store
-    clock: Clock
-    ids: Ids
-    codec: Codec
-    tracing: Tracing | None = None
 
 
 class Replica:
@@ -74,111 +56,123 @@ class Replica:
         ports: Ports,
         registry: Registry,
         *,
-        emit: Events,
-        pace: Pace,
-        namespace: str,
+        serves: Serves,
         worker: bool,
         duties: bool,
         instance: str,
         lease_ms: int,
-        concurrency: int,
         strict: bool,
-        host: str,
-        pid: int,
     ) -> None:
         self.store = ports.store
         self._ports = ports
-        self._emit = emit
-        self._pace = pace
         self._registry = registry
-        self._served = frozenset(registry.served)
+        self._strict = strict
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
         self._winding_since_ms: float | None = None
-        self.subscriptions = Subscriptions()
-        committer = self._committer = Committer(
-            ports.store, emit=emit, on_told=self._on_told, on_changed=self.subscriptions.changed
-        )
+        self._services: dict[str, Service] = {}
+        self._periodic: list[Periodic] = []
         self._worker: Worker | None = None
         self.lease: WorkerLease | None = None
         self.leaders: Leaders | None = None
-        self._attendants: list[Periodic] = []
-        self._waker: Waker | None = None
-        self._waking: Periodic | None = None
-        self._waiters = Waiters(ports.store, clock=ports.clock, emit=emit, pace=pace, held_here=self._held_here)
-        self._task_watch = TaskWatch(ports.store, clock=ports.clock, emit=emit, pace=pace)
-        self.api_keys = ApiKeys(ports.store, pace=pace)
-        if worker:
-            self.lease = WorkerLease(
-                ports.store,
-                clock=ports.clock,
-                ids=ports.ids,
-                ttl_ms=lease_ms,
-                serves=Serves(namespace, registry.served, host, pid, concurrency),
-                emit=emit,
-                pace=pace,
-                on_lost=self._on_lease_lost,
-                on_reliable=self._on_lease_reliable,
-                on_renewed=self._on_lease_renewed,
-            )
-            self._worker = Worker(
-                ports.store,
-                committer,
-                lease=self.lease,
-                registry=registry,
-                codec=ports.codec,
-                ids=ports.ids,
-                clock=ports.clock,
-                emit=emit,
-                pace=pace,
-                task_watch=self._task_watch,
-                namespace=namespace,
-                concurrency=concurrency,
-                on_settled=self._waiters.settled,
-                on_wake_at=self._on_wake_at,
-                on_claimed=self._on_claimed,
-                on_gone=self._waiters.look,
-                tracing=ports.tracing,
-            )
-            self._waker = Waker(
-                ports.store,
-                namespace=namespace,
-                workflows=registry.served,
-                emit=emit,
-                pace=pace,
-                ring=self._worker.ring,
-                has_room=lambda: self._worker is not None and self._worker.has_room,
-            )
-            self._waking = self._attendant(self._waker)
-            self._attendant(
-                Hangs(
-                    ports.store,
-                    namespace=namespace,
-                    owner=self._owner,
-                    threads=lambda: self.threads_given_up,
-                    pace=pace,
-                )
-            )
-        if duties:
-            self._lead(
-                Rescuer(ports.store, ttl_ms=lease_ms, emit=emit, pace=pace, ring=self._on_rescued),
-                Pruner(ports.store, emit=emit, pace=pace),
-                Relay(ports.store, ttl_ms=lease_ms, emit=emit, pace=pace, ring=self._on_relayed),
-                holder=Holder(instance, ports.ids.nonce()),
-                lease_ms=lease_ms,
-            )
-        self._strict = strict
-        self._services: dict[str, Service] = {}
         self.is_open = False
-        self.service = self.service_in(namespace)
+
+        held = HeldRuns()
+        self.api_keys = ApiKeys(ports.store, pace=ports.pace)
+        self.subscriptions = Subscriptions()
+        self._task_watch = TaskWatch(ports.store, clock=ports.clock, emit=ports.emit, pace=ports.pace)
+        self._waiters = Waiters(ports.store, clock=ports.clock, emit=ports.emit, pace=ports.pace, held_here=held.holds)
+        self._wakeups = Wakeups(
+            now_ms=ports.store.now_ms,
+            emit=ports.emit,
+            waiters=self._waiters,
+            subscriptions=self.subscriptions,
+            task_watch=self._task_watch,
+            api_keys=self.api_keys,
+        )
+        self._committer = Committer(
+            ports.store, emit=ports.emit, on_told=self._wakeups.on_told, on_changed=self._wakeups.on_changed
+        )
+        if worker:
+            self._employ(held, serves, lease_ms)
+        if duties:
+            self._lead(Holder(instance, ports.ids.nonce()), lease_ms)
+        self.service = self.service_in(serves.namespace)
+
+    def _employ(self, held: HeldRuns, serves: Serves, lease_ms: int) -> None:
+        """Execute runs here."""
+        ports, wakeups = self._ports, self._wakeups
+        lease = self.lease = WorkerLease(
+            ports.store,
+            clock=ports.clock,
+            ids=ports.ids,
+            ttl_ms=lease_ms,
+            serves=serves,
+            emit=ports.emit,
+            pace=ports.pace,
+            on_lost=wakeups.on_lease_lost,
+            on_reliable=wakeups.on_lease_reliable,
+            on_renewed=wakeups.on_lease_renewed,
+        )
+        worker = self._worker = Worker(
+            ports,
+            self._committer,
+            lease=lease,
+            registry=self._registry,
+            task_watch=self._task_watch,
+            held=held,
+            wakeups=wakeups,
+            serves=serves,
+        )
+        waker = Waker(
+            ports.store,
+            namespace=serves.namespace,
+            workflows=serves.workflows,
+            emit=ports.emit,
+            pace=ports.pace,
+            on_due=wakeups.on_due,
+        )
+        waking = self._attend(waker)
+        self._attend(
+            Hangs(
+                ports.store,
+                namespace=serves.namespace,
+                owner=lambda: lease.owner,
+                threads=lambda: worker.performer.threads_given_up,
+                pace=ports.pace,
+            )
+        )
+        wakeups.attach(Woken(worker, lease, waker, waking, serves.namespace, frozenset(serves.workflows)))
+
+    def _lead(self, holder: Holder, lease_ms: int) -> None:
+        """Attend to duties that one process does for all, while it is this one."""
+        ports, wakeups = self._ports, self._wakeups
+        self.leaders = Leaders(
+            ports.store,
+            DUTIES,
+            holder=holder,
+            clock=ports.clock,
+            ttl_ms=leaders.ttl_ms(lease_ms),
+            emit=ports.emit,
+        )
+        duties: tuple[Duty, ...] = (
+            Rescuer(ports.store, ttl_ms=lease_ms, emit=ports.emit, pace=ports.pace, ring=wakeups.on_rescued),
+            Pruner(ports.store, emit=ports.emit, pace=ports.pace),
+            Relay(ports.store, ttl_ms=lease_ms, emit=ports.emit, pace=ports.pace, ring=wakeups.on_relayed),
+        )
+        assert tuple(map(name_of, duties)) == DUTIES
+        for duty in duties:
+            self._attend(duty, partial(self.leaders.until_leads, name_of(duty)))
+
+    def _attend(self, duty: Duty, allowed: Callable[[], Awaitable[None]] | None = None) -> Periodic:
+        periodic = Periodic(duty, emit=self._ports.emit, pace=self._ports.pace, allowed=allowed)
+        self._periodic.append(periodic)
+        return periodic
 
     @property
     def threads_given_up(self) -> int:
         """How many threads of this process hang in calls that are not waited for any more."""
         return 0 if self._worker is None else self._worker.performer.threads_given_up
-
-    def _owner(self) -> str:
-        return "" if self.lease is None else self.lease.owner
 
     def documents_in(self, namespace: str) -> Documents:
         """The documents of a namespace, or of `COMMON`."""
@@ -194,15 +188,19 @@ class Replica:
             return service
         ports, worker = self._ports, self._worker if not self._services else None
         scope = self._scope(namespace)
-        taker = worker.admission if worker else Admission(ports.store, self._committer, emit=self._emit, taker=None)
+        taker = (
+            worker.admission if worker else Admission(ports.store, self._committer, emit=self._ports.emit, taker=None)
+        )
         service = self._services[namespace] = Service(
             scope,
             admission=taker,
             waiters=self._waiters,
-            operations=Operations(scope, waiters=self._waiters, strict=self._strict, on_pending=self._on_pending),
+            operations=Operations(
+                scope, waiters=self._waiters, strict=self._strict, on_pending=self._wakeups.on_pending
+            ),
             queries=Queries(scope, self.subscriptions, served_here=frozenset(self._registry.served if worker else ())),
             replayer=ReplayCheck(scope),
-            on_pending=self._on_pending,
+            on_pending=self._wakeups.on_pending,
         )
         return service
 
@@ -213,8 +211,8 @@ class Replica:
             registry=self._registry,
             codec=self._ports.codec,
             ids=self._ports.ids,
-            emit=self._emit,
-            pace=self._pace,
+            emit=self._ports.emit,
+            pace=self._ports.pace,
             namespace=namespace,
             is_open=lambda: self.is_open,
             tracing=self._ports.tracing,
@@ -228,7 +226,7 @@ class Replica:
         await self._ports.store.open()
         try:
             if caution := self._ports.store.caution:
-                self._emit(events.StoreMayLose(caution))
+                self._ports.emit(events.StoreMayLose(caution))
             await self._begin()
         except BaseException:
             await self._ports.store.close()
@@ -241,13 +239,13 @@ class Replica:
             keep_the_collector_out()
             self._worker.loop = asyncio.get_running_loop()
             await self.lease.join()
-            self._run(self.lease.keep, self._worker.claim, self._worker.deliver)
-            self._emit(events.ReplicaStarted(self.lease.owner, self._registry.served))
+            self._run(self.lease.keep, self._worker.claims.claim, self._worker.mail.deliver)
+            self._ports.emit(events.ReplicaStarted(self.lease.owner, self._registry.served))
         if self.leaders is not None:
             self._run(self.leaders.keep)
-        self._run(*(attendant.attend for attendant in self._attendants))
+        self._run(*(periodic.attend for periodic in self._periodic))
         self._run(self._waiters.watch, self._task_watch.watch)
-        self._ports.store.watch(self._on_notice)
+        self._ports.store.watch(self._wakeups.on_notice)
         self.is_open = True
 
     def wind_down(self) -> None:
@@ -264,9 +262,9 @@ class Replica:
         self.wind_down()
         if self._worker is not None and self._winding_since_ms is not None:
             gone_seconds = (self._ports.clock.steady_ms() - self._winding_since_ms) / 1000
-            left = await self._worker.stop(max(0.0, self._pace.grace_seconds - gone_seconds))
+            left = await self._worker.stop(max(0.0, self._ports.pace.grace_seconds - gone_seconds))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._pace.last_words_seconds):
+            async with asyncio.timeout(self._ports.pace.last_words_seconds):
                 await self._committer.drained()
         for task in self._tasks:
             task.cancel()
@@ -284,7 +282,7 @@ class Replica:
             goodbyes.append(self._said(self._ports.store.leave(self.lease.owner)))
         await asyncio.gather(*goodbyes)
         if self.lease is not None:
-            self._emit(events.ReplicaStopped(self.lease.owner, left))
+            self._ports.emit(events.ReplicaStopped(self.lease.owner, left))
 
     def _is_in_a_once_effect(self) -> bool:
         """Whether its thread, or code that takes no cancellation, is still at a `once` effect.
@@ -296,130 +294,22 @@ class Replica:
 
     async def _said(self, goodbye: Coroutine[Any, Any, None]) -> None:
         try:
-            async with asyncio.timeout(self._pace.last_words_seconds):
+            async with asyncio.timeout(self._ports.pace.last_words_seconds):
                 await goodbye
         except (HoldfastError, TimeoutError) as error:
-            why = (
-                str(error)
-                or f"leaving was not answered within {self._pace.last_words_seconds:g} s; the lease will expire instead"
-            )
-            self._emit(events.StoreTroubled(why))
-
-    # -- what the parts tell each other
-
-    def _held_here(self, run_id: str) -> bool:
-        return self._worker is not None and self._worker.holds(run_id)
-
-    def _on_told(self, run_ids: Collection[str]) -> None:
-        if self._worker is None:
-            return
-        self._worker.has_mail(run_ids)
-
-    def _on_notice(self, notice: Notice) -> bool:
-        """Another process has changed something. False if it is work, and there is no room for it here."""
-        if notice.everything or any(kind == apikeys.KIND for _, kind in notice.documents):
-            self.api_keys.forget()
-        if notice.everything:
-            self._waiters.look()
-            self.subscriptions.all_changed()
-            self._task_watch.look()
-        else:
-            self._waiters.look_at(notice.settled)
-            for run_id in notice.runs:
-                self.subscriptions.changed(run_id)
-            for namespace, kind in notice.documents:
-                if kind != leaders.KIND:  # who leads what concerns nobody here
-                    self.subscriptions.documents_changed(namespace, kind)
-                    self.subscriptions.anything_changed()
-                    self._task_watch.look()
-        if self._worker is None or self._waking is None:
-            return False
-        if notice.everything:
-            self._waking.nudge()
-            self._worker.ring_for_mail()
-        elif notice.told:
-            self._worker.has_news_for(notice.told)
-        return self._has_use_for(notice.ready)
-
-    def _has_use_for(self, ready: tuple[Ready, ...]) -> bool:
-        """Take up what is ready and served here. False if none is, or if there is no room for it."""
-        assert self._worker is not None
-        now_ms = self.store.now_ms()
-        mine = [each for each in ready if each.namespace == self.service.namespace and each.workflow in self._served]
-        for each in mine:
-            # Also what was ready at once for the process that tells of it: its clock may be ahead of ours.
-            if each.wake_ms > now_ms:
-                self._on_wake_at(each.wake_ms)
-            elif self._worker.has_room:
-                self._worker.ring()
-        # Judged by the room alone, and not by the clock: a full worker that plans for a wake-up which only it was
-        # given would keep it from those that have room.
-        return bool(mine) and self._worker.has_room
-
-    def _on_lease_lost(self) -> None:
-        if self._worker is not None and self.lease is not None:
-            age_ms = round(self.lease.age_ms)
-            self._emit(events.LeaseWasLost(self.lease.owner, self._worker.drop_all(), age_ms))
-
-    def _on_lease_renewed(self) -> None:
-        if self._worker is not None:
-            self._worker.make_sure()
-
-    def _on_lease_reliable(self) -> None:
-        if self._worker is not None:
-            self._worker.ring()
-
-    def _on_pending(self, run: Run) -> None:
-        if run.wake_ms is not None:
-            self._on_wake_at(run.wake_ms)
-
-    def _on_claimed(self) -> None:
-        if self._waker is not None and self._waking is not None and self._waker.has_rung:
-            self._waking.nudge()  # what was due is taken; see what is next
-
-    def _on_wake_at(self, wake_ms: int) -> None:
-        if self._waker is not None and self._waking is not None and self._waker.is_news(wake_ms):
-            self._waking.nudge()
-
-    def _on_relayed(self) -> None:
-        """Messages have been delivered that nobody else tells us of."""
-        if self._worker is not None:
-            self._worker.ring()
-            self._worker.ring_for_mail()
-
-    def _on_rescued(self) -> None:
-        if self._worker is not None:
-            self._worker.ring()
-
-    def _lead(self, *duties: Duty, holder: Holder, lease_ms: int) -> None:
-        """Attend to duties that one process does for all, while it is this one."""
-        assert tuple(map(name_of, duties)) == DUTIES
-        self.leaders = Leaders(
-            self._ports.store,
-            DUTIES,
-            holder=holder,
-            clock=self._ports.clock,
-            ttl_ms=leaders.ttl_ms(lease_ms),
-            emit=self._emit,
-        )
-        for duty in duties:
-            allowed = partial(self.leaders.until_leads, name_of(duty))
-            self._attendants.append(Periodic(duty, emit=self._emit, pace=self._pace, allowed=allowed))
-
-    def _attendant(self, duty: Duty) -> Periodic:
-        attendant = Periodic(duty, emit=self._emit, pace=self._pace)
-        self._attendants.append(attendant)
-        return attendant
+            limit = f"{self._ports.pace.last_words_seconds:g} s"
+            why = str(error) or f"leaving was not answered within {limit}; the lease will expire instead"
+            self._ports.emit(events.StoreTroubled(why))
 
     def _run(self, *parts: Part) -> None:
-        self._tasks += [asyncio.create_task(self._for_ever(part)) for part in parts]
+        self._tasks += [asyncio.create_task(self._forever(part)) for part in parts]
 
-    async def _for_ever(self, part: Part) -> None:
-        """A part works for ever. One that raises is a fault of ours: it is said, and the part begins anew."""
+    async def _forever(self, part: Part) -> None:
+        """A part works forever. One that raises is a fault of ours: an event says so, and the part is started again."""
         while True:
             try:
                 await part()
             except Exception as error:  # noqa: BLE001 - see above
                 name = getattr(part, "__qualname__", "?")
-                self._emit(events.PartFailed(name, f"{type(error).__name__}: {error}"))
-            await self._ports.clock.pause(self._pace.fault_pause_seconds)
+                self._ports.emit(events.PartFailed(name, f"{type(error).__name__}: {error}"))
+            await self._ports.clock.pause(self._ports.pace.fault_pause_seconds)

@@ -17,12 +17,12 @@ from holdfast.ports.store import Store
 class Taker(Protocol):
     """A worker that may take a fresh run in the admitting commit."""
 
-    def hand(self, workflow: str, run_id: str) -> Hand | None:
-        """A free slot, reserved for this run; None if there is none. Each comes back by `taken` or `not_taken`."""
+    def reserve(self, workflow: str, run_id: str) -> Hand | None:
+        """A free slot for this run; None if there is none. `adopt_fresh` or `give_back` follows."""
         ...
 
-    def taken(self, change: Change, run: Run) -> None: ...
-    def not_taken(self, run_id: str, *, unsure: bool) -> None: ...
+    def adopt_fresh(self, change: Change, run: Run) -> None: ...
+    def give_back(self, run_id: str, *, is_unsure: bool) -> None: ...
 
 
 class Admission:
@@ -81,7 +81,7 @@ class Admission:
         return run, True
 
     async def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Answer:
-        hand = self._taker.hand(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
+        hand = self._taker.reserve(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
         change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
         # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
         return await self._committer.commit(change, first=None if hand is None else self._settle_hand(change))
@@ -92,8 +92,8 @@ class Admission:
             assert change.run is not None
             run = answer.run if isinstance(answer, Committed) else None
             if run is not None and run.fence == change.run.fence:
-                self._taker.taken(change, run)
+                self._taker.adopt_fresh(change, run)
             else:
-                self._taker.not_taken(change.run.id, unsure=answer is None)
+                self._taker.give_back(change.run.id, is_unsure=answer is None)
 
         return settle

@@ -1,4 +1,4 @@
-"""Rings the worker's bell when the next run is due: a timer, a delayed start, a retry."""
+"""Says when the next run is due: a timer, a delayed start, a retry."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ class Waker:
         workflows: tuple[str, ...],
         emit: Emit,
         pace: Pace,
-        ring: Callable[[], None],
-        has_room: Callable[[], bool],
+        on_due: Callable[[], None],
     ) -> None:
         self._store = store
         self._namespace = namespace
         self._workflows = workflows
         self._emit = emit
         self._pace = pace
-        self._ring = ring
-        self._has_room = has_room
+        self._on_due = on_due
         self._planned_ms: int | None = None
         self.has_rung = False  # for what was due: what comes after it is not known yet
 
@@ -38,7 +36,7 @@ class Waker:
         return self._planned_ms is None or wake_ms < self._planned_ms
 
     async def tick(self) -> float:
-        """Ring if a run is due, and plan for the next one. With no room, a freed slot rings by itself."""
+        """Say so if a run is due, and plan for the next one."""
         self._planned_ms = None  # while we look, whatever is set is news
         self.has_rung = False
         wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
@@ -49,7 +47,6 @@ class Waker:
         if delay <= 0:
             self._planned_ms = None
             self.has_rung = True
-            if self._has_room():
-                self._ring()
+            self._on_due()
             return self._pace.wake_poll_seconds
         return min(delay, self._pace.wake_poll_seconds)

@@ -1,0 +1,25 @@
+"""The outside of one Holdfast, as all parts of its engine see it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.engine.pace import Pace
+from holdfast.engine.tracing import Tracing
+from holdfast.events import Emit
+from holdfast.ports.clock import Clock
+from holdfast.ports.codec import Codec
+from holdfast.ports.ids import Ids
+from holdfast.ports.store import Store
+
+
+class Ports(Struct, frozen=True, kw_only=True):
+    """What the engine works with, whom it tells what happens, and at which pace it works."""
+
+    store: Store
+    clock: Clock
+    ids: Ids
+    codec: Codec
+    emit: Emit
+    pace: Pace
+    tracing: Tracing | None = None

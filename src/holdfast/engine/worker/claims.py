@@ -1,0 +1,273 @@
+"""How runs come into the memory of a worker.
+
+    claim      runs that are ready, in batches, when the bell rings
+    reserve    a fresh run, in the very commit that admits it: it is adopted when the commit is known
+    held       runs that the store has under this worker's name and that are not executed here, see `make_sure`
+
+The worker never asks the store whether there is work: it is told, by a bell that rings when a run became claimable
+here, when another process has committed, or when a timer is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import UNSET
+
+from holdfast import events
+from holdfast.engine.ports import Ports
+from holdfast.engine.worker.held import Execution, HeldRuns
+from holdfast.engine.worker.mail import Mail
+from holdfast.engine.worker.slots import Slots
+from holdfast.errors import TransientError
+from holdfast.kernel.changes import Change
+from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
+from holdfast.kernel.runs import Run
+from holdfast.kernel.starts import Hand
+from holdfast.ports.store import Claim, History, Serves, Store
+
+
+class Lease(Protocol):
+    """What runs are claimed under."""
+
+    owner: str
+
+    @property
+    def reliable(self) -> bool: ...
+
+
+class Bell:
+    """Rings for the part that claims."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self._is_work = False
+
+    def ring(self) -> None:
+        """There may be runs to claim."""
+        self._is_work = True
+        self._rung.set()
+
+    def ring_for_held(self) -> None:
+        """There may be runs that are held already."""
+        self._rung.set()
+
+    async def heard(self) -> bool:
+        """Returns when it has rung: whether there may be runs to claim."""
+        await self._rung.wait()
+        self._rung.clear()
+        is_work, self._is_work = self._is_work, False
+        return is_work
+
+
+class Executor(Protocol):
+    """Executes what is claimed, and is told about it."""
+
+    def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> Execution:
+        """The run, ready to be driven."""
+        ...
+
+    async def set_aside(self, run: Run, error: Exception) -> None:
+        """The journal of the run cannot be read: it must not be claimed again before a person has looked."""
+        ...
+
+    def on_claimed(self) -> None: ...
+    def on_gone(self) -> None: ...
+
+
+class Claims:
+    """Claims runs and adopts them. It is the `Taker` of fresh runs."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        executor: Executor,
+        *,
+        held: HeldRuns,
+        slots: Slots,
+        mail: Mail,
+        bell: Bell,
+        lease: Lease,
+        serves: Serves,
+    ) -> None:
+        self._store = ports.store
+        self._clock = ports.clock
+        self._ids = ports.ids
+        self._emit = ports.emit
+        self._pace = ports.pace
+        self._executor = executor
+        self._held = held
+        self._slots = slots
+        self._mail = mail
+        self._bell = bell
+        self._lease = lease
+        self._serves = serves
+        self._reserved: Counter[str] = Counter()  # runs whose admission by this process is under way
+        self._is_unsure = False  # whether the store may have runs under our name that are not executed here
+        self._void: set[str] = set()  # runs that were claimed again while an execution of the former claim is here
+
+    def ring(self) -> None:
+        """There may be runs to claim."""
+        self._bell.ring()
+
+    def make_sure(self) -> None:
+        """Look whether the store has runs under this worker's name that are not executed here.
+
+        There should be none. But a run whose lease is kept, and which nothing executes, would never end.
+        """
+        self._is_unsure = True
+        self._bell.ring_for_held()
+
+    # -- claiming
+
+    async def claim(self) -> None:
+        """Claim whenever the bell rings, forever."""
+        while True:
+            is_work = await self._bell.heard()
+            try:
+                if self._is_unsure:
+                    await self._adopt_held()
+                while is_work and self._slots.has_room and self._lease.reliable and await self._claim_batch():
+                    pass
+            except TransientError as error:
+                self._is_unsure = True
+                self._emit(events.StoreTroubled(str(error)))
+                await self._clock.pause(self._pace.trouble_pause_seconds)
+                self._bell.ring()
+
+    async def _claim_batch(self) -> bool:
+        """Claim as many as there is room for. True if there may be more."""
+        limit = min(self._pace.claim_max, self._slots.free)
+        owner = self._lease.owner
+        asked = Claim(self._serves.namespace, owner, self._ids.nonce(), self._serves.workflows, limit)
+        claimed = await self._store.claim(asked)
+        if claimed.runs:
+            now_ms = self._store.now_ms()
+            self._emit(events.RunsClaimed(len(claimed.runs), now_ms - (claimed.ready_ms or now_ms)))
+            await self._adopt_all(claimed.runs, owner)
+            self._executor.on_claimed()
+        else:
+            self._emit(events.AskedInVain("claim"))
+        return len(claimed.runs) == limit
+
+    async def _adopt_held(self) -> None:
+        """Adopt what is ours without our knowing, as after a lost reply."""
+        owner = self._lease.owner
+        # One that is reserved must not be adopted as well: that its commit was made may be known when it has long
+        # ended here. Those that were reserved before the question count, and those that were since.
+        reserved, held = set(self._reserved), await self._store.held(owner)
+        lost = [
+            run_id
+            for run_id in held
+            if run_id not in reserved and run_id not in self._reserved and not self._held.holds(run_id)
+        ]
+        self._is_unsure = False
+        if lost:
+            await self._adopt_all(await self._store.runs(lost), owner)
+
+    async def _adopt_all(self, runs: list[Run], owner: str) -> None:
+        with self._mail.adopting():
+            histories = await self._histories(runs)
+            for history in (histories[run.id] for run in runs if run.id in histories):
+                try:
+                    blobs = await blobs_of(self._store, history)
+                except TransientError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - as a journal that cannot be read
+                    await self._executor.set_aside(history.run, error)
+                    continue
+                # No wait lies between this look and the adoption: meanwhile the lease may be lost, or the worker stop.
+                if self._held.holds(history.run.id):
+                    self._void.add(history.run.id)  # it will learn it; the run is adopted when the execution has gone
+                elif not self._slots.is_closed and history.run.owner == owner == self._lease.owner:
+                    self._adopt(history, blobs)
+                    self._slots.busy()
+
+    async def _histories(self, runs: list[Run]) -> dict[str, History]:
+        try:
+            return {history.run.id: history for history in await self._store.histories([run.id for run in runs])}
+        except TransientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one journal that cannot be read must not hold up the others
+            if len(runs) == 1:
+                await self._executor.set_aside(runs[0], error)
+                return {}
+        found: dict[str, History] = {}
+        for run in runs:
+            found |= await self._histories([run])
+        return found
+
+    def _adopt(self, history: History, blobs: Mapping[str, bytes]) -> None:
+        run_id = history.run.id
+        self._held.adopted += 1
+        execution = self._executor.execute(history, blobs, self._held.adopted)
+        self._held.begin(run_id, execution, lambda: self._leave(run_id, execution))
+
+    def _leave(self, run_id: str, execution: Execution) -> None:
+        """The task of an execution has ended."""
+        if self._held.remove(run_id, execution):
+            self._executor.on_gone()
+            if self._is_unsure:
+                self._bell.ring()
+        if run_id in self._void and not self._held.holds(run_id):
+            self._void.discard(run_id)
+            self._is_unsure = True
+            self._bell.ring()
+        self._slots.quiet()
+
+    # -- fresh runs
+
+    def reserve(self, workflow: str, run_id: str) -> Hand | None:
+        """A slot for a run that is about to be admitted; None if there is none.
+
+        Each is followed by one `adopt_fresh` or one `give_back`.
+        """
+        if not self._slots.has_room or not self._lease.reliable or workflow not in self._serves.workflows:
+            return None
+        self._slots.busy()
+        self._reserved[run_id] += 1
+        return Hand(self._lease.owner, self._ids.nonce())
+
+    def adopt_fresh(self, change: Change, run: Run) -> None:
+        """The run was admitted under our name."""
+        self._end_reservation(run.id)
+        if self._slots.is_closed or run.owner != self._lease.owner or self._held.holds(run.id):
+            self._slots.quiet()  # a run that is not adopted, leaving gives back
+            return
+        messages = tuple(envelope.message for envelope in change.envelopes if envelope.run_id == run.id)
+        self._adopt(History(run, change.entries, messages), {blob.digest: blob.data for blob in change.blobs})
+
+    def give_back(self, run_id: str, *, is_unsure: bool) -> None:
+        """The run was not admitted under our name; with `is_unsure`, that is not known."""
+        self._end_reservation(run_id)
+        self._slots.quiet()
+        if is_unsure:
+            self._is_unsure = True
+            self._bell.ring()
+
+    def _end_reservation(self, run_id: str) -> None:
+        """One of them: several callers may admit the same run at once."""
+        # On the way of every start: subtracting a Counter would walk through all that are under way.
+        if self._reserved[run_id] > 1:
+            self._reserved[run_id] -= 1
+        else:
+            del self._reserved[run_id]
+
+
+async def blobs_of(store: Store, history: History) -> dict[str, bytes]:
+    """The large values that a replay needs."""
+    blobs: dict[str, bytes] = {}
+    first = input_of(history.journal)
+    for value in (first.input, original_input(first), *map(_value_of, history.journal)):
+        if value is not None and value.json is UNSET and value.blob not in blobs:
+            data = await store.blob(history.run.id, value.blob)
+            assert data is not None, value
+            blobs[value.blob] = data
+    return blobs
+
+
+def _value_of(entry: Entry) -> Value | None:
+    return entry.value if isinstance(entry, Performed | Joined | Received | Late) else None

@@ -1,0 +1,171 @@
+"""Runs come into memory by a claim, by the commit that admits them, or because the store has them under our name."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.events import AskedInVain, RunsClaimed, StoreTroubled
+from holdfast.kernel.starts import Hand
+from tests.unit.engine.worker.conftest import LIMIT, WORKFLOW, World
+
+
+def claimed(world: World) -> list[int]:
+    return [event.count for event in world.events if isinstance(event, RunsClaimed)]
+
+
+# -- claiming
+
+
+async def test_nothing_is_claimed_before_the_bell_rings(world: World) -> None:
+    await world.admit("a")
+    await world.settle()
+    assert world.store.asked == []
+    world.claims.ring()
+    await world.settle()
+    assert list(world.executions) == ["a"]
+    assert (world.slots.taken, world.told) == (1, ["claimed"])
+
+
+async def test_batches_are_claimed_until_there_is_no_room_and_a_slot_that_becomes_free_rings(world: World) -> None:
+    for n in range(5):
+        await world.admit(f"r{n}")
+    world.claims.ring()
+    await world.settle()
+    assert claimed(world) == [2, 1]
+    assert (world.slots.taken, len(world.held)) == (LIMIT, LIMIT)
+    next(iter(world.executions.values())).ended.set()
+    await world.settle()
+    assert claimed(world) == [2, 1, 1]
+    assert (world.slots.taken, len(world.held)) == (LIMIT, LIMIT)
+
+
+async def test_a_question_that_brought_nothing_is_told(world: World) -> None:
+    world.claims.ring()
+    await world.settle()
+    assert world.events == [AskedInVain("claim")]
+    assert world.told == []
+
+
+@pytest.mark.parametrize("why", ["lease", "stop"])
+async def test_nothing_is_claimed_without_a_lease_or_while_it_stops(world: World, why: str) -> None:
+    await world.admit("a")
+    world.lease.reliable = why != "lease"
+    world.slots.is_closed = why == "stop"
+    world.claims.ring()
+    await world.settle()
+    assert "claim" not in world.store.asked
+    assert world.claims.reserve(WORKFLOW, "b") is None
+
+
+async def test_after_trouble_it_asks_again_and_makes_sure_of_what_it_holds(world: World) -> None:
+    await world.admit("a")
+    world.store.troubles = 2
+    world.claims.ring()
+    await world.settle()
+    assert world.store.asked == ["claim", "held", "held", "claim"]
+    assert [type(event) for event in world.events] == [StoreTroubled, StoreTroubled, RunsClaimed]
+    assert list(world.executions) == ["a"]
+
+
+async def test_a_journal_that_cannot_be_read_is_set_aside_and_the_others_are_adopted(world: World) -> None:
+    for run_id in ("odd", "fine"):
+        await world.admit(run_id)
+    world.store.unreadable = {"odd"}
+    world.claims.ring()
+    await world.settle()
+    assert world.set_aside_runs == ["odd"]
+    assert list(world.executions) == ["fine"]
+    assert world.slots.taken == 1
+
+
+async def test_a_run_whose_lease_is_lost_while_it_is_read_is_not_adopted(world: World) -> None:
+    await world.admit("a")
+    world.store.between.append(lambda: setattr(world.lease, "owner", "w-2"))
+    world.claims.ring()
+    await world.settle()
+    assert (world.executions, world.slots.taken) == ({}, 0)
+
+
+# -- what the store has under our name
+
+
+async def test_a_run_that_is_held_and_not_executed_is_adopted_without_a_claim(world: World) -> None:
+    await world.admit("a", Hand("w-1", "nonce"))
+    world.claims.make_sure()
+    await world.settle()
+    assert list(world.executions) == ["a"]
+    assert world.store.asked == ["held"]
+
+
+async def test_a_run_that_is_executed_or_being_admitted_is_not_adopted_beside_that(world: World) -> None:
+    hand = world.claims.reserve(WORKFLOW, "reserved")
+    await world.admit("reserved", hand)
+    change, run = await world.admit("executed", world.claims.reserve(WORKFLOW, "executed"))
+    world.claims.adopt_fresh(change, run)
+    world.claims.make_sure()
+    await world.settle()
+    assert list(world.executions) == ["executed"]
+
+
+async def test_a_run_that_is_claimed_again_while_it_is_executed_is_adopted_when_that_execution_has_gone(
+    world: World,
+) -> None:
+    change, run = await world.admit("a", world.claims.reserve(WORKFLOW, "a"))
+    world.claims.adopt_fresh(change, run)
+    former = world.executions["a"]
+    await world.store.leave("w-1")  # as after a store has forgotten the claim
+    await world.store.join("w-1", 3_600_000)
+    world.claims.ring()
+    await world.settle()
+    assert world.executions["a"] is former
+    former.ended.set()
+    await world.settle()
+    assert world.executions["a"] is not former
+    assert world.slots.taken == 1
+
+
+# -- fresh runs
+
+
+async def test_a_fresh_run_is_adopted_from_the_change_that_admitted_it(world: World) -> None:
+    hand = world.claims.reserve(WORKFLOW, "a")
+    assert hand is not None
+    assert (hand.owner, world.slots.taken) == ("w-1", 1)
+    change, run = await world.admit("a", hand)
+    world.claims.adopt_fresh(change, run)
+    assert world.executions["a"].history.journal == change.entries
+    assert (world.slots.taken, world.store.asked) == (1, [])
+    world.executions["a"].ended.set()
+    await world.settle()
+    assert (world.slots.taken, len(world.held), world.told) == (0, 0, ["gone"])
+
+
+async def test_there_is_no_slot_for_a_workflow_that_is_not_served_nor_when_all_are_taken(world: World) -> None:
+    assert world.claims.reserve("shop.other", "a") is None
+    for n in range(LIMIT):
+        assert world.claims.reserve(WORKFLOW, f"r{n}") is not None
+    assert world.claims.reserve(WORKFLOW, "one more") is None
+
+
+@pytest.mark.parametrize("is_unsure", [False, True])
+async def test_a_slot_that_is_given_back_is_free_and_if_nothing_is_known_the_store_is_asked(
+    world: World, is_unsure: bool
+) -> None:
+    await world.admit("a", world.claims.reserve(WORKFLOW, "a"))
+    world.claims.give_back("a", is_unsure=is_unsure)
+    assert world.slots.taken == 0
+    await world.settle()
+    assert list(world.executions) == (["a"] if is_unsure else [])
+
+
+@pytest.mark.parametrize("why", ["stop", "another owner", "held already"])
+async def test_a_fresh_run_that_cannot_be_adopted_any_more_gives_its_slot_back(world: World, why: str) -> None:
+    change, run = await world.admit("a", world.claims.reserve(WORKFLOW, "a"))
+    world.slots.is_closed = why == "stop"
+    if why == "another owner":
+        world.lease.owner = "w-2"
+    if why == "held already":
+        assert world.claims.reserve(WORKFLOW, "a") is not None  # two callers admit the same run
+        world.claims.adopt_fresh(change, run)
+    world.claims.adopt_fresh(change, run)
+    assert world.slots.taken == (1 if why == "held already" else 0)
