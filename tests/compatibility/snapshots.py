@@ -89,12 +89,20 @@ class Server:
 def save_redis(keys: list[RedisKey], file: Path) -> None:
     """One line of JSON for each key; bytes are text of as many characters, so that a person can read most of it."""
     lines = [json.dumps([_text(key.name), key.type, _text(key.content)], sort_keys=True) for key in keys]
-    _save("\n".join(lines).encode(), file)
+    save_lines(lines, file)
 
 
 def load_redis(file: Path) -> list[RedisKey]:
-    lines = map(json.loads, gzip.decompress(file.read_bytes()).decode().splitlines())
+    lines = map(json.loads, load_lines(file))
     return [RedisKey(name.encode("latin-1"), kind, _bytes(content)) for name, kind, content in lines]
+
+
+def save_lines(lines: list[str], file: Path) -> None:
+    _save("\n".join(lines).encode(), file)
+
+
+def load_lines(file: Path) -> list[str]:
+    return gzip.decompress(file.read_bytes()).decode().splitlines()
 
 
 def save_sqlite(path: Path, file: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -23,6 +24,7 @@ from holdfast.kernel.messages import Message
 from holdfast.kernel.waits import Wait
 from tests.compatibility import snapshots
 from tests.compatibility.conftest import WRITTEN, Stored, StoredInSqlite
+from tests.compatibility.requests_sent import responses
 from tests.compatibility.story import told
 
 FOR_PEOPLE = {"summary", "description"}  # sentences may be written better
@@ -84,7 +86,7 @@ def test_a_document_of_every_kind_and_state_was_written_then() -> None:
     assert replies == tags(idempotency.State)
 
 
-async def test_the_schema_of_a_new_file_is_the_one_of_then(tmp_path: Any) -> None:
+async def test_the_schema_of_a_new_file_is_the_one_of_then(tmp_path: Path) -> None:
     stored = StoredInSqlite(tmp_path)
     store = stored.store()
     await store.open()
@@ -97,6 +99,18 @@ async def test_what_happens_is_stored_as_it_was_then(empty: Stored) -> None:
     async with asyncio.timeout(100), told(empty.store) as known:
         now = empty.lines(known)
     assert now == empty.lines_then()
+
+
+async def test_a_gateway_responds_about_stored_runs_as_it_did_then(tmp_path: Path) -> None:
+    """Every field of every view, and the status and the code of every refusal."""
+    stored = StoredInSqlite(tmp_path)
+    stored.load()
+    now = [json.loads(line) for line in await responses(stored.path, stored.told.runs)]
+    then = [json.loads(line) for line in snapshots.load_lines(WRITTEN / "responses.jsonl.gz")]
+    assert {f"{method} {path}": response for method, path, *response in now} == {
+        f"{method} {path}": response for method, path, *response in then
+    }
+    assert now == then
 
 
 def test_the_openapi_document_is_the_one_of_then() -> None:

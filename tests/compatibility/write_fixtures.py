@@ -37,6 +37,7 @@ from holdfast.stores.redis.pubsub import PubSub
 from holdfast.stores.redis.urls import RedisUrl
 from holdfast.stores.sqlite import SqliteStore
 from tests.compatibility import snapshots
+from tests.compatibility.requests_sent import responses
 from tests.compatibility.story import Told, told
 
 BEGIN_MS = 1_735_689_600_000  # 2025-01-01
@@ -213,6 +214,14 @@ def write_openapi() -> None:
     (HERE / "openapi.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
 
 
+async def write_responses(directory: Path) -> None:
+    """Asks the gateway about the file that has been written."""
+    file = directory / "served.db"
+    snapshots.load_sqlite(HERE / "store.db.gz", file)
+    known = json.loads((HERE / "told-sqlite.json").read_text())
+    snapshots.save_lines(await responses(file, known["runs"]), HERE / "responses.jsonl.gz")
+
+
 async def main() -> None:
     HERE.mkdir(exist_ok=True)
     socket.gethostname = lambda: "box"  # names of machines are stored, too
@@ -220,6 +229,7 @@ async def main() -> None:
     write_openapi()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         await write_stores(Path(directory))
+        await write_responses(Path(directory))
         os._exit(0)  # what is at work hangs on purpose
 
 
