@@ -163,7 +163,7 @@ class Story:
         await self._say(f"kill -9 {first.pid}: the ledger has the charge, the journal knows nothing of it.")
         if self._scene.has_recorded_the_charge:
             raise NotAsTold("The charge was recorded before worker 1 could be killed.")
-        await self._say(f"The lease of worker 1, {LEASE_SECONDS:.0f} s, has to run out before anybody takes its run.")
+        await self._say(f"The lease of worker 1, {LEASE_SECONDS:.0f} s, must run out before another takes its run.")
 
     async def _take_over(self) -> None:
         second = self._scene.workers[1]
