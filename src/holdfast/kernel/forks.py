@@ -35,6 +35,7 @@ from holdfast.kernel.journal import (
     Retried,
     Spawned,
     Started,
+    StepEntry,
     Tagged,
     Value,
     step_of,
@@ -51,7 +52,8 @@ def prefix(source: Run, journal: tuple[Entry, ...], step: str) -> tuple[Entry, .
             f"run {source.id} has continued as new", hint="Its earlier journal is gone; start a run with its input."
         )
     void = void_positions(journal)
-    at = next((n for n, entry in enumerate(journal) if n not in void and step_of(entry) == step), None)
+    recorded = {n: entry.step for n, entry in enumerate(journal) if isinstance(entry, StepEntry) and n not in void}
+    at = next((n for n, name in recorded.items() if name == step), None)
     if at is None:
         steps = list(dict.fromkeys(map(step_of, journal)))
         known = ", ".join(name for name in steps if name) or "none"

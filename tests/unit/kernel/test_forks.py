@@ -102,6 +102,8 @@ def test_a_step_that_was_never_recorded_is_named_with_those_that_were():
     with pytest.raises(UsageError, match="no record of step 'pack#1'") as refused:
         forks.prefix(*ended(*JOURNAL), "pack#1")
     assert str(refused.value.hint) == "Its steps: charge#1, sleep#1, ship#1, ship#2."
+    with pytest.raises(UsageError, match="no record of step ''"):
+        forks.prefix(*ended(*JOURNAL), "")
     with pytest.raises(UsageError) as refused:
         forks.prefix(*ended(DONE), "charge#1")
     assert str(refused.value.hint) == "Its steps: none."
