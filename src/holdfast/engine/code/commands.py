@@ -30,7 +30,19 @@ class Command(Struct):
     deadline_ms: int = 0  # of a child to be stopped
     failures: int = 0
     retry_at_ms: int | None = None
-    intended: bool = False
+    intended: bool = False  # a `once` effect: the intent to call it is recorded
+    may_call: bool = False  # and this process has recorded it, or knows that the effect never happened
+    reconciles: bool = False  # what is to be done next is to ask the world about it
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a process that has died since may have called it."""
+        return self.intended and not self.may_call
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is an effect that remote workers perform."""
+        return self.call is not None and isinstance(self.call.target, Effect) and self.call.target.remote
 
     @property
     def touches_the_world(self) -> bool:

@@ -460,7 +460,7 @@ class Machine:
                 self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
             case Attempted(step=step, attempt=attempt, retry_at_ms=retry_at_ms):
                 command = self.open[step]
-                command.failures, command.intended = attempt, False
+                command.failures, command.intended, command.may_call = attempt, False, False
                 self.pending.retry_at(step, retry_at_ms)
             case Intended(step=step):
                 self.open[step].intended = True

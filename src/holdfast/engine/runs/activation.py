@@ -26,7 +26,7 @@ from msgspec import UNSET
 from holdfast import events
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
 from holdfast.engine.failures import described
-from holdfast.engine.runs.completions import Again, Arrival, Interrupted, Record, Stuck
+from holdfast.engine.runs.completions import ActivationRecord, Arrival, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
 from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
@@ -47,6 +47,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, Signal
 from holdfast.kernel.runs import Run
+from holdfast.kernel.steps import Interrupted, Repeated
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
 
@@ -82,8 +83,8 @@ class Activation:
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
         self._task: asyncio.Task[Any] | None = None
-        self._record = Record()  # of the present activation, until it is committed
-        self._carried: Record | None = None  # what the next activation has recorded already
+        self._record = ActivationRecord()  # of the present activation, until it is committed
+        self._carried: ActivationRecord | None = None  # what the next activation has recorded already
         self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
         self._load(history, blobs)
 
@@ -127,7 +128,7 @@ class Activation:
     @property
     def in_flight(self) -> list[asyncio.Task[None]]:
         """What is being done for the run at this moment."""
-        return list(self._delivery.in_flight.in_flight.values())
+        return list(self._delivery.in_flight.tasks.values())
 
     def abandon(self) -> None:
         """The run is taken away; its task is about to be cancelled."""
@@ -155,7 +156,7 @@ class Activation:
                 self._delivery.in_doubt = frozenset([*pending.open, *dropped])
             while await self._activate():
                 pass
-        except (Stuck, ReplayDiverged) as stuck:
+        except (NeedsPerson, ReplayDiverged) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _replay(self) -> None:
@@ -164,7 +165,7 @@ class Activation:
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
-        record, delivery = self._carried or Record(), self._delivery
+        record, delivery = self._carried or ActivationRecord(), self._delivery
         self._record, self._carried = record, None
         if self._mail_arrived:
             await self._load_blobs()
@@ -173,7 +174,7 @@ class Activation:
                 delivery.let_drop(record)
             delivery.deliver(record)
             commands = [] if self._stopping else delivery.to_begin(record)
-        except Stuck as stuck:
+        except NeedsPerson as stuck:
             await self._block(stuck.code, stuck.message, await self._see_effects_through(record))
             return False
         delivery.take_notes(record)
@@ -182,12 +183,12 @@ class Activation:
         if delivery.is_cancelled_by_now():
             await self._stop_here(record)
             return False
-        if not commands and not delivery.in_flight.in_flight:
+        if not commands and not delivery.in_flight.tasks:
             return await self._pause(record)
         await self._progress(record)
         if self._stopping:  # it may have come while the record was being written
-            commands = [command for command in commands if delivery.in_flight.is_intended_here(command)]
-            if not commands and not delivery.in_flight.in_flight:
+            commands = [command for command in commands if command.may_call]
+            if not commands and not delivery.in_flight.tasks:
                 return False
         await self._begin(commands)
         return True
@@ -200,7 +201,7 @@ class Activation:
         for n, command in enumerate(commands, 1):
             # The next holder begins the rest; but of a `once` effect whose intent is recorded it could not know that it
             # was not called.
-            if not self._stopping or self._delivery.in_flight.is_intended_here(command):
+            if not self._stopping or command.may_call:
                 self._delivery.in_flight.begin(command)
             if n % BEGUN_AT_ONCE == 0:
                 await self._host.clock.pause(0)
@@ -221,7 +222,8 @@ class Activation:
         except asyncio.CancelledError:
             if self._inline is not None:
                 raise
-            self.arrive(Interrupted(command.step, self._delivery.in_flight.has_begun(command.step)))
+            begun = self._delivery.in_flight.has_begun(command.step)
+            self.arrive(Completion(command.step, Interrupted(begun)))
         finally:
             if self._inline is None and self._task is not None:
                 while self._task.cancelling():
@@ -233,7 +235,7 @@ class Activation:
         command = self._inline
         if command is not None and self._task is not None and not self._delivery.machine.is_shielded(command.step):
             self._inline = None
-            self._delivery.in_flight.interrupt(command.step)
+            self._delivery.in_flight.tell_dropped(command.step)
             self._task.cancel()
 
     async def _load_blobs(self) -> None:
@@ -261,7 +263,7 @@ class Activation:
 
     # -- waiting
 
-    async def _pause(self, record: Record) -> bool:
+    async def _pause(self, record: ActivationRecord) -> bool:
         """The run only waits. True if something came soon; otherwise it has been let go."""
         if self._stopping:
             await self._progress(record)  # whoever takes it next begins what is left
@@ -282,7 +284,7 @@ class Activation:
             self._host.busy()
         if came or self._stopping or (due_in_ms is not None and due_in_ms <= self._host.pace.idle_ms):
             return True
-        await self._let_go(Record())
+        await self._let_go(ActivationRecord())
         return False
 
     def _may_wake_soon(self) -> bool:
@@ -318,7 +320,7 @@ class Activation:
 
     # -- ways out
 
-    async def _end(self, record: Record) -> bool:
+    async def _end(self, record: ActivationRecord) -> bool:
         """The code has ended. True if the run goes on all the same: it begins anew, or there is mail to be read."""
         event: transitions.Event
         match self._delivery.machine.outcome:
@@ -350,7 +352,7 @@ class Activation:
                 self._host.settled(self.run)
                 return False
 
-    async def _see_effects_through(self, record: Record) -> Record:
+    async def _see_effects_through(self, record: ActivationRecord) -> ActivationRecord:
         """Wait for the effects that are under way though the code goes on no more; the record to go on with.
 
         What they have done is recorded, so that a retry of the run does not do it again. They are not interrupted,
@@ -364,7 +366,7 @@ class Activation:
         await self._until_effects_end(record)
         return await self._recorded(record)
 
-    async def _until_effects_end(self, record: Record) -> None:
+    async def _until_effects_end(self, record: ActivationRecord) -> None:
         """Begin nothing more, and wait for what is under way; what comes of it goes into the record."""
         delivery = self._delivery
         delivery.take_what_ended(record)
@@ -378,13 +380,13 @@ class Activation:
                 deadline_ms = asked.deadline_ms
                 delivery.interrupt(all_of_it=True)
 
-    async def _recorded(self, record: Record) -> Record:
+    async def _recorded(self, record: ActivationRecord) -> ActivationRecord:
         """Commit what there is; the record to go on with."""
         await self._progress(record)
-        self._record = Record()
+        self._record = ActivationRecord()
         return self._record
 
-    async def _read_mail_first(self, event: transitions.Event, record: Record) -> transitions.Event | None:
+    async def _read_mail_first(self, event: transitions.Event, record: ActivationRecord) -> transitions.Event | None:
         """Take the end back if a signal came before it: None. Otherwise the end that is to be tried again.
 
         What is no signal is dismissed, since nothing waits for it any more. What a successor was to take over is
@@ -407,7 +409,7 @@ class Activation:
         await self._begin_again(history, await self._blobs_of(history) | blobs)
         self._delivery.in_doubt = begun
         self._delivery.arrivals.extend(
-            Again(entry.step, entry)
+            Completion(entry.step, Repeated(entry))
             for entry in entries
             if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened | Late)
         )
@@ -430,7 +432,7 @@ class Activation:
 
     async def _make_mail_durable(self) -> None:
         """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""
-        record = self._record = Record()
+        record = self._record = ActivationRecord()
         self._delivery.deliver(record, mail_only=True)
         if self._delivery.machine.outcome is None:
             self._delivery.take_notes(record)
@@ -438,12 +440,12 @@ class Activation:
         else:
             self._carried = record
 
-    async def _begin_anew(self, arguments: dict[str, Any], record: Record) -> None:
+    async def _begin_anew(self, arguments: dict[str, Any], record: ActivationRecord) -> None:
         """Continue as new: the same run, with an empty journal."""
         data = self._host.codec.encode(arguments, what=self._workflow.input_name)
         before = input_of(self._delivery.history.journal)
         generation = before.generation + 1 if isinstance(before, Continued) else 1
-        value = self._delivery.recorder.keep(data, record)
+        value = self._delivery.keep(data, record)
         machine = self._delivery.machine
         first = Continued(
             self._now_ms(),
@@ -470,26 +472,26 @@ class Activation:
         self._mail_arrived = bool(self._delivery.arrivals)
         await self._replay()
 
-    async def _stop_here(self, record: Record) -> None:
+    async def _stop_here(self, record: ActivationRecord) -> None:
         """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
         assert self._delivery.deadline_ms is not None
         self._delivery.take_what_ended(record)
         self._delivery.note_what_may_be_under_way(record)
-        late = bool(self._delivery.in_flight.in_flight) or not self._delivery.pausing
+        late = bool(self._delivery.in_flight.tasks) or not self._delivery.pausing
         record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._delivery.pausing))
         await self._end_cancelled(record)
 
-    async def _stop_in_doubt(self, record: Record) -> None:
+    async def _stop_in_doubt(self, record: ActivationRecord) -> None:
         """End a cancelled run that can neither go on nor be unwound."""
         for arrival in self._delivery.arrivals:
             if isinstance(arrival, CancelRequest) and self._delivery.deadline_ms is None:
                 record.read.append(arrival.id)
-                record.entries.append(self._delivery.cancel(arrival, record))
+                record.entries.append(self._delivery.cancel(arrival))
         self._delivery.note_what_may_be_under_way(record)
         record.entries.append(Stopped(self._now_ms(), unsure=True))
         await self._end_cancelled(record)
 
-    async def _end_cancelled(self, record: Record) -> None:
+    async def _end_cancelled(self, record: ActivationRecord) -> None:
         """End it whatever is still in its inbox: signals are recorded, and seen if it is resumed some day."""
         self._delivery.record_leftovers(record)
         while True:
@@ -502,19 +504,19 @@ class Activation:
                 self._host.settled(self.run)
                 return
 
-    def _returned(self, value: Any, record: Record) -> transitions.Returned | transitions.Raised:
+    def _returned(self, value: Any, record: ActivationRecord) -> transitions.Returned | transitions.Raised:
         codec = self._host.codec
         try:
             data = codec.encode(value, what=self._workflow.result_name)
             codec.decode(data, self._workflow.signature.returns)  # what cannot be read back must not look completed
         except UsageError as error:
             return transitions.Raised(described(error, codec))
-        output, first = self._delivery.recorder.keep(data, record), input_of(self._delivery.history.journal)
+        output, first = self._delivery.keep(data, record), input_of(self._delivery.history.journal)
         unheard, unread = self._delivery.for_a_successor()
         self._delivery.record_leftovers(record, but=unread)
         return transitions.Returned(output, first, unheard, unread, self._delivery.kept(original_input(first)))
 
-    async def _block(self, code: str, message: str, record: Record) -> None:
+    async def _block(self, code: str, message: str, record: ActivationRecord) -> None:
         """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
         if self._delivery.deadline_ms is not None or any(
             isinstance(arrival, CancelRequest) for arrival in self._delivery.arrivals
@@ -533,7 +535,7 @@ class Activation:
         except (TakenAway, LeaseLost):
             self._host.emit(events.RunOvertaken(self.run.id))
 
-    async def _let_go(self, record: Record) -> None:
+    async def _let_go(self, record: ActivationRecord) -> None:
         machine = self._delivery.machine
         if not machine.open and not machine.timers and not machine.inbox.awaited():
             place = f" at {where}" if (where := machine.where()) else ""
@@ -544,13 +546,13 @@ class Activation:
         self._host.emit(events.RunLetGo(self.run.id, self.run.wake_ms))
         self._host.let_go(self.run)
 
-    async def _progress(self, record: Record) -> None:
+    async def _progress(self, record: ActivationRecord) -> None:
         if record.is_worth_a_commit:
             await self._commit(transitions.Progressed(), record)
         else:
             self._read_later += record.read
 
-    async def _commit(self, event: transitions.Event, record: Record) -> None:
+    async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
         record.read += self._read_later
         self._read_later = []
         change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
@@ -561,7 +563,7 @@ class Activation:
         if answer.run is None or not _same_holder(answer.run, change.run):
             raise TakenAway
         self.run = self._delivery.run = answer.run
-        self._record = Record()
+        self._record = ActivationRecord()
         for task in record.heard:
             self._host.remote_effects.let_go(task)
         if change.then is not None and change.then.run is not None and change.then.run.id in answer.told:

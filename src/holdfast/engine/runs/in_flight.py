@@ -1,14 +1,13 @@
-"""What is being done in the world for one run: effects, reconciliations, children. Each comes back as an arrival.
+"""What is being done in the world for one run: effects, reconciliations, children. Each comes back as a completion.
+
+What is to be done is decided in `kernel/steps.py`; here it is carried out.
 
 Rules
-- An errand is begun only after the records it depends on are durable; whoever calls `begin` sees to that.
+- Work is begun only after the records it depends on are durable; the caller of `begin` sees to that.
 - No effect is begun on a lease that may be lost, nor after its deadline. That is asked again where it is entered.
 - What could not be entered is no attempt: it waits for its turn again.
-- What is dropped is interrupted, and comes back all the same: what it has done, somebody may have to undo.
-- A `once` effect that a process which has died since may have called is never called again: it is reconciled; a
-  remote one is joined, if its task is still there.
+- What is interrupted comes back all the same: what it has done, an undo may have to take back.
 - A remote effect takes no room here, and a worker that stops does not wait for it: its task is joined by the next.
-- What the code dropped in an earlier life of the run is taken back in this one: a task may still be out.
 """
 
 from __future__ import annotations
@@ -20,60 +19,78 @@ from typing import Any
 
 from holdfast import events
 from holdfast.engine.code.commands import Command
+from holdfast.engine.failures import described, worded
 from holdfast.engine.remote.remote_effects import Wish
-from holdfast.engine.runs.completions import (
-    Admitted,
-    Arrival,
-    Attempt,
-    Broken,
+from holdfast.engine.runs.completions import Broken, Completion
+from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats
+from holdfast.engine.runs.host import RunHost
+from holdfast.engine.runs.performer import (
+    AttemptOutcome,
+    AttemptRaised,
+    AttemptRefused,
+    AttemptReturned,
+    Turn,
+    is_async,
+)
+from holdfast.engine.tracing import Tried
+from holdfast.engine.values import kept
+from holdfast.errors import (
+    InputMismatch,
+    LeaseLost,
+    NotPerformed,
+    ReservedKey,
+    TimedOut,
+    UnknownRun,
+    UnknownWorkflow,
+)
+from holdfast.kernel import retries, tasks
+from holdfast.kernel.changes import Blob, Change, Committed, TokenFree
+from holdfast.kernel.journal import Other
+from holdfast.kernel.messages import Watcher
+from holdfast.kernel.retries import Begin, Retry
+from holdfast.kernel.steps import (
+    DENIED,
+    WATCHING,
+    ChildAdmitted,
+    Confirmed,
+    Event,
     Expired,
     Interrupted,
     NotAdmitted,
-    Reconciled,
+    Raised,
+    Returned,
     TokenClaimed,
-    Watching,
+    Undecided,
 )
-from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats
-from holdfast.engine.runs.host import RunHost
-from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptRefused, Turn, is_async
-from holdfast.engine.tracing import Tried
-from holdfast.errors import InputMismatch, LeaseLost, NotPerformed, ReservedKey, UnknownRun, UnknownWorkflow
-from holdfast.kernel import retries, tasks
-from holdfast.kernel.changes import Change, Committed, TokenFree
-from holdfast.kernel.documents import Document
-from holdfast.kernel.journal import Late
-from holdfast.kernel.messages import Watcher
-from holdfast.kernel.retries import Begin, Retry
 from holdfast.kernel.tasks import Place, Task
 from holdfast.kernel.units import milliseconds
 from holdfast.ports.store import History
 
 
-class InFlight:
-    """The errands of one run."""
+class StepsInFlight:
+    """The work for the steps of one run, each in a task."""
 
-    def __init__(self, host: RunHost, history: History, arrive: Callable[[Arrival], None]) -> None:
-        self.in_flight: dict[str, asyncio.Task[None]] = {}
+    def __init__(self, host: RunHost, history: History, complete: Callable[[Completion], None]) -> None:
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
         self._host = host
         self._run = history.run
         self._journal = history.journal
-        self._arrive = arrive
+        self._complete = complete
         self._heartbeats = Heartbeats(host, history.run, history.beats)
         self._remote: set[str] = set()
-        self._leaving = False
-        self._intended_here: set[str] = set()
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
-        self._heard: dict[str, Document] = {}
 
     def begin(self, command: Command) -> None:
         """Do what the code asked for, in a task of its own."""
         match command.intent.kind:
-            case "effect" | "undo" if command.effect().remote:
-                self._remote.add(command.step)
-                work = self.attempt(command)
+            case "effect" | "undo" if command.reconciles:
+                work = self._reconcile(command)
             case "effect" | "undo":
-                work = self._reconcile(command) if self.is_in_doubt(command) else self.attempt(command)
+                if command.is_remote:
+                    self._remote.add(command.step)
+                work = self.attempt(command)
             case "join":
                 work = self._watch(command)
             case "stop":
@@ -87,17 +104,17 @@ class InFlight:
         self._do(command, work)
 
     def _do(self, command: Command, work: Coroutine[Any, Any, None]) -> None:
-        task = self.in_flight[command.step] = self._host.loop.create_task(_while_the_lease_lasts(work))
+        task = self.tasks[command.step] = self._host.loop.create_task(_while_the_lease_lasts(work))
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 work.close()  # it may not even have begun
-            if self.in_flight.get(command.step) is not task:
+            if self.tasks.get(command.step) is not task:
                 return
             if task.cancelled():
-                self._arrive(Interrupted(command.step, command.step in self._begun))
+                self._say(command, Interrupted(command.step in self._begun))
             elif (error := task.exception()) is not None:
-                self._arrive(Broken(command.step, error))
+                self._complete(Completion(command.step, Broken(error)))
 
         task.add_done_callback(ended)
 
@@ -105,74 +122,57 @@ class InFlight:
         """Whether an attempt of the effect has begun and did not come to its end, as far as is known here."""
         return step in self._begun
 
-    def drop(self, command: Command) -> None:
-        """Nobody waits for it any more: interrupt it. An admission is left to end, since it may have happened."""
-        self.interrupt(command.step)
-        task = self.in_flight.get(command.step)
-        if task is None and self._may_be_out(command):
-            self._remote.add(command.step)
-            self._do(command, self._take_back(command))
-        elif task is not None and not command.admits_a_run:
-            task.cancel()
-
-    def _may_be_out(self, command: Command) -> bool:
-        """Whether an earlier holder of the run may have put up a task, of which nobody knows how it ended."""
-        if self._leaving or not command.touches_the_world or not command.effect().remote:
-            return False
-        known = any(isinstance(entry, Late) and entry.step == command.step for entry in self._journal)
-        return not known and not command.is_under_way(self._host.store.now_ms)  # its retry may have been begun
-
     def interrupt(self, step: str) -> None:
-        """Let the effect know that nobody waits for it."""
+        """Interrupt what is being done for the step."""
+        self.tell_dropped(step)
+        self.tasks[step].cancel()
+
+    def tell_dropped(self, step: str) -> None:
+        """Let the effect know that its outcome is not waited for."""
         if (scope := self._attempts.get(step)) is not None:
             scope.dropped = True
             scope.abandoned |= isinstance(scope, _Question)  # what it would say is of no use
 
+    def take_back(self, command: Command) -> None:
+        """Take back the task that a former holder of the run may have put up."""
+        self._remote.add(command.step)
+        self._do(command, self._take_back(command))
+
     def close(self) -> None:
         """The run is no longer here: drop everything, and whatever comes back all the same."""
-        self._arrive = _nobody_waits
+        self._complete = _ignore
         for scope in self._attempts.values():
             scope.dropped = scope.abandoned = True
-        for task in self.in_flight.values():
+        for task in self.tasks.values():
             task.cancel()
         self._attempts.clear()
-        self.in_flight.clear()
+        self.tasks.clear()
 
     def are_under_way(self) -> bool:
         """Whether something is being done at this moment."""
-        return any(not task.done() for task in self.in_flight.values())
+        return any(not task.done() for task in self.tasks.values())
 
     def are_all_tasks(self) -> bool:
         """Whether something is under way, and all of it with remote workers."""
-        return bool(self.in_flight) and self.in_flight.keys() <= self._remote
+        return bool(self.tasks) and self.tasks.keys() <= self._remote
 
     def leave_tasks(self) -> None:
-        """Do not wait for remote workers any longer. Their tasks stay: whoever has the run next joins them."""
-        self._leaving = True
-        for step in self._remote & self.in_flight.keys():
+        """Do not wait for remote workers any longer. Their tasks stay: the next holder of the run joins them."""
+        self.is_leaving = True
+        for step in self._remote & self.tasks.keys():
             if (scope := self._attempts.get(step)) is not None:
                 scope.dropped = scope.abandoned = True
-            self.in_flight.pop(step).cancel()
+            self.tasks.pop(step).cancel()
 
-    def heard(self, step: str) -> tuple[Document, ...]:
-        """The task whose outcome has come; once that is recorded it need not be kept for long."""
-        task = self._heard.pop(step, None)
-        return () if task is None else (task,)
+    def _say(self, command: Command, event: Event) -> None:
+        self._complete(Completion(command.step, event))
 
-    def may_call(self, command: Command) -> None:
-        """This very process has recorded the intent of a `once` effect, or knows that it never happened."""
-        self._intended_here.add(command.step)
-
-    def must_intend(self, command: Command) -> None:
-        """The next attempt of a `once` effect needs an intent of its own."""
-        self._intended_here.discard(command.step)
-
-    def is_intended_here(self, command: Command) -> bool:
-        return command.step in self._intended_here
-
-    def is_in_doubt(self, command: Command) -> bool:
-        """Whether a process that has died since may have called it."""
-        return command.intended and command.step not in self._intended_here
+    def _event_of(self, outcome: AttemptOutcome, *, interrupted: bool) -> tuple[Returned | Raised, tuple[Blob, ...]]:
+        """What has come of an attempt, and the large values of it."""
+        if isinstance(outcome, AttemptReturned):
+            value, blobs = kept(outcome.value)
+            return Returned(value), blobs
+        return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
 
     async def attempt(self, command: Command) -> None:
         """Perform one attempt of an effect, or have a remote worker perform it."""
@@ -187,7 +187,9 @@ class InFlight:
         while (turn := await self._turn(command, policy.retry, in_thread=not effect.is_async)) is not None:
             if await self._try(command, partial(self._performed, turn)):
                 return
-        self._arrive(Expired(command.step))
+        name, made = command.intent.name, command.failures
+        error = TimedOut(f"the deadline of effect {name} was over before attempt {made + 1} could begin")
+        self._say(command, Expired(described(error, self._host.codec)))
 
     async def _turn(self, command: Command, retry: Retry, *, in_thread: bool) -> Turn | None:
         """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
@@ -228,12 +230,8 @@ class InFlight:
                 raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
             return False
         self._begun.discard(step)
-        if scope.task is not None:
-            self._heard[step] = scope.task
-        if scope.dropped and not command.future.done() and _never_began(outcome):
-            self._arrive(Interrupted(step, begun=False))  # the code was not told: it asks again when resumed
-        else:
-            self._arrive(Attempt(step, outcome, self._host.clock.steady_ms() - began_ms))
+        event, blobs = self._event_of(outcome, interrupted=scope.dropped and not command.future.done())
+        self._complete(Completion(step, event, blobs, self._host.clock.steady_ms() - began_ms, scope.task))
         return True
 
     def _performed(
@@ -263,7 +261,7 @@ class InFlight:
             effect=effect,
             place=Place(run.namespace, effect.name, task_id),
             task=task,
-            in_doubt=self.is_in_doubt(command),
+            in_doubt=command.is_in_doubt,
             timeout_ms=policy.timeout_ms,
             deadline_ms=deadline_ms,
         )
@@ -277,9 +275,8 @@ class InFlight:
             outcome = await self._dispatched(command, scope)
         finally:
             self._attempts.pop(command.step, None)
-        if scope.task is not None:
-            self._heard[command.step] = scope.task
-        self._arrive(Attempt(command.step, outcome, 0.0))
+        event, blobs = self._event_of(outcome, interrupted=False)
+        self._complete(Completion(command.step, event, blobs, 0.0, scope.task))
 
     async def _until_trusted(self) -> None:
         while not self._host.trusted:
@@ -296,8 +293,16 @@ class InFlight:
             outcome = await performer.reconcile(effect, policy.reconcile, command.intent.key, question, turn)
         finally:
             self._attempts.pop(step, None)
-        assert not isinstance(outcome, AttemptRefused), outcome
-        self._arrive(Reconciled(step, outcome))
+        match outcome:
+            case AttemptReturned(value=data):
+                value, blobs = kept(data)
+                self._complete(Completion(step, Confirmed(value), blobs))
+            case AttemptRaised(error=error) if isinstance(error, NotPerformed):
+                self._say(command, DENIED)
+            case AttemptRaised(error=error):
+                self._say(command, Undecided(f"reconcile raised {worded(error)}"))
+            case AttemptRefused():  # pragma: no cover - a question may always be asked
+                raise AssertionError(step)
 
     def reconcile(self, command: Command) -> None:
         """Ask the world about an effect whose outcome is not known."""
@@ -308,9 +313,9 @@ class InFlight:
         try:
             run, created = await self._host.admit_child(self._run, command)
         except (InputMismatch, ReservedKey, UnknownWorkflow) as error:
-            self._arrive(NotAdmitted(command.step, error))
+            self._say(command, NotAdmitted(described(error, self._host.codec)))
         else:
-            self._arrive(Admitted(command.step, run, created))
+            self._say(command, ChildAdmitted(run.id, run.key or "", created))
 
     async def _claim_token(self, command: Command) -> None:
         hook, run = command.hook, self._run
@@ -319,10 +324,10 @@ class InFlight:
         guard = TokenFree(run.fence, run.namespace, hook.token)
         answer = await self._host.commit(Change(f"{run.id}/{command.step}", guard, opens=(hook,)))
         if isinstance(answer, Committed):
-            self._arrive(TokenClaimed(command.step, None))
-        elif answer.current is not None and answer.current.id != run.id:
-            self._arrive(TokenClaimed(command.step, answer.current))
-        # Otherwise somebody else has this run; the next commit will say so.
+            self._say(command, TokenClaimed(None))
+        elif (holder := answer.current) is not None and holder.id != run.id:
+            self._say(command, TokenClaimed(Other(holder.id, holder.workflow, holder.key or "")))
+        # Otherwise another worker has this run; the next commit will say so.
 
     async def _stop(self, command: Command) -> None:
         reason = f"its parent {self._run.id} was cancelled"
@@ -331,9 +336,10 @@ class InFlight:
 
     async def _watch(self, command: Command) -> None:
         if await self._host.watch(command.child_id, Watcher(self._run.id, command.step, self._run.epoch)):
-            self._arrive(Watching(command.step))
+            self._say(command, WATCHING)
         else:
-            self._arrive(NotAdmitted(command.step, UnknownRun(f"no run has the id {command.child_id}")))
+            error = UnknownRun(f"no run has the id {command.child_id}")
+            self._say(command, NotAdmitted(described(error, self._host.codec)))
 
 
 class _Question:
@@ -354,10 +360,6 @@ class _Question:
         return self._begin
 
 
-def _never_began(outcome: AttemptOutcome) -> bool:
-    return isinstance(outcome, AttemptRaised) and isinstance(outcome.error, NotPerformed)
-
-
 async def _while_the_lease_lasts(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
@@ -365,5 +367,6 @@ async def _while_the_lease_lasts(work: Coroutine[Any, Any, None]) -> None:
         return  # the worker has said so, for all its runs at once
 
 
-def _nobody_waits(arrival: Arrival) -> None:
-    del arrival
+def _ignore(completion: Completion) -> None:
+    """The run is not here any more."""
+    del completion

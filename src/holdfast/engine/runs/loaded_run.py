@@ -1,8 +1,9 @@
 """What has arrived for a run in memory, turned into entries and delivered to its code, one at a time.
 
-Nothing here waits or writes: the execution commits what an activation has recorded, and begins what it answers.
+Nothing here waits or writes: the activation commits what has been recorded, and begins what is to be begun. What
+follows from a completion is decided in `kernel/steps.py`; here that is applied to the run.
 
-    arrivals    what came back from errands, and messages, in the order in which they came
+    arrivals    completions of steps, and messages, in the order in which they came
     dropped     what the code has stopped waiting for, and may come back all the same
     in_doubt    steps that a former holder of the run may have begun
     deadline    of a cancellation, once there is one; `pausing` if the code is not told of it
@@ -14,37 +15,44 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from msgspec import Raw
+import msgspec
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
+from holdfast import events
 from holdfast.engine.code.commands import Command
 from holdfast.engine.code.machine import Machine
 from holdfast.engine.code.replay import replaying
-from holdfast.engine.runs.completions import Again, Arrival, Record, TokenClaimed
+from holdfast.engine.failures import described
+from holdfast.engine.runs.completions import ActivationRecord, Arrival, Broken, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
-from holdfast.engine.runs.in_flight import InFlight
-from holdfast.engine.runs.recorder import Recorder
-from holdfast.kernel import cancels
+from holdfast.engine.runs.in_flight import StepsInFlight
+from holdfast.engine.values import kept
+from holdfast.errors import RunCancelled
+from holdfast.kernel import cancels, steps
 from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import (
     Attempted,
-    Dropped,
+    CancelAsked,
     Elapsed,
     Entry,
+    Failure,
     Forked,
     GaveUp,
+    KeyReleased,
     Late,
     Performed,
     Received,
     Resumed,
     Retried,
-    Spawned,
+    StepEntry,
     Stopped,
     Value,
 )
 from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, Signal
 from holdfast.kernel.replay import NOTHING_NOTED, noted
-from holdfast.pack import Workflow
+from holdfast.kernel.steps import Act, AwaitedRunEnded, Block, Expired, Raised, Repeated, Step
+from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
 
@@ -52,7 +60,7 @@ ENTRIES_MAX = 500  # of one activation, more or less
 
 
 class LoadedRun:
-    """One life of a run in memory: its machine, its errands, and what lies between the two."""
+    """One life of a run in memory: its machine, its work in flight, and what lies between the two."""
 
     def __init__(
         self,
@@ -74,15 +82,15 @@ class LoadedRun:
             blobs=self.blobs,
             noted=NOTHING_NOTED if fresh else noted(journal, first=run.length - len(journal)),
         )
-        self.in_flight = InFlight(host, history, arrive)
-        self.recorder = Recorder(host, run.id, self.in_flight, self.blobs)
+        self.in_flight = StepsInFlight(host, history, arrive)
         self.arrivals: deque[Arrival] = deque(history.messages)
-        self._admitted = {entry.step for entry in journal if isinstance(entry, Late) and entry.run_id}
+        self._came_late = {entry.step: entry for entry in journal if isinstance(entry, Late)}
         self.dropped: dict[str, Command] = {}
         self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
         self.in_doubt: frozenset[str] = frozenset()
         self.deadline_ms: int | None = None
         self.pausing = False
+        self._host = host
         self._now_ms = host.store.now_ms
         self._pauses = workflow.pauses
         self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
@@ -101,7 +109,7 @@ class LoadedRun:
         if asked is not None:
             self.deadline_ms, self.pausing = asked.deadline_ms, asked.pausing
 
-    def deliver(self, record: Record, *, mail_only: bool = False) -> None:
+    def deliver(self, record: ActivationRecord, *, mail_only: bool = False) -> None:
         """Turn what has arrived into entries and deliver each, until the code ends or nothing is left.
 
         If very much has arrived, some of it is left for the next activation: a commit lies in between, and whatever
@@ -115,12 +123,14 @@ class LoadedRun:
             elif self._may_unwind():
                 entry = Stopped(self._now_ms())
             else:
-                entry = self._due()
-                if entry is None:
+                due = self._due()
+                if due is None:
                     return
-            if isinstance(entry, Command):
-                self._to_call.append(entry)
-            elif entry is not None:
+                if isinstance(due, Command):
+                    self._to_call.append(due)
+                    continue
+                entry = due
+            if entry is not None:
                 self._apply(entry, record)
                 if self.machine.pending.dropped:
                     self.let_drop(record)
@@ -138,104 +148,185 @@ class LoadedRun:
     def _may_unwind(self) -> bool:
         """Whether the code has ended in a cancellation, and nothing that it had begun is still under way."""
         machine = self.machine
-        return machine.ended is not None and not machine.is_unwinding and not self.in_flight.in_flight
+        return machine.ended is not None and not machine.is_unwinding and not self.in_flight.tasks
 
-    def _entry_of(self, arrival: Arrival, record: Record) -> Entry | Command | None:
+    def _entry_of(self, arrival: Arrival, record: ActivationRecord) -> Entry | None:
         match arrival:
+            case Completion():
+                return self._complete(arrival, record)
             case CancelRequest():
                 record.read.append(arrival.id)
-                return None if self.deadline_ms is not None else self.cancel(arrival, record)
+                return None if self.deadline_ms is not None else self.cancel(arrival)
             case Signal() | KeyTaken():
                 record.read.append(arrival.id)
-                return self.recorder.entry_of_message(arrival, record, pausing=False)
-            case Again(entry=entry):
-                return self._entry_once_more(entry, record)
+                return self._entry_of_message(arrival, record)
             case OutcomeMessage():
                 record.read.append(arrival.id)
-            case _:
-                self.in_flight.in_flight.pop(arrival.step, None)
-                record.heard += self.in_flight.heard(arrival.step)
-        command = self.machine.open.get(arrival.step)
-        if command is not None:
-            return self.recorder.entry_of(arrival, command, record)
-        dropped = self.dropped.pop(arrival.step, None)
-        if dropped is None or isinstance(arrival, OutcomeMessage):
-            return None  # the code no longer waits for it, and there is nothing to record
-        if isinstance(arrival, TokenClaimed) and arrival.holder is None and dropped.hook is not None:
-            record.closes += (dropped.hook,)  # it was closed before it was its own
-        return self.recorder.late_entry_of(arrival, dropped, record)
+                return self._complete(Completion(arrival.step, self._end_of_a_run(arrival)), record)
 
-    def _entry_once_more(self, entry: Entry, record: Record) -> Entry | None:
-        """What was recorded in a change that came too late, as far as the code still waits for it."""
-        step: str = getattr(entry, "step", "")
-        if isinstance(entry, Late):
-            if entry.value is None:
-                return replace(entry, at_ms=self._now_ms())
-            entry = Performed(entry.at_ms, step, entry.intent, entry.attempt, entry.value)
-        if isinstance(entry, Performed):
-            record.blobs += self.kept(entry.value)
-        if step in self.machine.open:
-            return replace(entry, at_ms=self._now_ms())
-        if isinstance(entry, Performed):
-            return Late(self._now_ms(), step, entry.intent, entry.attempt, entry.value)
+    def _complete(self, completion: Completion, record: ActivationRecord) -> Entry | None:
+        """Something has happened to a step: the entry that is to be recorded of it, if any."""
+        step, event = completion.step, completion.event
+        if isinstance(event, Repeated):
+            return self._repeat(event, record, waited=step in self.machine.open)
+        self._take(completion, record)
+        command = self.machine.open.get(step)
+        waited = command is not None
+        if command is None:
+            command = self.dropped.pop(step, None)
+        if command is None:
+            return None  # the code no longer waits for it, and there is nothing to record
+        if isinstance(event, Broken):
+            if waited:
+                raise event.error
+            return None
+        decision = self._decide(command, event, waited=waited)
+        if waited and command.touches_the_world:
+            self._tell(decision, completion)
+        return self._follow(decision, command, completion, record)
+
+    def _take(self, completion: Completion, record: ActivationRecord) -> None:
+        """The work for the step is done; the outcome of a remote task need not be kept once it is recorded."""
+        if not isinstance(completion.event, AwaitedRunEnded):
+            self.in_flight.tasks.pop(completion.step, None)
+        if completion.task is not None:
+            record.heard += (completion.task,)
+
+    def _decide(self, command: Command, event: steps.Event, *, waited: bool) -> steps.Decision:
+        chance = self._host.ids.chance() if isinstance(event, Raised) else 0.0
+        step = _known(command, waited=waited)
+        return steps.decide(step, event, self._policy(command), now_ms=self._now_ms(), chance=chance)
+
+    def _follow(
+        self, decision: steps.Decision, command: Command, completion: Completion, record: ActivationRecord
+    ) -> Entry | None:
+        """Do what was decided, as far as nothing has to be durable before; the entry to be recorded, if any."""
+        match decision:
+            case StepEntry():
+                self._keep(completion.blobs, record)
+                return decision
+            case Act.CALL:
+                command.may_call = True  # it is known that it never happened
+                self._to_call.append(command)
+            case Act.RECONCILE:
+                self.in_flight.reconcile(command)
+            case Act.CLOSE_HOOK if command.hook is not None:
+                record.closes += (command.hook,)
+            case Block(code=code, message=message):
+                raise NeedsPerson(code, message)
+            case _:
+                pass
         return None
 
-    def _too_late(self, entry: Entry, record: Record) -> Late | None:
-        """What was to be recorded once more, when the code has ended without it: it has happened all the same."""
-        now_ms = self._now_ms()
-        match entry:
-            case Performed(step=step, intent=intent, attempt=attempt, value=value):
-                record.blobs += self.kept(value)
-                return Late(now_ms, step, intent, attempt, value)
-            case (
-                GaveUp(step=step, intent=intent, attempt=attempt, error=error)
-                | Attempted(step=step, intent=intent, attempt=attempt, error=error)
-            ) if intent.kind in {"effect", "undo"}:
-                return Late(now_ms, step, intent, attempt, error=error)
-            case Spawned(step=step, intent=intent, run_id=run_id, created=True, detached=False):
-                return Late(now_ms, step, intent, 1, run_id=run_id)
-            case Late(value=value):
-                record.blobs += () if value is None else self.kept(value)
-                return replace(entry, at_ms=now_ms)
-            case _:
-                return None
+    def _repeat(self, event: Repeated, record: ActivationRecord, *, waited: bool) -> Entry | None:
+        """What was recorded in a change that the store has refused."""
+        step = Step(event.entry.step, event.entry.intent, waited=waited)
+        entry = steps.decide(step, event, None, now_ms=self._now_ms())
+        if isinstance(entry, Performed | Late) and entry.value is not None:
+            record.blobs += self.kept(entry.value)
+        return entry if isinstance(entry, StepEntry) else None
 
-    def cancel(self, request: CancelRequest, record: Record) -> Entry:
+    def _tell(self, decision: steps.Decision, completion: Completion) -> None:
+        """Say what has come of an attempt."""
+        emit, run_id = self._host.emit, self.run.id
+        match decision:
+            case Performed(step=step, intent=intent, attempt=attempt):
+                emit(events.EffectPerformed(run_id, step, attempt, intent.name, completion.took_ms))
+            case GaveUp(step=step, intent=intent, attempt=attempt, error=error):
+                type_ = "TimedOut" if isinstance(completion.event, Expired) else error.type
+                text = f"{type_}: {error.message}"
+                emit(events.EffectGaveUp(run_id, step, attempt, text, intent.name, completion.took_ms))
+            case Attempted(step=step, intent=intent, attempt=attempt, error=error):
+                text, delay_ms = f"{error.type}: {error.message}", decision.retry_at_ms - decision.at_ms
+                emit(events.EffectWillRetry(run_id, step, attempt, delay_ms, text, intent.name, completion.took_ms))
+            case _:
+                pass
+
+    def _end_of_a_run(self, message: OutcomeMessage) -> AwaitedRunEnded:
+        run_id = message.from_run
+        if message.output is not UNSET:
+            return AwaitedRunEnded(run_id, value=msgspec.json.decode(message.output, type=Value))
+        if message.error is not UNSET:
+            return AwaitedRunEnded(run_id, error=msgspec.json.decode(message.error, type=Failure))
+        return AwaitedRunEnded(run_id, error=described(RunCancelled(run_id), self._host.codec))
+
+    def _entry_of_message(self, message: Signal | KeyTaken, record: ActivationRecord) -> Received | KeyReleased:
+        """The entry that records a message to the run itself."""
+        now_ms = self._now_ms()
+        if isinstance(message, KeyTaken):
+            return KeyReleased(now_ms, message.reason)
+        return Received(now_ms, message.hook, message.id, self.keep(bytes(message.payload), record), message.by_key)
+
+    def keep(self, data: bytes, record: ActivationRecord) -> Value:
+        """`data` as a journal value; what is large is recorded beside it."""
+        value, blobs = kept(data)
+        self._keep(blobs, record)
+        return value
+
+    def _keep(self, blobs: tuple[Blob, ...], record: ActivationRecord) -> None:
+        for blob in blobs:
+            self.blobs[blob.digest] = blob.data
+            record.blobs.append(blob)
+
+    def _policy(self, command: Command) -> EffectPolicy | None:
+        target = command.call.target if command.call else None
+        return self._host.policy_of(target) if isinstance(target, Effect) else None
+
+    def cancel(self, request: CancelRequest) -> CancelAsked:
         self.deadline_ms = request.deadline_ms
         self.pausing = self._pauses
         if self.pausing:  # the code is not told; what is under way is
-            for step in self.in_flight.in_flight:
+            for step in tuple(self.in_flight.tasks):
                 if (command := self.machine.open.get(step)) is not None:
-                    self.in_flight.drop(command)
-        return self.recorder.entry_of_message(request, record, pausing=self.pausing)
+                    self._stop(command)
+        return CancelAsked(self._now_ms(), request.deadline_ms, request.reason, self.pausing)
 
-    def _apply(self, entry: Entry, record: Record) -> None:
+    def _apply(self, entry: Entry, record: ActivationRecord) -> None:
         record.entries.append(entry)
         self.machine.apply(entry, self.run.length + len(record.entries) - 1)
 
-    def let_drop(self, record: Record) -> None:
+    def let_drop(self, record: ActivationRecord) -> None:
         """Interrupt what the code no longer waits for; note what may have been under way."""
         for command in self.machine.pending.take_dropped():
             self.dropped[command.step] = command
-            self.in_flight.drop(command)
-            if self._may_have_admitted(command):
+            self._stop(command)
+            step = _known(command, waited=False, begun=self._may_have_begun(command))
+            entry = steps.decide(step, steps.CODE_LEFT, None, now_ms=self.machine.now_ms())
+            if isinstance(entry, StepEntry):
+                self._apply(entry, record)
+
+    def _stop(self, command: Command) -> None:
+        """Do no more for the step; find out what a former holder of the run may have begun."""
+        step, in_flight = command.step, self.in_flight
+        known = _known(
+            command,
+            waited=False,
+            under_way=step in in_flight.tasks,
+            in_doubt=self._may_be_with_a_former_holder(command),
+        )
+        match steps.decide(known, steps.STOPPING, None, now_ms=self._now_ms()):
+            case Act.INTERRUPT:
+                in_flight.interrupt(step)
+            case Act.TAKE_BACK:
+                in_flight.take_back(command)
+            case Act.ADMIT:
                 # Its child may exist. Admitting it again finds out, and keeps a paused former holder from doing so.
-                self.in_flight.begin(command)
-            if self.may_have_begun(command):
-                self._apply(Dropped(self.machine.now_ms(), command.step, command.intent), record)
+                in_flight.begin(command)
+            case _:
+                pass
 
-    def _may_have_admitted(self, command: Command) -> bool:
-        """Whether a former holder of the run may have started this child without a record of it."""
-        own = command.admits_a_run and not command.detached and not command.child_id
-        unknown = command.step in self.in_doubt and command.step not in self._admitted
-        return own and unknown and command.step not in self.in_flight.in_flight
+    def _may_be_with_a_former_holder(self, command: Command) -> bool:
+        """Whether a former holder of the run may have begun it, and no record says what came of that."""
+        late = self._came_late.get(command.step)
+        if command.is_remote:  # a task may be out even if the holder let the run go; not while a retry waits
+            return late is None and not self.in_flight.is_leaving and not command.is_under_way(self._now_ms)
+        return command.step in self.in_doubt and not command.child_id and not (late is not None and late.run_id)
 
-    def may_have_begun(self, command: Command) -> bool:
-        """Whether the world may have been touched, here or by a former holder of the run."""
-        begun = self.in_flight.has_begun(command.step) or command.step in self.in_doubt
-        return begun and command.touches_the_world
+    def _may_have_begun(self, command: Command) -> bool:
+        """Whether the work was begun and has not come to its end, here or by a former holder of the run."""
+        return self.in_flight.has_begun(command.step) or command.step in self.in_doubt
 
-    def take_notes(self, record: Record) -> None:
+    def take_notes(self, record: ActivationRecord) -> None:
         notes = self.machine.notes
         if notes.are_there:
             record.entries += notes.take()
@@ -243,7 +334,7 @@ class LoadedRun:
             record.opens, closes = notes.take_hooks()
             record.closes += closes
 
-    def to_begin(self, record: Record) -> list[Command]:
+    def to_begin(self, record: ActivationRecord) -> list[Command]:
         """What is to be begun once `record` is durable; adds the intents of `once` effects to it."""
         if self.pausing or self.machine.outcome is not None:
             return []
@@ -257,10 +348,19 @@ class LoadedRun:
             commands |= {command.step: command for command in self.machine.open.values() if command.awaits_a_child}
             self._watch_again = False
         for command in commands.values():
-            intent = self.recorder.intent_of(command)
-            if intent is not None:
-                self._apply(intent, record)
+            if command.touches_the_world:
+                self._prepare(command, record)
         return list(commands.values())
+
+    def _prepare(self, command: Command, record: ActivationRecord) -> None:
+        """Record what must be durable before the effect is begun, and choose how it is begun."""
+        decision = self._decide(command, steps.TO_BEGIN, waited=True)
+        command.reconciles = decision is Act.RECONCILE
+        if isinstance(decision, StepEntry):
+            command.may_call = True
+            self._apply(decision, record)
+        elif isinstance(decision, Block):
+            raise NeedsPerson(decision.code, decision.message)
 
     def next_due_ms(self) -> int | None:
         due_ms, deadline_ms = self.machine.pending.next_due_ms(), self.deadline_ms
@@ -272,49 +372,58 @@ class LoadedRun:
         """Whether a cancellation has come to its end without the code: at its deadline, or with all standing still."""
         if self.deadline_ms is None:
             return False
-        return self.deadline_ms <= self._now_ms() or (self.pausing and not self.in_flight.in_flight)
+        return self.deadline_ms <= self._now_ms() or (self.pausing and not self.in_flight.tasks)
 
-    def take_what_ended(self, record: Record) -> None:
+    def take_what_ended(self, record: ActivationRecord) -> None:
         """Record what came of effects that were under way when the code ended, or could not go on. Messages wait."""
-        ended = [arrival for arrival in self.arrivals if not isinstance(arrival, Message)]
+        ended = [arrival for arrival in self.arrivals if isinstance(arrival, Completion)]
         self.arrivals = deque(arrival for arrival in self.arrivals if isinstance(arrival, Message))
-        for arrival in ended:
-            self.in_flight.in_flight.pop(arrival.step, None)
-            if isinstance(arrival, Again):
-                entry = self._too_late(arrival.entry, record)
-            else:
-                record.heard += self.in_flight.heard(arrival.step)
-                command = self.dropped.pop(arrival.step, None) or self.machine.open.get(arrival.step)
-                entry = None if command is None else self.recorder.late_entry_of(arrival, command, record)
+        for completion in ended:
+            entry = self._complete_too_late(completion, record)
             if entry is not None:
-                self.came_to_its_end.add(arrival.step)
+                self.came_to_its_end.add(completion.step)
                 self._apply(entry, record)
+
+    def _complete_too_late(self, completion: Completion, record: ActivationRecord) -> Entry | None:
+        self._take(completion, record)
+        step, event = completion.step, completion.event
+        if isinstance(event, Repeated):
+            return self._repeat(event, record, waited=False)
+        command = self.dropped.pop(step, None) or self.machine.open.get(step)
+        if command is None or isinstance(event, Broken):
+            return None
+        decision = self._decide(command, event, waited=False)
+        # A token that was claimed stays with the run: if the run is retried, it claims it again.
+        return None if isinstance(decision, Act) else self._follow(decision, command, completion, record)
 
     def interrupt(self, *, all_of_it: bool) -> None:
         """Begin nothing more; with `all_of_it`, interrupt what has begun here, too.
 
         A remote effect is taken back in any case: it may be that no worker has it yet, or ever will.
         """
-        for step in tuple(self.in_flight.in_flight):
+        for step in tuple(self.in_flight.tasks):
             command = self.machine.open.get(step)
             if command is None or not command.touches_the_world:
                 continue
-            if all_of_it or command.effect().remote or not self.in_flight.has_begun(step):
-                self.in_flight.drop(command)
+            if all_of_it or command.is_remote or not self.in_flight.has_begun(step):
+                self._stop(command)
 
-    def note_what_may_be_under_way(self, record: Record) -> None:
+    def note_what_may_be_under_way(self, record: ActivationRecord) -> None:
         """The run is left where it stands: record which effects were begun, as far as is known."""
         for step, command in self.machine.open.items():
-            known = command.intended or step in self.dropped or step in self.came_to_its_end
-            if not known and self.may_have_begun(command):
-                record.entries.append(Dropped(self._now_ms(), step, command.intent))
+            if step in self.dropped or step in self.came_to_its_end:
+                continue  # the journal says so already
+            known = _known(command, waited=True, begun=self._may_have_begun(command))
+            entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._now_ms())
+            if isinstance(entry, StepEntry):
+                record.entries.append(entry)
 
-    def record_leftovers(self, record: Record, *, but: Collection[str] = ()) -> None:
+    def record_leftovers(self, record: ActivationRecord, *, but: Collection[str] = ()) -> None:
         """Record the signals that had come before the code ended, so that the journal says where they went."""
         left = [each for each in self.arrivals if isinstance(each, Signal) and each.id not in {*but, *record.read}]
         self.dismiss(left, record)
 
-    def dismiss(self, messages: Collection[Message], record: Record) -> None:
+    def dismiss(self, messages: Collection[Message], record: ActivationRecord) -> None:
         """Read what came too late to change anything.
 
         Signals are recorded all the same, since they were accepted; and that the key was released.
@@ -322,7 +431,7 @@ class LoadedRun:
         for message in messages:
             record.read.append(message.id)
             if isinstance(message, Signal | KeyTaken):
-                entry = self.recorder.entry_of_message(message, record, pausing=False)
+                entry = self._entry_of_message(message, record)
                 record.entries.append(replace(entry, left=True) if isinstance(entry, Received) else entry)
 
     def for_a_successor(self) -> tuple[tuple[Signal, ...], tuple[str, ...]]:
@@ -355,11 +464,31 @@ class LoadedRun:
         return (
             command.intent.kind == "effect"
             and command.effect().is_async
-            and not command.effect().remote
+            and not command.is_remote
             and len(self.machine.open) == 1
             and not self.machine.timers
             and not self.machine.inbox.awaited()
-            and not self.in_flight.in_flight
+            and not self.in_flight.tasks
             and self.deadline_ms is None
-            and not self.in_flight.is_in_doubt(command)
+            and not command.reconciles
         )
+
+
+def _known(
+    command: Command, *, waited: bool, begun: bool = False, under_way: bool = False, in_doubt: bool = False
+) -> Step:
+    """What is known of the step that the code asked for with this command."""
+    return Step(
+        command.step,
+        command.intent,
+        command.asked_ms,
+        command.failures,
+        waited,
+        command.intended,
+        command.may_call,
+        command.is_remote,
+        command.detached,
+        begun,
+        under_way,
+        in_doubt,
+    )
