@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.engine.runs.performer import AttemptOutcome, AttemptRefused
+from holdfast.engine.attempts import AttemptOutcome, AttemptRefused
 from holdfast.kernel.runs import Run
 
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.engine.attempts import AttemptOutcome, AttemptRaised, AttemptRefused
 from holdfast.engine.failures import worded
-from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptRefused
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, RunEnded

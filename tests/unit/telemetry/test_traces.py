@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, TraceIdRatioBased
 
-from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptReturned
+from holdfast.engine.attempts import AttemptOutcome, AttemptRaised, AttemptReturned
 from holdfast.engine.tracing import Tried
 from holdfast.errors import InvalidConfig
 from holdfast.events import RunEnded, RunSignalled

@@ -70,7 +70,7 @@ class Pending:
 
     def set_timer(self, timer: Timer) -> None:
         self.timers[timer.step] = timer
-        self._is_due_at(timer.due_ms, timer.step)
+        self._set_due(timer.due_ms, timer.step)
         self.asked[timer.step] = TIMER
 
     def cancel_timer(self, timer: Timer) -> None:
@@ -85,9 +85,9 @@ class Pending:
     def retry_at(self, step: str, due_ms: int) -> None:
         """The effect of this step is to be tried again."""
         self.open[step].retry_at_ms = due_ms
-        self._is_due_at(due_ms, step)
+        self._set_due(due_ms, step)
 
-    def _is_due_at(self, due_ms: int, step: str) -> None:
+    def _set_due(self, due_ms: int, step: str) -> None:
         self._dues_set += 1  # of two that are due together, the one that was asked for first comes first
         heappush(self._due, (due_ms, self._dues_set, step))
 

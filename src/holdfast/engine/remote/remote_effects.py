@@ -1,9 +1,9 @@
 """Remote effects, from the run's side: an attempt is put up as a task, and its outcome waited for.
 
 Rules
-- A task that is out already is joined: it was put up by whoever had the run before.
+- A task that is out already is joined: a former holder of the run has put it up.
 - Where the attempt is dropped, a worker that has claimed it may still say how it ended.
-- Where it is abandoned the task stays as it is: whoever has the run next joins it.
+- Where it is abandoned the task stays as it is: the next holder of the run joins it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.engine.attempts import AttemptOutcome, AttemptRaised, AttemptReturned, EffectAttempt, LeaseTrust
 from holdfast.engine.failures import rebuilt
 from holdfast.engine.pace import Pace
-from holdfast.engine.remote.task_watch import Follower, TaskWatch
-from holdfast.engine.runs.performer import AttemptOutcome, AttemptRaised, AttemptReturned, Droppable, Gate
+from holdfast.engine.remote.task_watch import TaskSubscription, TaskWatch
 from holdfast.errors import (
     NotPerformed,
     NotSerializable,
@@ -38,7 +38,7 @@ from holdfast.ports.codec import Codec
 from holdfast.ports.store import Store
 
 
-class Wish(Struct, frozen=True):
+class RemoteAttempt(Struct, frozen=True):
     """An attempt to be performed elsewhere. `in_doubt`: it must happen once, and may have been put up before."""
 
     effect: Effect[..., Any]
@@ -50,10 +50,18 @@ class Wish(Struct, frozen=True):
 
 
 class RemoteEffects:
-    """Has attempts performed by whoever claims them."""
+    """Has attempts performed by the remote workers that claim them."""
 
     def __init__(
-        self, store: Store, task_watch: TaskWatch, *, codec: Codec, clock: Clock, gate: Gate, emit: Emit, pace: Pace
+        self,
+        store: Store,
+        task_watch: TaskWatch,
+        *,
+        codec: Codec,
+        clock: Clock,
+        gate: LeaseTrust,
+        emit: Emit,
+        pace: Pace,
     ) -> None:
         self._store = store
         self._task_watch = task_watch
@@ -64,74 +72,78 @@ class RemoteEffects:
         self._pace = pace
         self._going: set[asyncio.Future[list[bool]]] = set()
 
-    async def attempt(self, wish: Wish, scope: Droppable) -> AttemptOutcome:
+    async def attempt(self, wanted: RemoteAttempt, scope: EffectAttempt) -> AttemptOutcome:
         """Put the attempt up, or join it if it is out already, and wait for its outcome."""
-        with self._task_watch.following(wish.place) as follower:
+        with self._task_watch.subscribe(wanted.place) as subscription:
             outcome: AttemptOutcome | Lost | None = None
             while outcome is None:
                 try:
-                    outcome = await self._outcome(wish, scope, follower)
+                    outcome = await self._outcome(wanted, scope, subscription)
                 except asyncio.CancelledError:
                     if scope.abandoned or not scope.dropped:
                         raise
                 except BaseException as error:  # noqa: BLE001 - a task that cannot be read, say; the run must hear of it
                     outcome = AttemptRaised(error)
-        return _of_lost(wish.effect, outcome) if isinstance(outcome, Lost) else outcome
+        return _of_lost(wanted.effect, outcome) if isinstance(outcome, Lost) else outcome
 
-    async def _outcome(self, wish: Wish, scope: Droppable, follower: Follower) -> AttemptOutcome | Lost | None:
+    async def _outcome(
+        self, wanted: RemoteAttempt, scope: EffectAttempt, subscription: TaskSubscription
+    ) -> AttemptOutcome | Lost | None:
         """How it ended; None if the store was in trouble meanwhile."""
         try:
-            if follower.current is None:
-                lost = await (self._find(wish, follower) if scope.dropped else self._put_up(wish, follower))
+            if subscription.current is None:
+                lost = await (self._find(wanted, subscription) if scope.dropped else self._put_up(wanted, subscription))
                 if lost is not None:
                     return lost
-            return await self._ended(wish, scope, follower)
+            return await self._ended(wanted, scope, subscription)
         except TransientError as error:
             self._emit(StoreTroubled(str(error)))
             await self._clock.pause(self._pace.trouble_pause_seconds)
             return None
 
-    async def _find(self, wish: Wish, follower: Follower) -> None:
-        follower.sees(await self._task_watch.read(wish.place))
+    async def _find(self, wanted: RemoteAttempt, subscription: TaskSubscription) -> None:
+        subscription.update(await self._task_watch.read(wanted.place))
 
-    async def _put_up(self, wish: Wish, follower: Follower) -> Lost | None:
+    async def _put_up(self, wanted: RemoteAttempt, subscription: TaskSubscription) -> Lost | None:
         while True:
-            current, now_ms = await self._task_watch.read(wish.place), self._store.now_ms()
-            writing = tasks.offer(current, wish.place, wish.task, in_doubt=wish.in_doubt, now_ms=now_ms)
+            current, now_ms = await self._task_watch.read(wanted.place), self._store.now_ms()
+            writing = tasks.offer(current, wanted.place, wanted.task, in_doubt=wanted.in_doubt, now_ms=now_ms)
             if writing is None:
-                follower.sees(current)
+                subscription.update(current)
                 return None
             if isinstance(writing, Lost):
                 return writing
             if (await self._task_watch.write([writing]))[0]:
                 return None
 
-    async def _ended(self, wish: Wish, scope: Droppable, follower: Follower) -> AttemptOutcome | Lost:
-        told = wish.task.details
+    async def _ended(
+        self, wanted: RemoteAttempt, scope: EffectAttempt, subscription: TaskSubscription
+    ) -> AttemptOutcome | Lost:
+        told = wanted.task.details
         while True:
-            current, now_ms = follower.current, self._store.now_ms()
+            current, now_ms = subscription.current, self._store.now_ms()
             if current is not None:
                 told = self._beaten(tasks.task_of(current).details, told, scope)
             match tasks.look(
                 current,
                 wanted=not scope.dropped,
-                timeout_ms=wish.timeout_ms,
-                deadline_ms=wish.deadline_ms,
+                timeout_ms=wanted.timeout_ms,
+                deadline_ms=wanted.deadline_ms,
                 now_ms=now_ms,
             ):
                 case Writing() as writing:
                     await self._gate.until_trusted()  # if the run is not ours any more, neither is its task
                     if not (await self._task_watch.write([writing]))[0]:
-                        follower.sees(await self._task_watch.read(wish.place))
+                        subscription.update(await self._task_watch.read(wanted.place))
                 case Wait(until_ms=until_ms):
-                    await follower.changed(None if until_ms is None else until_ms - now_ms)
+                    await subscription.changed(None if until_ms is None else until_ms - now_ms)
                 case Lost() as lost:
                     return lost
                 case Returned() | Raised() as outcome:
                     scope.task = current
-                    return self._attempt_outcome(wish.effect, outcome)
+                    return self._attempt_outcome(wanted.effect, outcome)
 
-    def _beaten(self, details: Json | None, told: Json | None, scope: Droppable) -> Json | None:
+    def _beaten(self, details: Json | None, told: Json | None, scope: EffectAttempt) -> Json | None:
         """Pass on what the worker's last heartbeat said, if that is news."""
         if details is not None and details != told:
             with contextlib.suppress(UsageError):  # what cannot be kept is of no use to the next attempt
@@ -144,7 +156,7 @@ class RemoteEffects:
             await asyncio.wait(self._going, timeout=seconds)
 
     def let_go(self, current: Document) -> None:
-        """Its outcome is recorded: it is of no further use. Nobody waits for that to be stored."""
+        """Its outcome is recorded: it is of no further use. Nothing waits for that to be stored."""
         writing = asyncio.ensure_future(self._task_watch.write([tasks.heard(current, now_ms=self._store.now_ms())]))
         self._going.add(writing)
         writing.add_done_callback(self._gone)

@@ -1,14 +1,14 @@
-"""The board: where tasks hang, as this process sees it. One look serves all who wait here.
+"""Watches the tasks of remote effects for this process. One look serves all who wait here.
 
-    followers    runs that have put a task up, and wait until it changes
-    seekers      remote workers that wait for something to claim
+    subscriptions   runs that have put a task up, and wait until it changes
+    seekers         remote workers that wait for something to claim
 
 Rules
-- What this process writes, it tells its own followers and seekers at once, without a read.
+- What this process writes, it tells its own subscriptions and seekers at once, without a read.
 - What others write is looked up when the store says that another process has committed; and now and then besides, in
-  case a notice was lost or a lease ran out. Where nobody waits, nothing is looked up.
+  case a notice was lost or a lease ran out. If no caller waits, nothing is looked up.
 - Writes that are ready at the same time travel together. While some are being written, the next ones gather.
-- A write is never left half known: whoever is cancelled meanwhile learns that only when the store has answered.
+- A write is never left half known: a caller that is cancelled meanwhile learns that only when the store has replied.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ BATCH_MAX = 100
 Offer = tuple[Sequence[Writing], "asyncio.Future[list[bool]]"]
 
 
-class Follower:
-    """Somebody who waits for one task to change."""
+class TaskSubscription:
+    """A caller that waits for one task to change."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.current: Document | None = None
         self._changed = asyncio.Event()
 
-    def sees(self, document: Document | None) -> None:
+    def update(self, document: Document | None) -> None:
         """This is the task now, as far as is known. What is older than what was seen before does not count."""
         if document is not None and (self.current is None or document.version > self.current.version):
             self.current = document
@@ -56,16 +56,16 @@ class Follower:
         self._changed.clear()
 
 
-class Seeker:
-    """Somebody who waits for a task of certain effects."""
+class TaskSeeker:
+    """A remote worker that waits for a task of certain effects."""
 
     def __init__(self, namespace: str, effects: Sequence[str]) -> None:
         self.namespace = namespace
         self.kinds = tuple(map(kind_of, effects))
-        self.rung = asyncio.Event()
+        self.woken = asyncio.Event()
 
     def may_want(self, document: Document) -> bool:
-        return not self.rung.is_set() and document.namespace == self.namespace and document.kind in self.kinds
+        return not self.woken.is_set() and document.namespace == self.namespace and document.kind in self.kinds
 
 
 class TaskWatch:
@@ -76,8 +76,8 @@ class TaskWatch:
         self._clock = clock
         self._emit = emit
         self._pace = pace
-        self._subscriptions: dict[Place, list[Follower]] = {}
-        self._seekers: list[Seeker] = []
+        self._subscriptions: dict[Place, list[TaskSubscription]] = {}
+        self._seekers: list[TaskSeeker] = []
         self._news = asyncio.Event()
         self._waiting: list[Offer] = []
         self._writer: asyncio.Task[None] | None = None
@@ -113,7 +113,7 @@ class TaskWatch:
                 await self._write_batch(batch)
         finally:
             self._writer = None
-            for _, answer in self._waiting:  # the loop is being closed, and nobody writes them any more
+            for _, answer in self._waiting:  # the loop is being closed, and they will not be written
                 answer.cancel()
 
     async def _write_batch(self, batch: list[Offer]) -> None:
@@ -133,41 +133,41 @@ class TaskWatch:
                     self._posted(writing.document)
 
     def _posted(self, document: Document) -> None:
-        for follower in self._subscriptions.get(place_of(document), ()):
-            follower.sees(document)
+        for subscription in self._subscriptions.get(place_of(document), ()):
+            subscription.update(document)
         if document.due_ms is not None and document.due_ms <= self._store.now_ms():
-            self.ring_for(document)
+            self.wake_seeker(document)
 
-    def ring_for(self, document: Document) -> None:
+    def wake_seeker(self, document: Document) -> None:
         seeker = next((each for each in self._seekers if each.may_want(document)), None)
         if seeker is not None:
-            seeker.rung.set()
+            seeker.woken.set()
 
     # -- waiting
 
     @contextmanager
-    def following(self, place: Place) -> Generator[Follower]:
+    def subscribe(self, place: Place) -> Generator[TaskSubscription]:
         """Be told when the task changes."""
-        follower = Follower(place)
-        self._subscriptions.setdefault(place, []).append(follower)
+        subscription = TaskSubscription(place)
+        self._subscriptions.setdefault(place, []).append(subscription)
         try:
-            yield follower
+            yield subscription
         finally:
-            self._subscriptions[place].remove(follower)
+            self._subscriptions[place].remove(subscription)
             if not self._subscriptions[place]:
                 del self._subscriptions[place]
 
     @contextmanager
-    def seeking(self, namespace: str, effects: Sequence[str]) -> Generator[Seeker]:
-        """Be rung for when there may be something to claim."""
-        seeker = Seeker(namespace, effects)
+    def seek(self, namespace: str, effects: Sequence[str]) -> Generator[TaskSeeker]:
+        """Be woken when there may be something to claim."""
+        seeker = TaskSeeker(namespace, effects)
         self._seekers.append(seeker)
         try:
             yield seeker
         finally:
             self._seekers.remove(seeker)
-            if seeker.rung.is_set():
-                self.look()  # it goes without having looked: let somebody else be rung for
+            if seeker.woken.is_set():
+                self.look()  # it leaves without having looked: let another one be woken
 
     # -- what other processes do
 
@@ -176,7 +176,7 @@ class TaskWatch:
         self._news.set()
 
     async def watch(self) -> None:
-        """Look up what others have done, for ever."""
+        """Look up what other processes have done, forever."""
         while True:
             try:
                 async with asyncio.timeout(self._pace.tasks_poll_seconds):
@@ -202,13 +202,13 @@ class TaskWatch:
                 (place.namespace, place.kind, place.id) for place in places[start : start + self._pace.look_up_max]
             ]
             for document in await self._store.named(asked):
-                for follower in self._subscriptions.get(place_of(document), ()):
-                    follower.sees(document)
-        idle: dict[str, list[Seeker]] = defaultdict(list)
+                for subscription in self._subscriptions.get(place_of(document), ()):
+                    subscription.update(document)
+        idle: dict[str, list[TaskSeeker]] = defaultdict(list)
         for seeker in self._seekers:
-            if not seeker.rung.is_set():
+            if not seeker.woken.is_set():
                 idle[seeker.namespace].append(seeker)
         for namespace, seekers in idle.items():
             kinds = sorted({kind for seeker in seekers for kind in seeker.kinds})
             for document in await self._store.due(namespace, kinds, len(seekers)):
-                self.ring_for(document)
+                self.wake_seeker(document)

@@ -1,6 +1,6 @@
 """Remote effects, from the workers' side: claim, heartbeat, complete, fail.
 
-Each verb reads a task, has the kernel decide, and writes what it decided; if somebody else was first it looks again.
+Each verb reads a task, has the kernel decide, and writes what it decided; if another process was first it looks again.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ class Tasks:
         if lease_ms > LEASE_MS_MAX:
             raise UsageError(f"a lease of {lease_ms} ms is too long", hint="Use 1 h at most; heartbeats renew it.")
         until_ms = self._store.now_ms() + milliseconds(wait)
-        with self._task_watch.seeking(self._scope.namespace, effects) as seeker:
+        with self._task_watch.seek(self._scope.namespace, effects) as seeker:
             while True:
-                seeker.rung.clear()
+                seeker.woken.clear()
                 by = Claim(worker, self._scope.ids.nonce(), lease_ms)
                 handed, due = await self._claimed(seeker.kinds, by, limit)
                 left_ms = until_ms - self._store.now_ms()
                 if handed or left_ms <= 0:
                     break
                 if not due:
-                    await _rung(seeker.rung, left_ms)
-        for document in due[limit:]:  # it may have been this seeker who was rung for it
-            self._task_watch.ring_for(document)
+                    await _woken(seeker.woken, left_ms)
+        for document in due[limit:]:  # it may have been this seeker that was woken for it
+            self._task_watch.wake_seeker(document)
         return handed
 
     async def _claimed(self, kinds: Sequence[str], by: Claim, limit: int) -> tuple[list[Handed], list[Document]]:
@@ -88,7 +88,7 @@ class Tasks:
         return [each for document in stored if (each := _handed(document)) is not None], due
 
     async def _readable(self, due: Sequence[Document]) -> list[tuple[Document, Task]]:
-        """Those that can be read. One that cannot must not hold up the others: the oldest comes first, for ever."""
+        """Those that can be read. One that cannot must not hold up the others: the oldest comes first, forever."""
         found: list[tuple[Document, Task]] = []
         for document in due:
             try:
@@ -108,7 +108,7 @@ class Tasks:
     async def heartbeat(self, name: str, *, fence: int, details: bytes | None = None) -> Beat:
         """The worker goes on, and has come this far (as JSON).
 
-        The answer says whether anybody still wants that, and until when its lease lasts.
+        What is returned says whether the outcome is still wanted, and until when its lease lasts.
         """
         text = None if details is None else self._checked(details, f"the details of task {name}")
 
@@ -122,7 +122,7 @@ class Tasks:
         return await self._decided(name, decide)
 
     async def complete(self, name: str, *, fence: int, result: bytes) -> None:
-        """The effect has been performed, with this result (as JSON). Said twice, it is answered alike."""
+        """The effect has been performed, with this result (as JSON). Said twice, it is accepted twice."""
         await self._finish(name, Returned(self._checked(result, f"the result of task {name}")), fence)
 
     async def fail(
@@ -146,7 +146,7 @@ class Tasks:
         await self._decided(name, decide)
 
     def _checked(self, sent: bytes, what: str) -> Json:
-        """What was sent, if it can be kept: JSON may be nested deeper, or be larger, than anybody can read."""
+        """What was sent, if it can be kept: JSON may be nested deeper, or be larger, than can be read."""
         self._scope.codec.encode(self._scope.codec.decode(sent, Any), what=what)
         return sent.decode()
 
@@ -162,7 +162,7 @@ class Tasks:
                 return answer
 
 
-async def _rung(bell: asyncio.Event, within_ms: int) -> None:
+async def _woken(bell: asyncio.Event, within_ms: int) -> None:
     try:
         async with asyncio.timeout(within_ms / 1000):
             await bell.wait()
@@ -171,6 +171,6 @@ async def _rung(bell: asyncio.Event, within_ms: int) -> None:
 
 
 def _handed(document: Document) -> Handed | None:
-    """None if it was withdrawn rather than claimed: nobody wants it any more."""
+    """None if it was withdrawn rather than claimed: it is not wanted any more."""
     task = tasks.task_of(document)
     return Handed(tasks.place_of(document), task, task.state) if isinstance(task.state, Claimed) else None

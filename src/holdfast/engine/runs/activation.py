@@ -90,7 +90,7 @@ class Activation:
 
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
         """Begin with this history: the first time, and when the run begins anew."""
-        self._delivery = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
+        self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
         self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
         self._mail_arrived = bool(history.messages)
         self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
@@ -110,7 +110,7 @@ class Activation:
         except BaseException as error:  # noqa: BLE001 - a fault, ours or a codec's, must not leave the run held and forgotten
             await self._set_aside(error)
         finally:
-            self._delivery.close()
+            self._loaded.close()
             self._task = None
 
     def arrive(self, arrival: Arrival) -> None:
@@ -122,22 +122,22 @@ class Activation:
             self._mail_arrived = True
             if isinstance(arrival, CancelRequest):
                 self._interrupt_the_lone_effect()
-        self._delivery.arrivals.append(arrival)
+        self._loaded.arrivals.append(arrival)
         self._poke()
 
     @property
     def in_flight(self) -> list[asyncio.Task[None]]:
         """What is being done for the run at this moment."""
-        return list(self._delivery.in_flight.tasks.values())
+        return list(self._loaded.in_flight.tasks.values())
 
     def abandon(self) -> None:
         """The run is taken away; its task is about to be cancelled."""
-        self._delivery.in_flight.close()
+        self._loaded.in_flight.close()
 
     def stop(self) -> None:
         """The worker stops: begin nothing more, and end as soon as no effect is in flight."""
         self._stopping = True
-        self._delivery.in_flight.leave_tasks()
+        self._loaded.in_flight.leave_tasks()
         self._poke()
 
     def _poke(self) -> None:
@@ -150,62 +150,62 @@ class Activation:
         try:
             await self._replay()
             if self.run.waits is None and self.run.epoch > 1:
-                pending = self._delivery.machine.pending
+                pending = self._loaded.machine.pending
                 # A cancellation in the journal has dropped what the former holder may have admitted just then.
                 dropped = (command.step for command in pending.dropped if command.admits_a_run)
-                self._delivery.in_doubt = frozenset([*pending.open, *dropped])
+                self._loaded.in_doubt = frozenset([*pending.open, *dropped])
             while await self._activate():
                 pass
         except (NeedsPerson, ReplayDiverged) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _replay(self) -> None:
-        for _ in self._delivery.replaying():
+        for _ in self._loaded.replaying():
             await self._host.clock.pause(0)
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
-        record, delivery = self._carried or ActivationRecord(), self._delivery
+        record, loaded = self._carried or ActivationRecord(), self._loaded
         self._record, self._carried = record, None
         if self._mail_arrived:
             await self._load_blobs()
         try:
-            if delivery.machine.pending.dropped:
-                delivery.let_drop(record)
-            delivery.deliver(record)
-            commands = [] if self._stopping else delivery.to_begin(record)
+            if loaded.machine.pending.dropped:
+                loaded.let_drop(record)
+            loaded.deliver(record)
+            commands = [] if self._stopping else loaded.to_begin(record)
         except NeedsPerson as stuck:
             await self._block(stuck.code, stuck.message, await self._see_effects_through(record))
             return False
-        delivery.take_notes(record)
-        if delivery.machine.outcome is not None:
+        loaded.take_notes(record)
+        if loaded.machine.outcome is not None:
             return await self._end(record)
-        if delivery.is_cancelled_by_now():
+        if loaded.is_cancelled_by_now():
             await self._stop_here(record)
             return False
-        if not commands and not delivery.in_flight.tasks:
+        if not commands and not loaded.in_flight.tasks:
             return await self._pause(record)
         await self._progress(record)
         if self._stopping:  # it may have come while the record was being written
             commands = [command for command in commands if command.may_call]
-            if not commands and not delivery.in_flight.tasks:
+            if not commands and not loaded.in_flight.tasks:
                 return False
         await self._begin(commands)
         return True
 
     async def _begin(self, commands: list[Command]) -> None:
         """Begin what the code asked for, and wait until something comes of it."""
-        if len(commands) == 1 and self._delivery.is_all_there_is(commands[0]):
+        if len(commands) == 1 and self._loaded.is_all_there_is(commands[0]):
             await self._perform_here(commands[0])
             return
         for n, command in enumerate(commands, 1):
             # The next holder begins the rest; but of a `once` effect whose intent is recorded it could not know that it
             # was not called.
             if not self._stopping or command.may_call:
-                self._delivery.in_flight.begin(command)
+                self._loaded.in_flight.begin(command)
             if n % BEGUN_AT_ONCE == 0:
                 await self._host.clock.pause(0)
-        if not self._delivery.in_flight.are_all_tasks():
+        if not self._loaded.in_flight.are_all_tasks():
             await self._signalled(self._due_in_ms())
             return
         self._host.quiet()  # others do the work
@@ -218,11 +218,11 @@ class Activation:
         """Perform a lone effect in this very task."""
         self._inline = command
         try:
-            await self._delivery.in_flight.attempt(command)
+            await self._loaded.in_flight.attempt(command)
         except asyncio.CancelledError:
             if self._inline is not None:
                 raise
-            begun = self._delivery.in_flight.has_begun(command.step)
+            begun = self._loaded.in_flight.has_begun(command.step)
             self.arrive(Completion(command.step, Interrupted(begun)))
         finally:
             if self._inline is None and self._task is not None:
@@ -233,23 +233,23 @@ class Activation:
     def _interrupt_the_lone_effect(self) -> None:
         """A cancellation has come while an effect is performed in the run's own task."""
         command = self._inline
-        if command is not None and self._task is not None and not self._delivery.machine.is_shielded(command.step):
+        if command is not None and self._task is not None and not self._loaded.machine.is_shielded(command.step):
             self._inline = None
-            self._delivery.in_flight.tell_dropped(command.step)
+            self._loaded.in_flight.tell_dropped(command.step)
             self._task.cancel()
 
     async def _load_blobs(self) -> None:
         """Large results of children come beside the message; fetch them before they are delivered."""
         self._mail_arrived = False
-        for message in tuple(self._delivery.arrivals):
+        for message in tuple(self._loaded.arrivals):
             if (
                 isinstance(message, OutcomeMessage)
                 and message.output is not UNSET
-                and message.step in self._delivery.machine.open
+                and message.step in self._loaded.machine.open
             ):
                 digest = msgspec.json.decode(message.output, type=Value).blob
-                if digest and digest not in self._delivery.blobs:
-                    self._delivery.blobs[digest] = await self._blob(digest)
+                if digest and digest not in self._loaded.blobs:
+                    self._loaded.blobs[digest] = await self._blob(digest)
 
     async def _blob(self, digest: str) -> bytes:
         while True:
@@ -289,22 +289,22 @@ class Activation:
 
     def _may_wake_soon(self) -> bool:
         """Whether something may come before the run would be let go anyway: a child's end, a signal, a timer."""
-        if self._delivery.arrivals or self._delivery.machine.inbox.awaited():
+        if self._loaded.arrivals or self._loaded.machine.inbox.awaited():
             return True
-        if any(command.awaits_a_run for command in self._delivery.machine.open.values()):
+        if any(command.awaits_a_run for command in self._loaded.machine.open.values()):
             return True
         due_in_ms = self._due_in_ms()
         return due_in_ms is not None and due_in_ms <= self._host.pace.idle_ms
 
     def _due_in_ms(self) -> int | None:
-        due_ms = self._delivery.next_due_ms()
+        due_ms = self._loaded.next_due_ms()
         return None if due_ms is None else max(0, due_ms - self._now_ms())
 
     async def _signalled(self, timeout_ms: int | None) -> bool:
         """Whether something arrived within the time."""
-        if not self._delivery.arrivals:
+        if not self._loaded.arrivals:
             await self._poked(timeout_ms)
-        return bool(self._delivery.arrivals)
+        return bool(self._loaded.arrivals)
 
     async def _poked(self, timeout_ms: int | None) -> None:
         """Returns when something arrives, or after this time."""
@@ -323,7 +323,7 @@ class Activation:
     async def _end(self, record: ActivationRecord) -> bool:
         """The code has ended. True if the run goes on all the same: it begins anew, or there is mail to be read."""
         event: transitions.Event
-        match self._delivery.machine.outcome:
+        match self._loaded.machine.outcome:
             case CodeReturned(value):
                 event = self._returned(value, record)
             case CodeRaised(error):
@@ -336,10 +336,10 @@ class Activation:
                 return True
             case None:  # pragma: no cover
                 raise AssertionError
-        self._delivery.take_what_ended(record)
-        self._delivery.note_what_may_be_under_way(record)
+        self._loaded.take_what_ended(record)
+        self._loaded.note_what_may_be_under_way(record)
         if not isinstance(event, transitions.Returned):
-            self._delivery.record_leftovers(record)
+            self._loaded.record_leftovers(record)
         while True:
             try:
                 await self._commit(event, record)
@@ -358,9 +358,9 @@ class Activation:
         What they have done is recorded, so that a retry of the run does not do it again. They are not interrupted,
         unless the run is to be cancelled: then they have until the deadline of that.
         """
-        delivery = self._delivery
-        delivery.take_what_ended(record)
-        if not delivery.in_flight.are_under_way():
+        loaded = self._loaded
+        loaded.take_what_ended(record)
+        if not loaded.in_flight.are_under_way():
             return record
         record = await self._recorded(record)
         await self._until_effects_end(record)
@@ -368,17 +368,17 @@ class Activation:
 
     async def _until_effects_end(self, record: ActivationRecord) -> None:
         """Begin nothing more, and wait for what is under way; what comes of it goes into the record."""
-        delivery = self._delivery
-        delivery.take_what_ended(record)
-        deadline_ms = delivery.deadline_ms
-        delivery.interrupt(all_of_it=deadline_ms is not None)
-        while delivery.in_flight.are_under_way() and (deadline_ms is None or self._now_ms() < deadline_ms):
+        loaded = self._loaded
+        loaded.take_what_ended(record)
+        deadline_ms = loaded.deadline_ms
+        loaded.interrupt(all_of_it=deadline_ms is not None)
+        while loaded.in_flight.are_under_way() and (deadline_ms is None or self._now_ms() < deadline_ms):
             await self._poked(None if deadline_ms is None else deadline_ms - self._now_ms())
-            delivery.take_what_ended(record)
-            asked = next((each for each in delivery.arrivals if isinstance(each, CancelRequest)), None)
+            loaded.take_what_ended(record)
+            asked = next((each for each in loaded.arrivals if isinstance(each, CancelRequest)), None)
             if asked is not None and deadline_ms is None:
                 deadline_ms = asked.deadline_ms
-                delivery.interrupt(all_of_it=True)
+                loaded.interrupt(all_of_it=True)
 
     async def _recorded(self, record: ActivationRecord) -> ActivationRecord:
         """Commit what there is; the record to go on with."""
@@ -395,20 +395,20 @@ class Activation:
         history = await self._as_it_is()
         moves = event.unread if isinstance(event, transitions.Returned) else ()
         news = [message for message in history.messages if message.id not in {*record.read, *moves}]
-        if self._delivery.machine.cancelling or not any(isinstance(message, Signal) for message in news):
+        if self._loaded.machine.cancelling or not any(isinstance(message, Signal) for message in news):
             if isinstance(event, transitions.Returned) and not history.run.holds_key:
                 event = msgspec.structs.replace(event, unheard=(), unread=())
                 news = [message for message in history.messages if message.id not in record.read]
-            self._delivery.dismiss(news, record)
+            self._loaded.dismiss(news, record)
             return event
         # What the code has left under way would be begun again beside itself: it is asked for once more.
         await self._until_effects_end(record)
         history = await self._as_it_is()
         entries, blobs = record.entries, {blob.digest: blob.data for blob in record.blobs}
-        begun = frozenset(step for step in self._delivery.dropped if self._delivery.in_flight.has_begun(step))
+        begun = frozenset(step for step in self._loaded.dropped if self._loaded.in_flight.has_begun(step))
         await self._begin_again(history, await self._blobs_of(history) | blobs)
-        self._delivery.in_doubt = begun
-        self._delivery.arrivals.extend(
+        self._loaded.in_doubt = begun
+        self._loaded.arrivals.extend(
             Completion(entry.step, Repeated(entry))
             for entry in entries
             if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened | Late)
@@ -433,9 +433,9 @@ class Activation:
     async def _make_mail_durable(self) -> None:
         """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""
         record = self._record = ActivationRecord()
-        self._delivery.deliver(record, mail_only=True)
-        if self._delivery.machine.outcome is None:
-            self._delivery.take_notes(record)
+        self._loaded.deliver(record, mail_only=True)
+        if self._loaded.machine.outcome is None:
+            self._loaded.take_notes(record)
             await self._progress(record)
         else:
             self._carried = record
@@ -443,10 +443,10 @@ class Activation:
     async def _begin_anew(self, arguments: dict[str, Any], record: ActivationRecord) -> None:
         """Continue as new: the same run, with an empty journal."""
         data = self._host.codec.encode(arguments, what=self._workflow.input_name)
-        before = input_of(self._delivery.history.journal)
+        before = input_of(self._loaded.history.journal)
         generation = before.generation + 1 if isinstance(before, Continued) else 1
-        value = self._delivery.keep(data, record)
-        machine = self._delivery.machine
+        value = self._loaded.keep(data, record)
+        machine = self._loaded.machine
         first = Continued(
             self._now_ms(),
             value,
@@ -455,51 +455,51 @@ class Activation:
             machine.left.children(),
             machine.notes.attributes_now(),
         )
-        unheard = self._delivery.machine.inbox.untaken()
+        unheard = self._loaded.machine.inbox.untaken()
         # The large values of the former generation go; those that nobody has heard yet must not.
-        record.blobs += self._delivery.kept(original_input(before), *(each.value for each in unheard))
+        record.blobs += self._loaded.kept(original_input(before), *(each.value for each in unheard))
         await self._commit(transitions.BeganAnew(first, unheard), record)
         self._host.emit(events.RunContinued(self.run.id, generation))
-        await self._begin_again(History(self.run, (first, *unheard)), self._delivery.blobs)
+        await self._begin_again(History(self.run, (first, *unheard)), self._loaded.blobs)
 
     async def _begin_again(self, history: History, blobs: Mapping[str, bytes]) -> None:
         known = {message.id for message in history.messages}
-        came_since = [each for each in self._delivery.arrivals if isinstance(each, Message) and each.id not in known]
-        self._delivery.close()
+        came_since = [each for each in self._loaded.arrivals if isinstance(each, Message) and each.id not in known]
+        self._loaded.close()
         self.run = history.run
         self._load(history, blobs)
-        self._delivery.arrivals.extend(came_since)
-        self._mail_arrived = bool(self._delivery.arrivals)
+        self._loaded.arrivals.extend(came_since)
+        self._mail_arrived = bool(self._loaded.arrivals)
         await self._replay()
 
     async def _stop_here(self, record: ActivationRecord) -> None:
         """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
-        assert self._delivery.deadline_ms is not None
-        self._delivery.take_what_ended(record)
-        self._delivery.note_what_may_be_under_way(record)
-        late = bool(self._delivery.in_flight.tasks) or not self._delivery.pausing
-        record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._delivery.pausing))
+        assert self._loaded.deadline_ms is not None
+        self._loaded.take_what_ended(record)
+        self._loaded.note_what_may_be_under_way(record)
+        late = bool(self._loaded.in_flight.tasks) or not self._loaded.pausing
+        record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._loaded.pausing))
         await self._end_cancelled(record)
 
     async def _stop_in_doubt(self, record: ActivationRecord) -> None:
         """End a cancelled run that can neither go on nor be unwound."""
-        for arrival in self._delivery.arrivals:
-            if isinstance(arrival, CancelRequest) and self._delivery.deadline_ms is None:
+        for arrival in self._loaded.arrivals:
+            if isinstance(arrival, CancelRequest) and self._loaded.deadline_ms is None:
                 record.read.append(arrival.id)
-                record.entries.append(self._delivery.cancel(arrival))
-        self._delivery.note_what_may_be_under_way(record)
+                record.entries.append(self._loaded.cancel(arrival))
+        self._loaded.note_what_may_be_under_way(record)
         record.entries.append(Stopped(self._now_ms(), unsure=True))
         await self._end_cancelled(record)
 
     async def _end_cancelled(self, record: ActivationRecord) -> None:
         """End it whatever is still in its inbox: signals are recorded, and seen if it is resumed some day."""
-        self._delivery.record_leftovers(record)
+        self._loaded.record_leftovers(record)
         while True:
             try:
                 await self._commit(transitions.CancelledItself(), record)
             except MailCame:
                 history = await self._as_it_is()
-                self._delivery.dismiss([each for each in history.messages if each.id not in record.read], record)
+                self._loaded.dismiss([each for each in history.messages if each.id not in record.read], record)
             else:
                 self._host.settled(self.run)
                 return
@@ -511,19 +511,19 @@ class Activation:
             codec.decode(data, self._workflow.signature.returns)  # what cannot be read back must not look completed
         except UsageError as error:
             return transitions.Raised(described(error, codec))
-        output, first = self._delivery.keep(data, record), input_of(self._delivery.history.journal)
-        unheard, unread = self._delivery.for_a_successor()
-        self._delivery.record_leftovers(record, but=unread)
-        return transitions.Returned(output, first, unheard, unread, self._delivery.kept(original_input(first)))
+        output, first = self._loaded.keep(data, record), input_of(self._loaded.history.journal)
+        unheard, unread = self._loaded.for_a_successor()
+        self._loaded.record_leftovers(record, but=unread)
+        return transitions.Returned(output, first, unheard, unread, self._loaded.kept(original_input(first)))
 
     async def _block(self, code: str, message: str, record: ActivationRecord) -> None:
         """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
-        if self._delivery.deadline_ms is not None or any(
-            isinstance(arrival, CancelRequest) for arrival in self._delivery.arrivals
+        if self._loaded.deadline_ms is not None or any(
+            isinstance(arrival, CancelRequest) for arrival in self._loaded.arrivals
         ):
             await self._stop_in_doubt(record)
             return
-        self._delivery.note_what_may_be_under_way(record)
+        self._loaded.note_what_may_be_under_way(record)
         await self._commit(transitions.Stuck(code, message), record)
         self._host.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow))
         self._host.settled(self.run)
@@ -536,13 +536,13 @@ class Activation:
             self._host.emit(events.RunOvertaken(self.run.id))
 
     async def _let_go(self, record: ActivationRecord) -> None:
-        machine = self._delivery.machine
+        machine = self._loaded.machine
         if not machine.open and not machine.timers and not machine.inbox.awaited():
             place = f" at {where}" if (where := machine.where()) else ""
             error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
             await self._block(error.code, error.message, record)
             return
-        await self._commit(transitions.LetGo(self._delivery.next_due_ms(), waits.encode(machine.waits())), record)
+        await self._commit(transitions.LetGo(self._loaded.next_due_ms(), waits.encode(machine.waits())), record)
         self._host.emit(events.RunLetGo(self.run.id, self.run.wake_ms))
         self._host.let_go(self.run)
 
@@ -562,7 +562,7 @@ class Activation:
         # A repeated change answers as the first time, even if the run has changed hands since: look at the fence.
         if answer.run is None or not _same_holder(answer.run, change.run):
             raise TakenAway
-        self.run = self._delivery.run = answer.run
+        self.run = self._loaded.run = answer.run
         self._record = ActivationRecord()
         for task in record.heard:
             self._host.remote_effects.let_go(task)

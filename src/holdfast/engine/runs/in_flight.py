@@ -18,20 +18,14 @@ from functools import partial
 from typing import Any
 
 from holdfast import events
+from holdfast.engine.attempts import AttemptOutcome, AttemptRaised, AttemptRefused, AttemptReturned
 from holdfast.engine.code.commands import Command
 from holdfast.engine.failures import described, worded
-from holdfast.engine.remote.remote_effects import Wish
+from holdfast.engine.remote.remote_effects import RemoteAttempt
 from holdfast.engine.runs.completions import Broken, Completion
 from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats
 from holdfast.engine.runs.host import RunHost
-from holdfast.engine.runs.performer import (
-    AttemptOutcome,
-    AttemptRaised,
-    AttemptRefused,
-    AttemptReturned,
-    Turn,
-    is_async,
-)
+from holdfast.engine.runs.performer import Turn, is_async
 from holdfast.engine.tracing import Tried
 from holdfast.engine.values import kept
 from holdfast.errors import (
@@ -257,7 +251,7 @@ class StepsInFlight:
             deadline_ms=deadline_ms,
         )
         task_id = tasks.id_of(run.id, self._journal, command.step, scope.attempt, first=first)
-        wish = Wish(
+        wanted = RemoteAttempt(
             effect=effect,
             place=Place(run.namespace, effect.name, task_id),
             task=task,
@@ -265,7 +259,7 @@ class StepsInFlight:
             timeout_ms=policy.timeout_ms,
             deadline_ms=deadline_ms,
         )
-        return await host.remote_effects.attempt(wish, scope)
+        return await host.remote_effects.attempt(wanted, scope)
 
     async def _take_back(self, command: Command) -> None:
         """See to it that no worker begins what was dropped, and learn what came of it if one has."""

@@ -18,71 +18,25 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from holdfast.effects import RUNNING_EFFECT, EffectScope
-from holdfast.engine.failures import tame
+from holdfast.effects import RUNNING_EFFECT
+from holdfast.engine.attempts import (
+    AttemptOutcome,
+    AttemptRaised,
+    AttemptRefused,
+    AttemptReturned,
+    EffectAttempt,
+    LeaseTrust,
+    StepWork,
+)
 from holdfast.engine.pace import Pace
 from holdfast.engine.runs.threads import DaemonThreads, Job, NotEntered
 from holdfast.errors import TimedOut, UsageError
 from holdfast.events import Emit, ThreadGivenUp, ThreadsUsedUp
-from holdfast.kernel.documents import Document
 from holdfast.kernel.retries import Begin, GiveUp
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
-
-
-class Errand(Protocol):
-    """What is done for one step of a run, and whether the engine has dropped it.
-
-    Then, and only then, a cancellation is the engine's.
-    """
-
-    run_id: str
-    step: str
-    effect: str
-    dropped: bool
-    abandoned: bool
-
-    def may_enter(self) -> Begin | GiveUp | None:
-        """Asked where it is entered, in whatever thread; None if it may not now, but perhaps later."""
-        ...
-
-
-class Droppable(Errand, EffectScope, Protocol):
-    """An attempt that the engine may drop."""
-
-    dropped: bool  # pyright: ignore[reportIncompatibleMethodOverride] - the effect may only look
-    task: Document | None
-
-
-class Gate(Protocol):
-    """What says whether the world may be touched."""
-
-    @property
-    def trusted(self) -> bool: ...
-    async def until_trusted(self) -> None: ...
-
-
-class AttemptReturned(Struct, frozen=True):
-    value: bytes
-
-
-class AttemptRaised(Struct, frozen=True):
-    error: BaseException
-
-    def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "error", tame(self.error))
-
-
-AttemptOutcome = AttemptReturned | AttemptRaised
-
-
-class AttemptRefused(Struct, frozen=True):
-    """It was not entered, and is no attempt: its deadline is over, or the lease could not be relied on."""
 
 
 class Turn:
@@ -141,7 +95,7 @@ class Performer:
         return self._threads.given_up
 
     async def attempt(
-        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: Droppable, turn: Turn, *, once: bool
+        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
     ) -> AttemptOutcome | AttemptRefused:
         """Perform one attempt, and encode what it returned."""
         context = contextvars.copy_context()
@@ -159,7 +113,7 @@ class Performer:
                 end()
 
     async def reconcile(
-        self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: Errand, turn: Turn
+        self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: StepWork, turn: Turn
     ) -> AttemptOutcome | AttemptRefused:
         """Ask whether an effect of unknown outcome has happened, and with which result."""
         work, what = partial(ask, key), f"the reconcile function of {effect.name}"
@@ -183,7 +137,7 @@ class Performer:
         """Stop taking work. Threads that are still busy are left to end by themselves."""
         self._threads.close()
 
-    async def turn(self, gate: Gate, *, in_thread: bool) -> Turn:
+    async def turn(self, gate: LeaseTrust, *, in_thread: bool) -> Turn:
         """Room, a thread if one is needed, and a good lease, all at once: the effect is called without another wait."""
         said = False
         while True:
@@ -225,7 +179,7 @@ class Performer:
                 return
 
     async def _outcome(
-        self, call: Coroutine[Any, Any, Any], effect: Effect[..., Any], what: str, scope: Errand, turn: Turn
+        self, call: Coroutine[Any, Any, Any], effect: Effect[..., Any], what: str, scope: StepWork, turn: Turn
     ) -> AttemptOutcome | AttemptRefused:
         """What comes of a call into code that is not ours. It raises nothing but the engine's own cancellation."""
         try:
@@ -247,7 +201,7 @@ class Performer:
         finally:
             turn.end()
 
-    async def _in_thread(self, work: Callable[[], Any], scope: Errand, turn: Turn, what: str, *, once: bool) -> Any:
+    async def _in_thread(self, work: Callable[[], Any], scope: StepWork, turn: Turn, what: str, *, once: bool) -> Any:
         job = self._threads.call(work, scope.may_enter)
         if once:
             job.on_ended = self._live((scope.run_id, scope.step))
@@ -273,7 +227,7 @@ class Performer:
             raise UsageError("a sync function returned a coroutine", hint="Write it as `async def`.")
         return result
 
-    def _give_up(self, job: Job, scope: Errand, turn: Turn) -> None:
+    def _give_up(self, job: Job, scope: StepWork, turn: Turn) -> None:
         """Leave the thread to itself, and its room to others, if it is in the middle of the call."""
         if self._threads.give_up(job):
             self._emit(ThreadGivenUp(scope.run_id, scope.step, scope.effect, self._threads.given_up))
@@ -296,7 +250,7 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - its own kind is asked for
 
 
-async def _entered(make: Callable[[], Coroutine[Any, Any, Any]], scope: Errand, what: str) -> Any:
+async def _entered(make: Callable[[], Coroutine[Any, Any, Any]], scope: StepWork, what: str) -> Any:
     """Await the coroutine that `make` makes, if it may be entered, and for as long as it may take."""
     verdict = scope.may_enter()
     if isinstance(verdict, Begin) and verdict.limit_ms is not None:

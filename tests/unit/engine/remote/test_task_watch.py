@@ -76,7 +76,7 @@ async def test_whoever_is_cancelled_learns_it_when_the_store_has_answered(
     store: SlowStore, task_watch: TaskWatch
 ) -> None:
     writing = offer()
-    with task_watch.following(tasks.place_of(writing.document)) as follower:
+    with task_watch.subscribe(tasks.place_of(writing.document)) as follower:
         task = asyncio.create_task(task_watch.write([writing]))
         await store.asked.wait()
         task.cancel()
@@ -110,9 +110,9 @@ async def test_nobody_waits_for_a_writer_that_is_gone(store: SlowStore, task_wat
 
 async def test_what_is_older_than_what_was_seen_does_not_count(store: SlowStore, task_watch: TaskWatch) -> None:
     old, new = (Document("default", "task/shop.charge", "1", version, b"{}") for version in (1, 2))
-    with task_watch.following(Place("default", "shop.charge", "1")) as follower:
+    with task_watch.subscribe(Place("default", "shop.charge", "1")) as follower:
         for document in (new, old, None):
-            follower.sees(document)
+            follower.update(document)
         assert follower.current == new
 
 
@@ -121,13 +121,13 @@ async def test_one_seeker_is_rung_for_per_task_and_passes_it_on_if_it_leaves(
 ) -> None:
     store.gate.set()
     with (
-        task_watch.seeking("default", ["shop.charge"]) as first,
-        task_watch.seeking("default", ["shop.charge"]) as second,
-        task_watch.seeking("default", ["shop.ship"]) as other,
-        task_watch.seeking("another", ["shop.charge"]) as stranger,
+        task_watch.seek("default", ["shop.charge"]) as first,
+        task_watch.seek("default", ["shop.charge"]) as second,
+        task_watch.seek("default", ["shop.ship"]) as other,
+        task_watch.seek("another", ["shop.charge"]) as stranger,
     ):
         await task_watch.write([offer()])
-        assert [each.rung.is_set() for each in (first, second, other, stranger)] == [True, False, False, False]
+        assert [each.woken.is_set() for each in (first, second, other, stranger)] == [True, False, False, False]
         assert not task_watch._news.is_set()
     assert task_watch._news.is_set()
 
@@ -138,7 +138,7 @@ async def test_all_that_are_followed_are_looked_up_in_few_reads(store: SlowStore
     store.gate.set()
     posted = [offer(n, now_ms=store.now_ms()) for n in range(3)]
     with ExitStack() as stack:
-        subscriptions = [stack.enter_context(task_watch.following(tasks.place_of(each.document))) for each in posted]
+        subscriptions = [stack.enter_context(task_watch.subscribe(tasks.place_of(each.document))) for each in posted]
         await store.write(posted[1:])
         watching = asyncio.create_task(task_watch.watch())
         task_watch.look()
