@@ -84,13 +84,13 @@ def _life(number: int, count: int, now_ms: int) -> Iterator[Change]:
 def _event(status: str, value: Value) -> transitions.Event:
     match status:
         case "failed":
-            return transitions.Raised(Failure("ValueError", "it did not work"))
+            return transitions.RunRaised(Failure("ValueError", "it did not work"))
         case "cancelled":
             return transitions.CancelledItself()
         case "waiting":
             return transitions.LetGo(None)
         case _:
-            return transitions.Returned(value)
+            return transitions.RunReturned(value)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def _renewed() -> tuple[Writing, Writing]:
 def _offered(now_ms: int) -> Writing:
     writing = tasks.offer(
         None,
-        tasks.Place("default", "shop.pay", "t-1"),
+        tasks.TaskPlace("default", "shop.pay", "t-1"),
         tasks.Task("run-1", "pay:1", 1, "{}"),
         in_doubt=False,
         now_ms=now_ms,
@@ -83,10 +83,10 @@ def _offered(now_ms: int) -> Writing:
     return writing
 
 
-_SLOW, _QUICK = (tasks.Claim("w", nonce, LEASE_MS) for nonce in ("n-1", "n-2"))
+_SLOW, _QUICK = (tasks.TaskClaim("w", nonce, LEASE_MS) for nonce in ("n-1", "n-2"))
 
 
-def _claim(found: Document, by: tasks.Claim, now_ms: int, *, run_lives: bool = True) -> Writing:
+def _claim(found: Document, by: tasks.TaskClaim, now_ms: int, *, run_lives: bool = True) -> Writing:
     writing = tasks.claim(found, by, run_lives=run_lives, now_ms=now_ms)
     assert writing is not None
     return writing
@@ -108,7 +108,7 @@ def _beat(held: Document) -> Writing:
 
 def _finish(held: Document) -> Writing:
     state = tasks.task_of(held).state
-    writing = tasks.finish(held, tasks.Returned('"paid"'), fence=state.fence, now_ms=LATER_MS)
+    writing = tasks.finish(held, tasks.TaskReturned('"paid"'), fence=state.fence, now_ms=LATER_MS)
     assert writing is not None
     return writing
 

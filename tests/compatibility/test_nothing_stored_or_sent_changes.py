@@ -81,7 +81,7 @@ def test_the_body_of_a_document_is_read_and_written_as_before(name: str, text: s
 def test_a_document_of_every_kind_and_state_was_written_then() -> None:
     assert {name.partition(" ")[0] for name, _ in BODIES} == set(DOCUMENTS)
     states = {msgspec.json.decode(text)["state"]["is"] for name, text in BODIES if name.startswith("task")}
-    assert states == tags(tasks.State)
+    assert states == tags(tasks.TaskState)
     replies = {msgspec.msgpack.decode(text.encode("latin-1"))["type"] for name, text in BODIES if name[:5] == "reply"}
     assert replies == tags(idempotency.State)
 

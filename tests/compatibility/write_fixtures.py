@@ -185,9 +185,9 @@ def documents() -> list[tuple[str, bytes]]:
         revoked_ms=BEGIN_MS + 2,
     )
     task = tasks.Task("run-1", "resize:cat", 2, '{"image":"cat"}', tasks.Offered(3), '{"done":1}', True, "00-1-2-01", 9)
-    claimed = tasks.Claimed("painter", "n-1", BEGIN_MS, 30_000, BEGIN_MS, BEGIN_MS + 30_000, wanted=False)
-    returned = tasks.Done("painter", BEGIN_MS, tasks.Returned('"small"'))
-    raised = tasks.Done("painter", BEGIN_MS, tasks.Raised("TooLarge", "9 GB", retry=False, retry_after_ms=5))
+    claimed = tasks.TaskClaimed("painter", "n-1", BEGIN_MS, 30_000, BEGIN_MS, BEGIN_MS + 30_000, wanted=False)
+    returned = tasks.Done("painter", BEGIN_MS, tasks.TaskReturned('"small"'))
+    raised = tasks.Done("painter", BEGIN_MS, tasks.TaskRaised("TooLarge", "9 GB", retry=False, retry_after_ms=5))
     reply = replies.Reply(201, ((b"content-type", b"text/plain"),), b"made \xff")
     return [
         ("api_key", msgspec.json.encode(Kept(key, "digest"))),

@@ -113,11 +113,11 @@ def let_go(
 def completion(
     store: Store, run: Run, output: object = "done", *, recorded: transitions.Recorded = transitions.NOTHING
 ) -> Change:
-    return transitions.decide(run, transitions.Returned(a_value(output)), recorded=recorded, now_ms=store.now_ms())
+    return transitions.decide(run, transitions.RunReturned(a_value(output)), recorded=recorded, now_ms=store.now_ms())
 
 
 def failure(store: Store, run: Run) -> Change:
-    return transitions.decide(run, transitions.Raised(a_failure()), now_ms=store.now_ms())
+    return transitions.decide(run, transitions.RunRaised(a_failure()), now_ms=store.now_ms())
 
 
 def blockage(store: Store, run: Run) -> Change:

@@ -253,7 +253,7 @@ async def _end(store: Store, run: Run, end: str, *, read: tuple[str, ...] = ()) 
         case "completed":
             return completion(store, run, recorded=recorded)
         case "failed":
-            return transitions.decide(run, transitions.Raised(a_failure()), recorded=recorded, now_ms=now_ms)
+            return transitions.decide(run, transitions.RunRaised(a_failure()), recorded=recorded, now_ms=now_ms)
         case "cancelled":
             return transitions.decide(run, transitions.CancelledItself(), recorded=recorded, now_ms=now_ms)
         case _:

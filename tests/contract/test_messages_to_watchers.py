@@ -202,7 +202,7 @@ async def test_a_child_that_is_retried_and_ends_again_is_told_again(store: Store
 def _large_completion(store: Store, run: Run) -> Change:
     value = Value(blob=A_BLOB.digest, size=len(A_BLOB.data))
     return transitions.decide(
-        run, transitions.Returned(value), recorded=transitions.Recorded(blobs=(A_BLOB,)), now_ms=store.now_ms()
+        run, transitions.RunReturned(value), recorded=transitions.Recorded(blobs=(A_BLOB,)), now_ms=store.now_ms()
     )
 
 

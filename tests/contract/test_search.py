@@ -126,8 +126,8 @@ async def _make(store: Store, run_id: str, namespace: str, shape: Shape) -> None
     events: dict[Status, transitions.Event] = {
         Status.WAITING: transitions.LetGo(now_ms + 60_000),
         Status.BLOCKED: transitions.Stuck("code", "message"),
-        Status.COMPLETED: transitions.Returned(a_value()),
-        Status.FAILED: transitions.Raised(a_failure()),
+        Status.COMPLETED: transitions.RunReturned(a_value()),
+        Status.FAILED: transitions.RunRaised(a_failure()),
         Status.CANCELLED: transitions.CancelledItself(),
     }
     if shape.status in events:

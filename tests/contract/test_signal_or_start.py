@@ -169,7 +169,7 @@ def _end_over(
 ) -> Change:
     """The run returns. It has recorded `unheard`, and not taken it; `unread` is not even recorded."""
     first = Started(store.now_ms(), a_value({"order": "o-1"}))
-    event = transitions.Returned(a_value("done"), first, unheard, tuple(message.id for message in unread), (A_BLOB,))
+    event = transitions.RunReturned(a_value("done"), first, unheard, tuple(message.id for message in unread), (A_BLOB,))
     recorded = transitions.Recorded((performed(),), read=tuple(message.id for message in read))
     return transitions.decide(run, event, recorded=recorded, now_ms=store.now_ms())
 

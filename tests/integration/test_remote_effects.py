@@ -28,7 +28,7 @@ from holdfast.events import EffectBegan, EffectPerformed, EffectWillRetry, PartF
 from holdfast.kernel.changes import Change
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Attempted, Completed, GaveUp, Intended, Late, Performed, Started
-from holdfast.kernel.tasks import DONE_KEPT_MS, HEARD_KEPT_MS, Place, Task, offer
+from holdfast.kernel.tasks import DONE_KEPT_MS, HEARD_KEPT_MS, Task, TaskPlace, offer
 from holdfast.ports.store import Store
 from tests.integration.conftest import PATIENCE_SECONDS, Home, SqliteHome, eventually, heard
 from tests.integration.ledgers import lefts
@@ -754,7 +754,9 @@ async def test_a_worker_that_was_rung_for_and_took_another_task_passes_the_bell_
 def offered(store: Any, run_id: str, effect: str) -> Writing:
     """A task of this run, as if it had asked for that effect. Those of the same call are due at the same time."""
     now_ms = store.now_ms() // 1000 * 1000
-    writing = offer(None, Place("default", effect, "t"), Task(run_id, "key", 1, "{}"), in_doubt=False, now_ms=now_ms)
+    writing = offer(
+        None, TaskPlace("default", effect, "t"), Task(run_id, "key", 1, "{}"), in_doubt=False, now_ms=now_ms
+    )
     assert writing is not None
     return writing
 

@@ -100,7 +100,7 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(h
                 [kid] = (await elsewhere.claim(Claim("default", "thief", "n", ("p.child",), 1))).runs
                 value = Value(Raw(b'"the child came first"'))
                 await elsewhere.commit(
-                    [transitions.decide(kid, transitions.Returned(value), now_ms=elsewhere.now_ms())]
+                    [transitions.decide(kid, transitions.RunReturned(value), now_ms=elsewhere.now_ms())]
                 )
                 await asyncio.sleep(0.1)
                 await elsewhere.close()

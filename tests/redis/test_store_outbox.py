@@ -102,7 +102,7 @@ async def test_a_large_outcome_reaches_the_parent_even_if_its_run_is_gone_by_the
     run = await held(one, child, key=None, watcher=Watcher(parent, "child#1"), retention_ms=0)
     value = Value(blob=A_BLOB.digest, size=len(A_BLOB.data))
     end = transitions.decide(
-        run, transitions.Returned(value), recorded=transitions.Recorded(blobs=(A_BLOB,)), now_ms=one.now_ms() - 1_000
+        run, transitions.RunReturned(value), recorded=transitions.Recorded(blobs=(A_BLOB,)), now_ms=one.now_ms() - 1_000
     )
     await die_after(dying, end, monkeypatch)
     await one.prune(100)

@@ -326,7 +326,7 @@ def void_positions(journal: tuple[Entry, ...]) -> set[int]:
     return {position for entry in journal if isinstance(entry, Retried | Resumed) for position in entry.void}
 
 
-class Recorded(NamedTuple):
+class ReplayedEntry(NamedTuple):
     """An entry to be replayed. What was recorded after a failure that has since been voided is not `strict`.
 
     Such entries are what the code did about the failure (a notice, a clean-up). The next try may never ask for them;
@@ -338,21 +338,21 @@ class Recorded(NamedTuple):
     strict: bool
 
 
-def to_replay(journal: tuple[Entry, ...], *, first: int = 0) -> list[Recorded]:
+def to_replay(journal: tuple[Entry, ...], *, first: int = 0) -> list[ReplayedEntry]:
     """The entries that count, in order, after the first, which is the input; `first` is its position."""
     void = void_positions(journal)
     loose: set[int] = set()
     for end, entry in enumerate(journal, first):
         if isinstance(entry, Retried) and entry.void:
             loose.update(range(min(entry.void), end))
-    counting: list[Recorded] = []
+    counting: list[ReplayedEntry] = []
     for position, entry in enumerate(journal, first):
         if position == first:
             continue
         if position not in void:
-            counting.append(Recorded(position, entry, position not in loose))
+            counting.append(ReplayedEntry(position, entry, position not in loose))
         if isinstance(entry, Late) and (outcome := _if_asked_again(entry)) is not None:
-            counting.append(Recorded(position, outcome, strict=False))
+            counting.append(ReplayedEntry(position, outcome, strict=False))
     return counting
 
 

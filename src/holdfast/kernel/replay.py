@@ -36,7 +36,7 @@ from holdfast.kernel.journal import (
     Patched,
     Performed,
     Received,
-    Recorded,
+    ReplayedEntry,
     Retried,
     Spawned,
     StepEntry,
@@ -102,12 +102,12 @@ def noted(journal: tuple[Entry, ...], *, first: int = 0) -> Noted:
     )
 
 
-def last_delivery(entries: list[Recorded]) -> int:
+def last_delivery(entries: list[ReplayedEntry]) -> int:
     """The index of the last entry that the code must meet; what the code does after it, it does for the first time."""
     return max((n for n, each in enumerate(entries) if each.strict and isinstance(each.entry, _DELIVERS)), default=-1)
 
 
-class Lineage:
+class TaskLineage:
     """The place of one task among the tasks of its run; numbers its children and its steps as they come."""
 
     __slots__ = ("_children", "_occurrences", "path")
@@ -117,10 +117,10 @@ class Lineage:
         self._children = 0
         self._occurrences: dict[str, int] = {}
 
-    def child(self) -> Lineage:
+    def child(self) -> TaskLineage:
         """The lineage of the next task that this one creates."""
         number, self._children = self._children, self._children + 1
-        return Lineage(f"{self.path}.{number}" if self.path else str(number))
+        return TaskLineage(f"{self.path}.{number}" if self.path else str(number))
 
     def step(self, name: str) -> str:
         """The id of the next step of this name."""

@@ -61,7 +61,7 @@ DEFAULT = Retry()
 ONCE = Retry(attempts=1)
 
 
-class Again(Struct, frozen=True, gc=False):
+class RetryIn(Struct, frozen=True, gc=False):
     """Repeat the attempt after this delay."""
 
     delay_ms: int
@@ -73,7 +73,7 @@ class GiveUp(Struct, frozen=True, gc=False):
 
 def decide(
     policy: Retry, error: BaseException, *, attempt: int, asked_ms: int, now_ms: int, chance: float
-) -> Again | GiveUp:
+) -> RetryIn | GiveUp:
     """What follows the failure of attempt number `attempt`; `chance` is drawn from [0, 1)."""
     assert 0 <= chance < 1, chance
     if isinstance(error, (Permanent, UsageError, *policy.never_on)) or attempt >= policy.attempts:
@@ -86,7 +86,7 @@ def decide(
     else:
         return GiveUp()
     left = left_ms(policy, asked_ms=asked_ms, now_ms=now_ms)
-    return Again(delay_ms) if left is None or delay_ms < left else GiveUp()
+    return RetryIn(delay_ms) if left is None or delay_ms < left else GiveUp()
 
 
 class Begin(Struct, frozen=True, gc=False):

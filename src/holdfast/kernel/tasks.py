@@ -49,17 +49,17 @@ ASIDE_MS = 60_000
 Json = str  # kept as text inside of text: whoever reads a task need not go as deep as its values are nested
 
 
-class _State(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="is", tag=str.lower):
+class _TaskState(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="is", tag=str.lower):
     pass
 
 
-class Offered(_State, frozen=True):
+class Offered(_TaskState, frozen=True):
     """Nobody has it. The fence is that of a claim that was withdrawn before; 0 if there was none."""
 
     fence: int = 0
 
 
-class Claimed(_State, frozen=True):
+class TaskClaimed(_TaskState, frozen=True, tag="claimed"):
     """A worker has it. `nonce` tells claims apart that two workers make at the same instant."""
 
     worker: str
@@ -71,13 +71,13 @@ class Claimed(_State, frozen=True):
     wanted: bool = True
 
 
-class Returned(Struct, frozen=True, gc=False, tag="returned", tag_field="how"):
+class TaskReturned(Struct, frozen=True, gc=False, tag="returned", tag_field="how"):
     """What the worker says that the effect returned."""
 
     value: Json
 
 
-class Raised(Struct, frozen=True, gc=False, omit_defaults=True, tag="raised", tag_field="how"):
+class TaskRaised(Struct, frozen=True, gc=False, omit_defaults=True, tag="raised", tag_field="how"):
     """What the worker says went wrong. `retry` is its opinion whether trying again can help."""
 
     type: str
@@ -86,24 +86,24 @@ class Raised(Struct, frozen=True, gc=False, omit_defaults=True, tag="raised", ta
     retry_after_ms: int | None = None
 
 
-Outcome = Returned | Raised
+TaskOutcome = TaskReturned | TaskRaised
 
 
-class Done(_State, frozen=True):
+class Done(_TaskState, frozen=True):
     """A worker has said how it ended."""
 
     worker: str
     fence: int
-    outcome: Outcome
+    outcome: TaskOutcome
 
 
-class Withdrawn(_State, frozen=True):
+class Withdrawn(_TaskState, frozen=True):
     """Nobody wants it any more. The fence is that of its last claim; 0 if there was none."""
 
     fence: int = 0
 
 
-State = Offered | Claimed | Done | Withdrawn
+TaskState = Offered | TaskClaimed | Done | Withdrawn
 
 
 class Task(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -113,7 +113,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     key: str
     attempt: int
     input: Json
-    state: State = Offered()
+    state: TaskState = Offered()
     details: Json | None = None
     once: bool = False
     traceparent: str = ""  # the span of the attempt, where there are traces
@@ -126,7 +126,7 @@ _plain = msgspec.json.Decoder().decode
 _sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Place(Struct, frozen=True, gc=False):
+class TaskPlace(Struct, frozen=True, gc=False):
     """Where a task is found."""
 
     namespace: str
@@ -148,13 +148,13 @@ def kind_of(effect: str) -> str:
     return KIND + effect
 
 
-def place_named(namespace: str, name: str) -> Place:
+def place_named(namespace: str, name: str) -> TaskPlace:
     effect, _, task_id = name.rpartition(".")
-    return Place(namespace, effect, task_id)
+    return TaskPlace(namespace, effect, task_id)
 
 
-def place_of(document: Document) -> Place:
-    return Place(document.namespace, document.kind.removeprefix(KIND), document.id)
+def place_of(document: Document) -> TaskPlace:
+    return TaskPlace(document.namespace, document.kind.removeprefix(KIND), document.id)
 
 
 def task_of(document: Document) -> Task:
@@ -175,14 +175,16 @@ def id_of(run_id: str, journal: tuple[Entry, ...], step: str, attempt: int, *, f
 # -- the run's side
 
 
-class Lost(Struct, frozen=True, gc=False):
+class NoOutcome(Struct, frozen=True, gc=False):
     """There will be no outcome. `begun` says whether a worker may have begun it, `dropped` whether anybody waits."""
 
     begun: bool
     dropped: bool
 
 
-def offer(current: Document | None, place: Place, task: Task, *, in_doubt: bool, now_ms: int) -> Writing | Lost | None:
+def offer(
+    current: Document | None, place: TaskPlace, task: Task, *, in_doubt: bool, now_ms: int
+) -> Writing | NoOutcome | None:
     """Put the task up, if that is to be done; None if it is out already, or must not be put up.
 
     `in_doubt` says that it must be performed once, and may have been put up before: then that is not done again, unless
@@ -190,19 +192,19 @@ def offer(current: Document | None, place: Place, task: Task, *, in_doubt: bool,
     """
     is_over = _is_over(task.deadline_ms, now_ms)
     if current is None and not in_doubt and is_over:
-        return Lost(begun=False, dropped=False)
+        return NoOutcome(begun=False, dropped=False)
     if current is None:
         return None if in_doubt else Writing(_document(place, task, replaces=None, now_ms=now_ms))
     match task_of(current).state:
         case Withdrawn(fence=fence) if not (in_doubt and fence) and not is_over:
             return _writing(current, replace(task, state=Offered(fence)), now_ms=now_ms)
-        case Claimed(wanted=False) as claimed:
+        case TaskClaimed(wanted=False) as claimed:
             return _moved(current, replace(claimed, wanted=True), now_ms=now_ms)
         case _:
             return None
 
 
-class Wait(Struct, frozen=True, gc=False):
+class LookAgain(Struct, frozen=True, gc=False):
     """Look again when the task has changed, or then."""
 
     until_ms: int | None
@@ -210,29 +212,31 @@ class Wait(Struct, frozen=True, gc=False):
 
 def look(
     current: Document | None, *, wanted: bool, timeout_ms: int | None, deadline_ms: int | None, now_ms: int
-) -> Outcome | Wait | Lost | Writing:
+) -> TaskOutcome | LookAgain | NoOutcome | Writing:
     """What follows for whoever has offered the task and waits for its outcome."""
     if current is None:
-        return Lost(begun=True, dropped=not wanted)
+        return NoOutcome(begun=True, dropped=not wanted)
     task = task_of(current)
     state = task.state
     match state:
         case Done(outcome=outcome):
             return outcome
         case Withdrawn(fence=fence):
-            return Lost(begun=bool(fence), dropped=not wanted)
+            return NoOutcome(begun=bool(fence), dropped=not wanted)
         case Offered():
-            return Wait(deadline_ms) if wanted and not _is_over(deadline_ms, now_ms) else _withdrawn(current, now_ms)
-        case Claimed() if wanted:
+            return (
+                LookAgain(deadline_ms) if wanted and not _is_over(deadline_ms, now_ms) else _withdrawn(current, now_ms)
+            )
+        case TaskClaimed() if wanted:
             limit_ms = _earliest(deadline_ms, None if timeout_ms is None else state.since_ms + timeout_ms)
             limit_ms = _earliest(limit_ms, state.until_ms if task.once else None)
-            return _withdrawn(current, now_ms) if _is_over(limit_ms, now_ms) else Wait(limit_ms)
-        case Claimed(until_ms=until_ms) if until_ms <= now_ms:
+            return _withdrawn(current, now_ms) if _is_over(limit_ms, now_ms) else LookAgain(limit_ms)
+        case TaskClaimed(until_ms=until_ms) if until_ms <= now_ms:
             return _withdrawn(current, now_ms)
-        case Claimed(wanted=True):
+        case TaskClaimed(wanted=True):
             return _moved(current, replace(state, wanted=False), now_ms=now_ms)
-        case Claimed(until_ms=until_ms):
-            return Wait(until_ms)
+        case TaskClaimed(until_ms=until_ms):
+            return LookAgain(until_ms)
         case _:  # pragma: no cover
             assert_never(state)
 
@@ -246,7 +250,7 @@ def heard(current: Document, *, now_ms: int) -> Writing:
 # -- the worker's side
 
 
-class Claim(Struct, frozen=True, gc=False):
+class TaskClaim(Struct, frozen=True, gc=False):
     """Who claims, and for how long at first."""
 
     worker: str
@@ -254,14 +258,14 @@ class Claim(Struct, frozen=True, gc=False):
     lease_ms: int
 
 
-def claim(current: Document, by: Claim, *, run_lives: bool, now_ms: int) -> Writing | None:
+def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: int) -> Writing | None:
     """The task given to a worker, or withdrawn because nobody wants it; None if somebody else has it."""
     task = task_of(current)
     state = task.state
     match state:
         case Offered():
             pass
-        case Claimed() if state.until_ms <= now_ms:
+        case TaskClaimed() if state.until_ms <= now_ms:
             if task.once or not state.wanted:
                 return _withdrawn(current, now_ms)
         case _:
@@ -270,7 +274,7 @@ def claim(current: Document, by: Claim, *, run_lives: bool, now_ms: int) -> Writ
         return _withdrawn(current, now_ms)
     fence = next_version(current.version, now_ms=now_ms)
     until_ms = now_ms + by.lease_ms
-    return _moved(current, Claimed(by.worker, by.nonce, fence, by.lease_ms, now_ms, until_ms), now_ms=now_ms)
+    return _moved(current, TaskClaimed(by.worker, by.nonce, fence, by.lease_ms, now_ms, until_ms), now_ms=now_ms)
 
 
 def set_aside(current: Document, *, now_ms: int) -> Writing:
@@ -279,7 +283,7 @@ def set_aside(current: Document, *, now_ms: int) -> Writing:
     return Writing(replace(current, version=version, due_ms=now_ms + ASIDE_MS), current.version)
 
 
-class Beat(Struct, frozen=True, gc=False):
+class TaskBeat(Struct, frozen=True, gc=False):
     """The answer to a heartbeat, and what is to be stored for it to be true."""
 
     wanted: bool
@@ -287,29 +291,29 @@ class Beat(Struct, frozen=True, gc=False):
     writing: Writing | None = None
 
 
-def heartbeat(current: Document, *, fence: int, details: Json | None = None, run_lives: bool, now_ms: int) -> Beat:
+def heartbeat(current: Document, *, fence: int, details: Json | None = None, run_lives: bool, now_ms: int) -> TaskBeat:
     """A worker says that it goes on, and how far it has come. Raises `NotAllowedNow` if the task is not its own."""
     task = task_of(current)
     match task.state:
-        case Claimed(fence=own) as claimed if own == fence:
+        case TaskClaimed(fence=own) as claimed if own == fence:
             if details is not None:
                 task = replace(task, details=details)
             wanted = claimed.wanted and run_lives
             until_ms = now_ms + claimed.lease_ms if wanted else claimed.until_ms
             after = replace(task, state=replace(claimed, wanted=wanted, until_ms=until_ms))
-            return Beat(
+            return TaskBeat(
                 wanted, until_ms, None if after == task_of(current) else _writing(current, after, now_ms=now_ms)
             )
         case Done(fence=own) | Withdrawn(fence=own) if own == fence:
-            return Beat(wanted=False, until_ms=now_ms)
+            return TaskBeat(wanted=False, until_ms=now_ms)
         case _:
             raise _not_its_own(current, fence)
 
 
-def finish(current: Document, outcome: Outcome, *, fence: int, now_ms: int) -> Writing | None:
+def finish(current: Document, outcome: TaskOutcome, *, fence: int, now_ms: int) -> Writing | None:
     """A worker says how the task ended; None if it has said so before. Raises `NotAllowedNow`."""
     match task_of(current).state:
-        case Claimed(worker=worker, fence=own) if own == fence:
+        case TaskClaimed(worker=worker, fence=own) if own == fence:
             return _moved(current, Done(worker, fence, outcome), now_ms=now_ms)
         case Done(fence=own, outcome=before) if own == fence:
             if _same(before, outcome):
@@ -330,11 +334,15 @@ def finish(current: Document, outcome: Outcome, *, fence: int, now_ms: int) -> W
 # -- between
 
 
-def _same(one: Outcome, other: Outcome) -> bool:
+def _same(one: TaskOutcome, other: TaskOutcome) -> bool:
     if one == other:
         return True
     try:
-        return isinstance(one, Returned) and isinstance(other, Returned) and _normal(one.value) == _normal(other.value)
+        return (
+            isinstance(one, TaskReturned)
+            and isinstance(other, TaskReturned)
+            and _normal(one.value) == _normal(other.value)
+        )
     except RecursionError:
         return False
 
@@ -355,7 +363,7 @@ def _withdrawn(current: Document, now_ms: int) -> Writing:
     return _moved(current, Withdrawn(task_of(current).state.fence), now_ms=now_ms)
 
 
-def _moved(current: Document, state: State, *, now_ms: int) -> Writing:
+def _moved(current: Document, state: TaskState, *, now_ms: int) -> Writing:
     task = replace(task_of(current), state=state)
     if isinstance(state, Done | Withdrawn):
         task = replace(task, input="")
@@ -367,18 +375,18 @@ def _writing(current: Document, task: Task, *, now_ms: int) -> Writing:
     return Writing(_document(place, task, replaces=replaces, now_ms=now_ms), replaces)
 
 
-def _document(place: Place, task: Task, *, replaces: int | None, now_ms: int) -> Document:
+def _document(place: TaskPlace, task: Task, *, replaces: int | None, now_ms: int) -> Document:
     due_ms, kept_ms = _queue_of(task.state, now_ms)
     version = next_version(replaces, now_ms=now_ms)
     return Document(place.namespace, place.kind, place.id, version, _encode(task), due_ms, now_ms + kept_ms)
 
 
-def _queue_of(state: State, now_ms: int) -> tuple[int | None, int]:
+def _queue_of(state: TaskState, now_ms: int) -> tuple[int | None, int]:
     """From when it may be claimed, and how long it is kept."""
     match state:
         case Offered():
             return now_ms, OPEN_KEPT_MS
-        case Claimed(until_ms=until_ms):
+        case TaskClaimed(until_ms=until_ms):
             return until_ms, OPEN_KEPT_MS
         case Done():
             return None, DONE_KEPT_MS

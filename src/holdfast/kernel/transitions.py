@@ -95,7 +95,7 @@ class BeganAnew(Struct, frozen=True, gc=False):
     unheard: tuple[Received, ...] = ()
 
 
-class Returned(Struct, frozen=True, gc=False):
+class RunReturned(Struct, frozen=True, gc=False):
     """It returned. `unheard` are signals to its key that it did not take: a successor begins with them.
 
     `unread` are the ids of those that are not even recorded. `first` is the entry that its journal begins with, and
@@ -109,7 +109,7 @@ class Returned(Struct, frozen=True, gc=False):
     blobs: tuple[Blob, ...] = ()
 
 
-class Raised(Struct, frozen=True, gc=False):
+class RunRaised(Struct, frozen=True, gc=False):
     error: Failure
 
 
@@ -124,7 +124,7 @@ class Stuck(Struct, frozen=True, gc=False):
     message: str
 
 
-Event = Progressed | LetGo | BeganAnew | Returned | Raised | CancelledItself | Stuck
+Event = Progressed | LetGo | BeganAnew | RunReturned | RunRaised | CancelledItself | Stuck
 
 
 def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: int) -> Change:
@@ -140,14 +140,14 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: int)
             after = replace(run, markers=b"", input=first.input)
             kept = replace(recorded, entries=(first, *unheard))
             return replace(_change(run, after, kept), anew=True)
-        case Returned(output, first, unheard, unread, blobs):
+        case RunReturned(output, first, unheard, unread, blobs):
             after = _ended(run, Status.COMPLETED, now_ms=now_ms, output=_encode(output))
             change = _change(run, after, recorded, Completed(now_ms))
             if first is None or not (unheard or unread):
                 return change
             then = starts.successor(after, first, unheard, blobs=blobs, now_ms=now_ms)
             return replace(change, then=then, moves=unread)
-        case Raised(error):
+        case RunRaised(error):
             after = _ended(run, Status.FAILED, now_ms=now_ms, error=_encode(error))
             return _change(run, after, recorded, Failed(now_ms, error))
         case CancelledItself():

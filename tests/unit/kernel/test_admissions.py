@@ -152,8 +152,8 @@ class Admissions(RuleBasedStateMachine):
                 return
             run = claimed
         event = {
-            "return": transitions.Returned(a_value()),
-            "raise": transitions.Raised(a_failure()),
+            "return": transitions.RunReturned(a_value()),
+            "raise": transitions.RunRaised(a_failure()),
             "block": transitions.Stuck("a", "b"),
             "cancel": transitions.CancelledItself(),
         }[how]

@@ -227,7 +227,7 @@ class KeysForLife(RuleBasedStateMachine):
             case "return":
                 self._returns(run, unheard, unread)
             case _:
-                event = transitions.Raised(a_failure()) if how == "raise" else transitions.CancelledItself()
+                event = transitions.RunRaised(a_failure()) if how == "raise" else transitions.CancelledItself()
                 if unread:  # it must not end over them
                     assert self.store.commit(transitions.decide(run, event, now_ms=self.now_ms)) == Refused(run)
                 self._commit(run, event, read=tuple(message.id for message in unread))
@@ -248,7 +248,7 @@ class KeysForLife(RuleBasedStateMachine):
         first = self.store.journals[run.id][0]
         assert isinstance(first, Started)
         moves = tuple(message.id for message in unread if isinstance(message, Signal))
-        event = transitions.Returned(a_value(), first, tuple(unheard), moves)
+        event = transitions.RunReturned(a_value(), first, tuple(unheard), moves)
         before = set(self.store.runs)
         self._commit(run, event, read=tuple(message.id for message in unread if message.id not in moves))
         if (unheard or moves) and self.store.runs[run.id].holds_key:

@@ -23,9 +23,9 @@ STEPS = st.sampled_from(["charge#1", "charge#2"])
 EVENTS = st.sampled_from(
     [transitions.Progressed()] * 4
     + [transitions.LetGo(wake_ms) for wake_ms in (None, NOW_MS, NOW_MS, NOW_MS, NOW_MS + 60_000)]
-    + [transitions.Raised(a_failure(step="charge#1")), transitions.Raised(a_failure())]
+    + [transitions.RunRaised(a_failure(step="charge#1")), transitions.RunRaised(a_failure())]
     + [
-        transitions.Returned(a_value("done")),
+        transitions.RunReturned(a_value("done")),
         transitions.CancelledItself(),
         transitions.Stuck("replay_diverged", "why"),
     ]

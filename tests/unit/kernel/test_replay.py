@@ -23,8 +23,8 @@ from holdfast.kernel.journal import (
 from holdfast.kernel.replay import (
     NOTHING_NOTED,
     TIMER,
-    Lineage,
     Noted,
+    TaskLineage,
     contradiction,
     ended_early,
     last_delivery,
@@ -59,7 +59,7 @@ HOOK = an_intent("approval", kind="hook", key="token-1")
 
 
 def test_steps_are_numbered_by_name_and_tasks_by_the_task_that_made_them():
-    main = Lineage()
+    main = TaskLineage()
     assert [main.step("charge"), main.step("ship"), main.step("charge")] == ["charge#1", "ship#1", "charge#2"]
     first, second = main.child(), main.child()
     grandchild = second.child()
@@ -74,7 +74,7 @@ def test_steps_are_numbered_by_name_and_tasks_by_the_task_that_made_them():
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["child", "charge", "ship"])), max_size=60))
 def test_no_two_steps_of_a_run_share_an_id(actions):
-    lineages, steps = [Lineage()], []
+    lineages, steps = [TaskLineage()], []
     for which, action in actions:
         lineage = lineages[which % len(lineages)]
         if action == "child":

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.errors import NotSerializable, Permanent, RetryAfter, TimedOut, UsageError
-from holdfast.kernel.retries import DEFAULT, FACTOR_MAX, ONCE, Again, Begin, GiveUp, Retry, begin, ceiling_ms, decide
+from holdfast.kernel.retries import DEFAULT, FACTOR_MAX, ONCE, Begin, GiveUp, Retry, RetryIn, begin, ceiling_ms, decide
 from tests.odd_exceptions import NoSeconds
 
 BOOM = ValueError("boom")
@@ -19,31 +19,31 @@ def verdict(policy: Retry, error: BaseException, *, attempt: int = 1, chance: fl
 @pytest.mark.parametrize(
     ("policy", "error", "attempt", "answer"),
     [
-        (DEFAULT, BOOM, 1, Again(250)),
-        (DEFAULT, BOOM, 2, Again(500)),
+        (DEFAULT, BOOM, 1, RetryIn(250)),
+        (DEFAULT, BOOM, 2, RetryIn(500)),
         (DEFAULT, BOOM, 3, GiveUp()),
         (DEFAULT, BOOM, 4, GiveUp()),
         (ONCE, BOOM, 1, GiveUp()),
-        (DEFAULT, TimedOut("late"), 1, Again(250)),
+        (DEFAULT, TimedOut("late"), 1, RetryIn(250)),
         (DEFAULT, Permanent("no"), 1, GiveUp()),
         (DEFAULT, UsageError("no"), 1, GiveUp()),
         (DEFAULT, NotSerializable("no"), 1, GiveUp()),
         (DEFAULT, KeyboardInterrupt(), 1, GiveUp()),  # not an Exception: not one of `on`
-        (DEFAULT, RetryAfter(7), 1, Again(7_000)),
+        (DEFAULT, RetryAfter(7), 1, RetryIn(7_000)),
         (DEFAULT, RetryAfter(7), 3, GiveUp()),
-        (DEFAULT, NoSeconds(), 1, Again(250)),  # a class of its own, which says nothing that can be waited for
+        (DEFAULT, NoSeconds(), 1, RetryIn(250)),  # a class of its own, which says nothing that can be waited for
         (DEFAULT, NoSeconds(), 3, GiveUp()),
-        (Retry(on=(ConnectionError,)), NoSeconds(), 1, Again(250)),
+        (Retry(on=(ConnectionError,)), NoSeconds(), 1, RetryIn(250)),
         (Retry(on=(ConnectionError,)), BOOM, 1, GiveUp()),
-        (Retry(on=(ConnectionError,)), ConnectionResetError(), 1, Again(250)),
-        (Retry(on=(ConnectionError,)), RetryAfter(7), 1, Again(7_000)),  # it says itself that it may be tried again
+        (Retry(on=(ConnectionError,)), ConnectionResetError(), 1, RetryIn(250)),
+        (Retry(on=(ConnectionError,)), RetryAfter(7), 1, RetryIn(7_000)),  # it says itself that it may be tried again
         (Retry(never_on=(ValueError,)), BOOM, 1, GiveUp()),
-        (Retry(never_on=(ValueError,)), KeyError("k"), 1, Again(250)),
+        (Retry(never_on=(ValueError,)), KeyError("k"), 1, RetryIn(250)),
         (Retry(never_on=(RetryAfter,)), RetryAfter(7), 1, GiveUp()),
         (Retry(on=(Permanent,)), Permanent("no"), 1, GiveUp()),
-        (Retry(attempts=10, cap="1s"), BOOM, 9, Again(500)),
-        (Retry(attempts=10, base="100ms", factor=3), BOOM, 3, Again(450)),
-        (Retry(base=0), BOOM, 1, Again(0)),
+        (Retry(attempts=10, cap="1s"), BOOM, 9, RetryIn(500)),
+        (Retry(attempts=10, base="100ms", factor=3), BOOM, 3, RetryIn(450)),
+        (Retry(base=0), BOOM, 1, RetryIn(0)),
     ],
 )
 def test_what_follows_a_failed_attempt(policy, error, attempt, answer):
@@ -53,11 +53,11 @@ def test_what_follows_a_failed_attempt(policy, error, attempt, answer):
 @pytest.mark.parametrize(
     ("waited_ms", "chance", "answer"),
     [
-        (0, 0.999, Again(499)),
-        (9_500, 0.999, Again(499)),
+        (0, 0.999, RetryIn(499)),
+        (9_500, 0.999, RetryIn(499)),
         (9_501, 0.999, GiveUp()),  # at the deadline no attempt may begin any more
         (9_502, 0.999, GiveUp()),
-        (9_999, 0.0, Again(0)),
+        (9_999, 0.0, RetryIn(0)),
         (10_000, 0.0, GiveUp()),
         (10_001, 0.0, GiveUp()),
     ],
@@ -70,7 +70,7 @@ def test_a_wait_that_would_end_after_the_deadline_is_not_begun(waited_ms, chance
 def test_the_deadline_holds_for_retry_after_too():
     assert verdict(Retry(deadline="10s"), RetryAfter(11)) == GiveUp()
     assert verdict(Retry(deadline=timedelta(seconds=10)), RetryAfter(10)) == GiveUp()
-    assert verdict(Retry(deadline=timedelta(seconds=10)), RetryAfter(9.999)) == Again(9_999)
+    assert verdict(Retry(deadline=timedelta(seconds=10)), RetryAfter(9.999)) == RetryIn(9_999)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_an_attempt_begins_before_the_deadline_and_ends_by_it_or_by_its_timeout(
 def test_a_retry_after_that_makes_no_sense_is_still_answered(seconds):
     """A server may say anything, such as a date in the past; that is no fault of the engine, nor of the run."""
     answer = verdict(DEFAULT, RetryAfter(seconds))
-    assert isinstance(answer, Again | GiveUp)
-    if isinstance(answer, Again):
+    assert isinstance(answer, RetryIn | GiveUp)
+    if isinstance(answer, RetryIn):
         assert answer.delay_ms >= 0
 
 
@@ -158,7 +158,7 @@ def test_the_jitter_stays_under_the_ceiling(policy, attempt, chance):
     """Full jitter: anything from at once to the ceiling."""
     answer = verdict(policy, BOOM, attempt=attempt, chance=chance)
     assert isinstance(answer, GiveUp) is (attempt >= policy.attempts)
-    if isinstance(answer, Again):
+    if isinstance(answer, RetryIn):
         assert 0 <= answer.delay_ms <= ceiling_ms(policy, attempt)
 
 
@@ -166,7 +166,7 @@ def test_the_jitter_stays_under_the_ceiling(policy, attempt, chance):
 def test_nothing_is_begun_after_the_deadline(policy, attempt, chance, waited_ms, deadline_ms):
     bounded = Retry(attempts=policy.attempts, base=policy.base, cap=policy.cap, deadline=f"{deadline_ms}ms")
     answer = verdict(bounded, BOOM, attempt=attempt, chance=chance, waited_ms=waited_ms)
-    if isinstance(answer, Again):
+    if isinstance(answer, RetryIn):
         assert waited_ms + answer.delay_ms < deadline_ms
         then_ms = 1_000 + waited_ms + answer.delay_ms
         assert isinstance(begin(bounded, None, asked_ms=1_000, now_ms=then_ms), Begin)

@@ -14,45 +14,45 @@ from holdfast.kernel.tasks import (
     DONE_KEPT_MS,
     HEARD_KEPT_MS,
     OPEN_KEPT_MS,
-    Beat,
-    Claim,
-    Claimed,
     Done,
-    Lost,
+    LookAgain,
+    NoOutcome,
     Offered,
-    Outcome,
-    Place,
-    Raised,
-    Returned,
-    State,
     Task,
-    Wait,
+    TaskBeat,
+    TaskClaim,
+    TaskClaimed,
+    TaskOutcome,
+    TaskPlace,
+    TaskRaised,
+    TaskReturned,
+    TaskState,
     Withdrawn,
 )
 from tests.builders import NOW_MS, a_run, attempted, performed, with_journal
 
-PLACE = Place("default", "shop.charge", "t-1")
+PLACE = TaskPlace("default", "shop.charge", "t-1")
 TASK = Task("run-1", "charge:o-1", 1, '{"order":"o-1"}')
 ONCE = msgspec.structs.replace(TASK, once=True)
 DEADLINE_MS = NOW_MS + 10_000
 DUE = msgspec.structs.replace(TASK, deadline_ms=DEADLINE_MS)
 LEASE_MS = 30_000
 FENCE = NOW_MS + 7
-CLAIMED = Claimed("w-1", "n-1", FENCE, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
+CLAIMED = TaskClaimed("w-1", "n-1", FENCE, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
 UNWANTED = msgspec.structs.replace(CLAIMED, wanted=False)
-PAID = Returned('"paid"')
+PAID = TaskReturned('"paid"')
 DONE = Done("w-1", FENCE, PAID)
-BY = Claim("w-2", "n-2", LEASE_MS)
+BY = TaskClaim("w-2", "n-2", LEASE_MS)
 
 
-def stored(state: State, *, task: Task = TASK) -> Document:
+def stored(state: TaskState, *, task: Task = TASK) -> Document:
     """The task in this state, as the store has it."""
     return Document(
         "default", "task/shop.charge", "t-1", FENCE, msgspec.json.encode(msgspec.structs.replace(task, state=state))
     )
 
 
-def state_after(writing: Writing | None) -> State | None:
+def state_after(writing: Writing | None) -> TaskState | None:
     """What the task becomes; None if it stays as it is. What is written replaces what was read."""
     if writing is None:
         return None
@@ -131,7 +131,7 @@ def test_a_task_that_must_happen_once_and_is_not_there_is_not_put_up():
 @pytest.mark.parametrize(
     ("now", "in_doubt", "becomes"),
     [
-        (None, False, Lost(begun=False, dropped=False)),
+        (None, False, NoOutcome(begun=False, dropped=False)),
         (None, True, None),  # it may have been put up and be gone since
         (Offered(), False, None),  # it is out: whoever looks at it next withdraws it
         (CLAIMED, False, None),
@@ -146,7 +146,7 @@ def test_a_task_that_must_happen_once_and_is_not_there_is_not_put_up():
 def test_after_its_deadline_a_task_is_not_put_up(now, in_doubt, becomes, past_ms):
     current = None if now is None else stored(now, task=DUE)
     answer = tasks.offer(current, PLACE, DUE, in_doubt=in_doubt, now_ms=DEADLINE_MS + past_ms)
-    assert (answer if isinstance(answer, Lost) else state_after(answer)) == becomes
+    assert (answer if isinstance(answer, NoOutcome) else state_after(answer)) == becomes
 
 
 def test_before_its_deadline_a_task_is_put_up_and_claimed_as_any_other():
@@ -157,7 +157,7 @@ def test_before_its_deadline_a_task_is_put_up_and_claimed_as_any_other():
     assert isinstance(again, Writing)
     claimed = tasks.claim(put_up.document, BY, run_lives=True, now_ms=DEADLINE_MS - 1)
     assert claimed is not None
-    assert isinstance(tasks.task_of(claimed.document).state, Claimed)
+    assert isinstance(tasks.task_of(claimed.document).state, TaskClaimed)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_after_its_deadline_a_task_is_claimed_by_no_worker(now, becomes):
     assert state_after(tasks.claim(stored(now, task=DUE), BY, run_lives=True, now_ms=now_ms)) == becomes
 
 
-def looked(now: State | None, *, task=TASK, wanted=True, timeout_ms=None, deadline_ms=None, now_ms=NOW_MS):
+def looked(now: TaskState | None, *, task=TASK, wanted=True, timeout_ms=None, deadline_ms=None, now_ms=NOW_MS):
     current = None if now is None else stored(now, task=task)
     answer = tasks.look(current, wanted=wanted, timeout_ms=timeout_ms, deadline_ms=deadline_ms, now_ms=now_ms)
     return state_after(answer) if isinstance(answer, Writing) else answer
@@ -181,30 +181,30 @@ AT_LAST = NOW_MS + LEASE_MS
 @pytest.mark.parametrize(
     ("now", "given", "answer"),
     [
-        (None, {}, Lost(begun=True, dropped=False)),
-        (None, {"wanted": False}, Lost(begun=True, dropped=True)),
+        (None, {}, NoOutcome(begun=True, dropped=False)),
+        (None, {"wanted": False}, NoOutcome(begun=True, dropped=True)),
         (DONE, {}, PAID),
         (DONE, {"wanted": False}, PAID),
-        (Withdrawn(), {}, Lost(begun=False, dropped=False)),
-        (Withdrawn(FENCE), {"wanted": False}, Lost(begun=True, dropped=True)),
+        (Withdrawn(), {}, NoOutcome(begun=False, dropped=False)),
+        (Withdrawn(FENCE), {"wanted": False}, NoOutcome(begun=True, dropped=True)),
         # nobody has claimed it: its timeout does not count, the deadline does
-        (Offered(), {}, Wait(None)),
-        (Offered(), {"timeout_ms": 0}, Wait(None)),
-        (Offered(), {"deadline_ms": NOW_MS + 1}, Wait(NOW_MS + 1)),
+        (Offered(), {}, LookAgain(None)),
+        (Offered(), {"timeout_ms": 0}, LookAgain(None)),
+        (Offered(), {"deadline_ms": NOW_MS + 1}, LookAgain(NOW_MS + 1)),
         (Offered(), {"deadline_ms": NOW_MS}, Withdrawn()),
         (Offered(), {"wanted": False}, Withdrawn()),
         (Offered(FENCE), {"wanted": False}, Withdrawn(FENCE)),  # an earlier claim may have begun it
         # claimed: whichever ends first
-        (CLAIMED, {}, Wait(None)),
-        (CLAIMED, {"timeout_ms": 5}, Wait(NOW_MS + 5)),
-        (CLAIMED, {"deadline_ms": NOW_MS + 9}, Wait(NOW_MS + 9)),
-        (CLAIMED, {"timeout_ms": 5, "deadline_ms": NOW_MS + 9}, Wait(NOW_MS + 5)),
+        (CLAIMED, {}, LookAgain(None)),
+        (CLAIMED, {"timeout_ms": 5}, LookAgain(NOW_MS + 5)),
+        (CLAIMED, {"deadline_ms": NOW_MS + 9}, LookAgain(NOW_MS + 9)),
+        (CLAIMED, {"timeout_ms": 5, "deadline_ms": NOW_MS + 9}, LookAgain(NOW_MS + 5)),
         (CLAIMED, {"timeout_ms": 5, "now_ms": NOW_MS + 5}, Withdrawn(FENCE)),
         (CLAIMED, {"deadline_ms": NOW_MS}, Withdrawn(FENCE)),
-        (CLAIMED, {"now_ms": AT_LAST}, Wait(None)),  # somebody else will claim it
+        (CLAIMED, {"now_ms": AT_LAST}, LookAgain(None)),  # somebody else will claim it
         # dropped: the worker has the rest of its lease
         (CLAIMED, {"wanted": False}, UNWANTED),
-        (UNWANTED, {"wanted": False}, Wait(AT_LAST)),
+        (UNWANTED, {"wanted": False}, LookAgain(AT_LAST)),
         (UNWANTED, {"wanted": False, "now_ms": AT_LAST}, Withdrawn(FENCE)),
         (CLAIMED, {"wanted": False, "now_ms": AT_LAST}, Withdrawn(FENCE)),
     ],
@@ -216,13 +216,13 @@ def test_what_follows_for_the_run_that_waits(now, given, answer):
 @pytest.mark.parametrize(
     ("now", "given", "answer"),
     [
-        (Offered(), {}, Wait(None)),
-        (CLAIMED, {}, Wait(AT_LAST)),  # nobody else claims it: there will be no other end
-        (CLAIMED, {"timeout_ms": 5}, Wait(NOW_MS + 5)),
-        (CLAIMED, {"deadline_ms": AT_LAST + 1}, Wait(AT_LAST)),
-        (CLAIMED, {"now_ms": AT_LAST - 1}, Wait(AT_LAST)),
+        (Offered(), {}, LookAgain(None)),
+        (CLAIMED, {}, LookAgain(AT_LAST)),  # nobody else claims it: there will be no other end
+        (CLAIMED, {"timeout_ms": 5}, LookAgain(NOW_MS + 5)),
+        (CLAIMED, {"deadline_ms": AT_LAST + 1}, LookAgain(AT_LAST)),
+        (CLAIMED, {"now_ms": AT_LAST - 1}, LookAgain(AT_LAST)),
         (CLAIMED, {"now_ms": AT_LAST}, Withdrawn(FENCE)),
-        (Withdrawn(FENCE), {}, Lost(begun=True, dropped=False)),
+        (Withdrawn(FENCE), {}, NoOutcome(begun=True, dropped=False)),
         (DONE, {"now_ms": AT_LAST}, PAID),
     ],
 )
@@ -254,7 +254,7 @@ def test_the_input_goes_with_the_last_who_could_need_it():
 
 # -- the worker's side
 
-NEWLY = Claimed("w-2", "n-2", FENCE + 1, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
+NEWLY = TaskClaimed("w-2", "n-2", FENCE + 1, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ NEWLY = Claimed("w-2", "n-2", FENCE + 1, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
         (Offered(FENCE), True, NOW_MS, NEWLY),
         (Offered(), False, NOW_MS, Withdrawn()),
         (CLAIMED, True, AT_LAST - 1, None),
-        (CLAIMED, True, AT_LAST, Claimed("w-2", "n-2", AT_LAST, LEASE_MS, AT_LAST, AT_LAST + LEASE_MS)),
+        (CLAIMED, True, AT_LAST, TaskClaimed("w-2", "n-2", AT_LAST, LEASE_MS, AT_LAST, AT_LAST + LEASE_MS)),
         (CLAIMED, False, AT_LAST, Withdrawn(FENCE)),
         (UNWANTED, True, AT_LAST - 1, None),
         (UNWANTED, True, AT_LAST, Withdrawn(FENCE)),
@@ -275,7 +275,7 @@ NEWLY = Claimed("w-2", "n-2", FENCE + 1, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
 def test_what_a_claim_makes_of_a_task(now, run_lives, now_ms, becomes):
     writing = tasks.claim(stored(now), BY, run_lives=run_lives, now_ms=now_ms)
     assert state_after(writing) == becomes
-    if isinstance(becomes, Claimed):
+    if isinstance(becomes, TaskClaimed):
         assert writing is not None
         assert writing.document.version == becomes.fence
         assert writing.document.due_ms == becomes.until_ms  # from then on it may be claimed again
@@ -343,7 +343,7 @@ def test_a_worker_that_is_late_still_has_its_task_while_nobody_else_has():
     assert state_after(tasks.finish(stored(CLAIMED), PAID, fence=FENCE, now_ms=AT_LAST + 99)) == DONE
 
 
-NO = Raised("Declined", "no money")
+NO = TaskRaised("Declined", "no money")
 
 
 @pytest.mark.parametrize(
@@ -353,9 +353,9 @@ NO = Raised("Declined", "no money")
         (CLAIMED, NO, Done("w-1", FENCE, NO)),
         (UNWANTED, PAID, DONE),  # it was dropped, and comes late
         (DONE, PAID, None),
-        (DONE, Returned(' "paid" '), None),  # the same in other words
-        (Done("w-1", FENCE, Returned('{"a":1,"b":[2]}')), Returned('{"b": [2], "a": 1}'), None),
-        (Done("w-1", FENCE, NO), Raised("Declined", "no money"), None),
+        (DONE, TaskReturned(' "paid" '), None),  # the same in other words
+        (Done("w-1", FENCE, TaskReturned('{"a":1,"b":[2]}')), TaskReturned('{"b": [2], "a": 1}'), None),
+        (Done("w-1", FENCE, NO), TaskRaised("Declined", "no money"), None),
     ],
 )
 def test_how_a_task_ends(now, outcome, becomes):
@@ -365,12 +365,12 @@ def test_how_a_task_ends(now, outcome, becomes):
 @pytest.mark.parametrize(
     ("now", "outcome", "why"),
     [
-        (DONE, Returned('"paid twice"'), "has ended in another way already"),
+        (DONE, TaskReturned('"paid twice"'), "has ended in another way already"),
         (DONE, NO, "has ended in another way already"),
-        (Done("w-1", FENCE, Returned("[1]")), Returned("[true]"), "has ended in another way already"),
-        (Done("w-1", FENCE, Returned("[1]")), Returned("[1.0]"), "has ended in another way already"),
-        (Done("w-1", FENCE, Returned("0.0")), Returned("-0.0"), "has ended in another way already"),
-        (DONE, Returned("[" * 9999), "has ended in another way already"),  # nested too deeply to be compared
+        (Done("w-1", FENCE, TaskReturned("[1]")), TaskReturned("[true]"), "has ended in another way already"),
+        (Done("w-1", FENCE, TaskReturned("[1]")), TaskReturned("[1.0]"), "has ended in another way already"),
+        (Done("w-1", FENCE, TaskReturned("0.0")), TaskReturned("-0.0"), "has ended in another way already"),
+        (DONE, TaskReturned("[" * 9999), "has ended in another way already"),  # nested too deeply to be compared
         (Withdrawn(FENCE), PAID, "is not wanted any more"),
     ],
 )
@@ -410,7 +410,7 @@ class TaskLife(RuleBasedStateMachine):
         self.document: Document | None = None
         self.workers = [Worker("a"), Worker("b"), Worker("c")]
         self.claims: dict[int, str] = {}  # who was given which fence
-        self.accepted: list[tuple[int, Outcome]] = []  # outcomes that a worker was told are taken
+        self.accepted: list[tuple[int, TaskOutcome]] = []  # outcomes that a worker was told are taken
         self.minted = 0
 
     def store(self, writing: Writing | None) -> bool:
@@ -438,11 +438,11 @@ class TaskLife(RuleBasedStateMachine):
         match answer:
             case Writing():
                 self.store(answer)
-            case Lost(begun=begun):
+            case NoOutcome(begun=begun):
                 assert begun == bool(self.claims), "nobody knows better who may have begun it"
-            case Returned() | Raised():
+            case TaskReturned() | TaskRaised():
                 assert [answer] == [outcome for _, outcome in self.accepted], "the run heard something else"
-            case Wait(until_ms=until_ms):
+            case LookAgain(until_ms=until_ms):
                 assert until_ms is None or until_ms > self.now_ms, "it would look again for ever"
 
     @precondition(lambda self: self.document is not None)
@@ -451,14 +451,16 @@ class TaskLife(RuleBasedStateMachine):
         assert self.document is not None
         worker, before = self.workers[at], tasks.task_of(self.document).state
         self.minted += 1
-        by = Claim(worker.name, f"n-{self.minted}", LEASE_MS)
+        by = TaskClaim(worker.name, f"n-{self.minted}", LEASE_MS)
         if not self.store(tasks.claim(self.document, by, run_lives=run_lives, now_ms=self.now_ms)):
             return
         after = tasks.task_of(self.document).state
-        if isinstance(after, Claimed):
+        if isinstance(after, TaskClaimed):
             assert run_lives
             assert self.task is not ONCE or isinstance(before, Offered), "what must happen once was handed out twice"
-            assert not isinstance(before, Claimed) or before.until_ms <= self.now_ms, "it was taken from a live holder"
+            assert not isinstance(before, TaskClaimed) or before.until_ms <= self.now_ms, (
+                "it was taken from a live holder"
+            )
             assert after.fence not in self.claims, "two claims have the same fence"
             self.claims[after.fence] = worker.name
             worker.fence, worker.completed = after.fence, False
@@ -469,7 +471,7 @@ class TaskLife(RuleBasedStateMachine):
         assert self.document is not None
         fence, state = self.workers[at].fence or 1, tasks.task_of(self.document).state
         try:
-            beat: Beat = tasks.heartbeat(
+            beat: TaskBeat = tasks.heartbeat(
                 self.document, fence=fence, details=details, run_lives=True, now_ms=self.now_ms
             )
         except NotAllowedNow:
@@ -480,7 +482,7 @@ class TaskLife(RuleBasedStateMachine):
 
     @precondition(lambda self: self.document is not None)
     @rule(at=st.integers(0, 2), outcome=st.sampled_from([PAID, NO]))
-    def finish(self, at: int, outcome: Outcome) -> None:
+    def finish(self, at: int, outcome: TaskOutcome) -> None:
         assert self.document is not None
         fence = self.workers[at].fence or 1
         try:
@@ -514,3 +516,26 @@ class TaskLife(RuleBasedStateMachine):
 
 
 TestTaskLife = TaskLife.TestCase
+
+
+@pytest.mark.parametrize(
+    ("state", "stored_as"),
+    [
+        (Offered(), b'{"is":"offered"}'),
+        (
+            TaskClaimed("w", "n", 1, 2, 3, 4),
+            b'{"is":"claimed","worker":"w","nonce":"n","fence":1,"lease_ms":2,"since_ms":3,"until_ms":4}',
+        ),
+        (
+            Done("w", 1, TaskReturned("7")),
+            b'{"is":"done","worker":"w","fence":1,"outcome":{"how":"returned","value":"7"}}',
+        ),
+        (
+            Done("w", 1, TaskRaised("ValueError", "boom")),
+            b'{"is":"done","worker":"w","fence":1,"outcome":{"how":"raised","type":"ValueError","message":"boom"}}',
+        ),
+        (Withdrawn(), b'{"is":"withdrawn"}'),
+    ],
+)
+def test_what_is_stored_does_not_follow_the_names_of_classes(state, stored_as):
+    assert msgspec.json.encode(state) == stored_as

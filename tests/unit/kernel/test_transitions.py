@@ -30,9 +30,9 @@ from holdfast.kernel.transitions import (
     CancelledItself,
     LetGo,
     Progressed,
-    Raised,
     Recorded,
-    Returned,
+    RunRaised,
+    RunReturned,
     Stuck,
 )
 from tests.builders import (
@@ -62,8 +62,8 @@ EVENTS = [
     (Progressed(), Status.RUNNING, None),
     (LetGo(LATER_MS), Status.WAITING, None),
     (LetGo(None, b'[{"kind":"hook","name":"approval"}]'), Status.WAITING, None),
-    (Returned(a_value("done")), Status.COMPLETED, Completed(NOW_MS)),
-    (Raised(a_failure()), Status.FAILED, Failed(NOW_MS, a_failure())),
+    (RunReturned(a_value("done")), Status.COMPLETED, Completed(NOW_MS)),
+    (RunRaised(a_failure()), Status.FAILED, Failed(NOW_MS, a_failure())),
     (CancelledItself(), Status.CANCELLED, Cancelled(NOW_MS)),
     (Stuck("replay_diverged", "why"), Status.BLOCKED, Blocked(NOW_MS, "replay_diverged", "why")),
 ]
@@ -138,8 +138,8 @@ def test_what_a_run_shows_changes_with_what_it_records(event, becomes, last):
 
 
 def test_the_output_and_the_error_are_kept_in_the_row():
-    done = transitions.decide(running(), Returned(a_value([1])), now_ms=NOW_MS).run
-    failed = transitions.decide(running(), Raised(a_failure(step="charge#1")), now_ms=NOW_MS).run
+    done = transitions.decide(running(), RunReturned(a_value([1])), now_ms=NOW_MS).run
+    failed = transitions.decide(running(), RunRaised(a_failure(step="charge#1")), now_ms=NOW_MS).run
     stuck = transitions.decide(running(), Stuck("unknown_outcome", "why"), now_ms=NOW_MS).run
     assert done is not None
     assert failed is not None
@@ -165,7 +165,7 @@ def test_a_repeated_decision_has_the_same_id_and_another_decision_another():
     recorded = Recorded((performed(),))
     ids = [
         transitions.decide(run, event, recorded=what, now_ms=now_ms).id
-        for event in (Progressed(), LetGo(None), Returned(a_value()), Stuck("a", "b"))
+        for event in (Progressed(), LetGo(None), RunReturned(a_value()), Stuck("a", "b"))
         for what in (recorded, Recorded((performed(), performed("charge#2"))))
         for now_ms in (NOW_MS, LATER_MS)
     ]
@@ -206,14 +206,14 @@ def test_beginning_anew_is_a_decision_of_its_own():
 def test_a_run_that_returns_over_signals_to_its_key_leaves_them_to_a_successor():
     """K8: whoever sends to a key wants the payload to be seen by some run."""
     run, signals, blobs = running(), (a_signal(), a_signal(dedupe="d-2")), (Blob("d", b"x"),)
-    change = transitions.decide(run, Returned(a_value(), STARTED, signals, ("m-9",), blobs), now_ms=LATER_MS)
+    change = transitions.decide(run, RunReturned(a_value(), STARTED, signals, ("m-9",), blobs), now_ms=LATER_MS)
     then = change.then
     assert then is not None
     assert change.moves == ("m-9",)
     assert then == starts.successor(change.run or run, STARTED, signals, blobs=blobs, now_ms=LATER_MS)
 
 
-@pytest.mark.parametrize("event", [Returned(a_value()), Returned(a_value(), STARTED)])
+@pytest.mark.parametrize("event", [RunReturned(a_value()), RunReturned(a_value(), STARTED)])
 def test_a_run_that_has_heard_everything_has_no_successor(event):
     change = transitions.decide(running(), event, now_ms=NOW_MS)
     assert (change.then, change.moves) == (None, ())

@@ -25,14 +25,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from holdfast.errors import UsageError
-from holdfast.kernel.replay import Lineage
+from holdfast.kernel.replay import TaskLineage
 from holdfast.kernel.units import DURATION_MS_MAX
 
 if TYPE_CHECKING:
     from holdfast.workflow import WorkflowScope
 
 
-class _Nowhere(Lineage):
+class _Nowhere(TaskLineage):
     """The lineage of code that runs outside the activations of its run: it has no steps and makes no tasks."""
 
     def child(self) -> NoReturn:
@@ -51,7 +51,7 @@ def _outside_of_its_run() -> UsageError:
 
 
 _NOWHERE = _Nowhere()
-LINEAGE: contextvars.ContextVar[Lineage] = contextvars.ContextVar("holdfast_lineage", default=_NOWHERE)
+LINEAGE: contextvars.ContextVar[TaskLineage] = contextvars.ContextVar("holdfast_lineage", default=_NOWHERE)
 _swap_task = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 
@@ -188,7 +188,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def start(self, coroutine: Coroutine[Any, Any, Any], *, path: str = "") -> WorkflowTask:
         """A root task of the run. Its context is empty: nothing of the process leaks into the run."""
         context = contextvars.Context()
-        context.run(LINEAGE.set, Lineage(path))
+        context.run(LINEAGE.set, TaskLineage(path))
         return self._task(coroutine, name="Task", context=context)
 
     def tasks(self) -> list[WorkflowTask]:

@@ -31,7 +31,7 @@ from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel import tasks
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Failure
-from holdfast.kernel.tasks import Json, Lost, Outcome, Place, Raised, Returned, Task, Wait
+from holdfast.kernel.tasks import Json, LookAgain, NoOutcome, Task, TaskOutcome, TaskPlace, TaskRaised, TaskReturned
 from holdfast.pack import Effect
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -42,7 +42,7 @@ class RemoteAttempt(Struct, frozen=True):
     """An attempt to be performed elsewhere. `in_doubt`: it must happen once, and may have been put up before."""
 
     effect: Effect[..., Any]
-    place: Place
+    place: TaskPlace
     task: Task
     in_doubt: bool
     timeout_ms: int | None
@@ -75,7 +75,7 @@ class RemoteEffects:
     async def attempt(self, wanted: RemoteAttempt, scope: EffectAttempt) -> AttemptOutcome:
         """Put the attempt up, or join it if it is out already, and wait for its outcome."""
         with self._task_watch.subscribe(wanted.place) as subscription:
-            outcome: AttemptOutcome | Lost | None = None
+            outcome: AttemptOutcome | NoOutcome | None = None
             while outcome is None:
                 try:
                     outcome = await self._outcome(wanted, scope, subscription)
@@ -84,11 +84,11 @@ class RemoteEffects:
                         raise
                 except BaseException as error:  # noqa: BLE001 - a task that cannot be read, say; the run must hear of it
                     outcome = AttemptRaised(error)
-        return _of_lost(wanted.effect, outcome) if isinstance(outcome, Lost) else outcome
+        return _of_lost(wanted.effect, outcome) if isinstance(outcome, NoOutcome) else outcome
 
     async def _outcome(
         self, wanted: RemoteAttempt, scope: EffectAttempt, subscription: TaskSubscription
-    ) -> AttemptOutcome | Lost | None:
+    ) -> AttemptOutcome | NoOutcome | None:
         """How it ended; None if the store was in trouble meanwhile."""
         try:
             if subscription.current is None:
@@ -104,21 +104,21 @@ class RemoteEffects:
     async def _find(self, wanted: RemoteAttempt, subscription: TaskSubscription) -> None:
         subscription.update(await self._task_watch.read(wanted.place))
 
-    async def _put_up(self, wanted: RemoteAttempt, subscription: TaskSubscription) -> Lost | None:
+    async def _put_up(self, wanted: RemoteAttempt, subscription: TaskSubscription) -> NoOutcome | None:
         while True:
             current, now_ms = await self._task_watch.read(wanted.place), self._store.now_ms()
             writing = tasks.offer(current, wanted.place, wanted.task, in_doubt=wanted.in_doubt, now_ms=now_ms)
             if writing is None:
                 subscription.update(current)
                 return None
-            if isinstance(writing, Lost):
+            if isinstance(writing, NoOutcome):
                 return writing
             if (await self._task_watch.write([writing]))[0]:
                 return None
 
     async def _ended(
         self, wanted: RemoteAttempt, scope: EffectAttempt, subscription: TaskSubscription
-    ) -> AttemptOutcome | Lost:
+    ) -> AttemptOutcome | NoOutcome:
         told = wanted.task.details
         while True:
             current, now_ms = subscription.current, self._store.now_ms()
@@ -135,11 +135,11 @@ class RemoteEffects:
                     await self._gate.until_trusted()  # if the run is not ours any more, neither is its task
                     if not (await self._task_watch.write([writing]))[0]:
                         subscription.update(await self._task_watch.read(wanted.place))
-                case Wait(until_ms=until_ms):
+                case LookAgain(until_ms=until_ms):
                     await subscription.changed(None if until_ms is None else until_ms - now_ms)
-                case Lost() as lost:
+                case NoOutcome() as lost:
                     return lost
-                case Returned() | Raised() as outcome:
+                case TaskReturned() | TaskRaised() as outcome:
                     scope.task = current
                     return self._attempt_outcome(wanted.effect, outcome)
 
@@ -166,8 +166,8 @@ class RemoteEffects:
         if not writing.cancelled() and (error := writing.exception()) is not None:
             self._emit(StoreTroubled(str(error)))  # it is kept for longer, that is all
 
-    def _attempt_outcome(self, effect: Effect[..., Any], outcome: Outcome) -> AttemptOutcome:
-        if isinstance(outcome, Raised):
+    def _attempt_outcome(self, effect: Effect[..., Any], outcome: TaskOutcome) -> AttemptOutcome:
+        if isinstance(outcome, TaskRaised):
             return AttemptRaised(self._error_of(outcome))
         try:
             value = self._codec.decode(outcome.value.encode(), effect.signature.returns)
@@ -183,7 +183,7 @@ class RemoteEffects:
         except UsageError as error:
             return AttemptRaised(error)
 
-    def _error_of(self, raised: Raised) -> Exception:
+    def _error_of(self, raised: TaskRaised) -> Exception:
         text = f"{raised.type}: {raised.message}"
         if not raised.retry:
             return Permanent(text)
@@ -192,7 +192,7 @@ class RemoteEffects:
         return rebuilt(Failure(raised.type, raised.message), self._codec)
 
 
-def _of_lost(effect: Effect[..., Any], lost: Lost) -> AttemptOutcome:
+def _of_lost(effect: Effect[..., Any], lost: NoOutcome) -> AttemptOutcome:
     if not lost.begun:
         why = "it was dropped" if lost.dropped else "its deadline was over"
         return AttemptRaised(NotPerformed(f"effect {effect.name} was not performed: {why} before a worker claimed it"))

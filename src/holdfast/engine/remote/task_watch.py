@@ -22,7 +22,7 @@ from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.tasks import Place, kind_of, place_of
+from holdfast.kernel.tasks import TaskPlace, kind_of, place_of
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
@@ -35,7 +35,7 @@ Offer = tuple[Sequence[Writing], "asyncio.Future[list[bool]]"]
 class TaskSubscription:
     """A caller that waits for one task to change."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TaskPlace) -> None:
         self.place = place
         self.current: Document | None = None
         self._changed = asyncio.Event()
@@ -76,7 +76,7 @@ class TaskWatch:
         self._clock = clock
         self._emit = emit
         self._pace = pace
-        self._subscriptions: dict[Place, list[TaskSubscription]] = {}
+        self._subscriptions: dict[TaskPlace, list[TaskSubscription]] = {}
         self._seekers: list[TaskSeeker] = []
         self._news = asyncio.Event()
         self._waiting: list[Offer] = []
@@ -84,7 +84,7 @@ class TaskWatch:
 
     # -- reading and writing
 
-    async def read(self, place: Place) -> Document | None:
+    async def read(self, place: TaskPlace) -> Document | None:
         return await self._store.document(place.namespace, place.kind, place.id)
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
@@ -146,7 +146,7 @@ class TaskWatch:
     # -- waiting
 
     @contextmanager
-    def subscribe(self, place: Place) -> Generator[TaskSubscription]:
+    def subscribe(self, place: TaskPlace) -> Generator[TaskSubscription]:
         """Be told when the task changes."""
         subscription = TaskSubscription(place)
         self._subscriptions.setdefault(place, []).append(subscription)

@@ -19,7 +19,17 @@ from holdfast.kernel import keys, tasks
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.leases import checked_ttl
 from holdfast.kernel.runs import ENDED
-from holdfast.kernel.tasks import Beat, Claim, Claimed, Json, Outcome, Place, Raised, Returned, Task
+from holdfast.kernel.tasks import (
+    Json,
+    Task,
+    TaskBeat,
+    TaskClaim,
+    TaskClaimed,
+    TaskOutcome,
+    TaskPlace,
+    TaskRaised,
+    TaskReturned,
+)
 from holdfast.kernel.units import Duration, milliseconds
 
 CLAIM_MAX = 100
@@ -33,9 +43,9 @@ Decide = Callable[[Document], Awaitable[tuple[T, Writing | None]]]
 class Handed(Struct, frozen=True):
     """A task in the hands of a worker."""
 
-    place: Place
+    place: TaskPlace
     task: Task
-    claim: Claimed
+    claim: TaskClaimed
 
 
 class Tasks:
@@ -63,7 +73,7 @@ class Tasks:
         with self._task_watch.seek(self._scope.namespace, effects) as seeker:
             while True:
                 seeker.woken.clear()
-                by = Claim(worker, self._scope.ids.nonce(), lease_ms)
+                by = TaskClaim(worker, self._scope.ids.nonce(), lease_ms)
                 handed, due = await self._claimed(seeker.kinds, by, limit)
                 left_ms = until_ms - self._store.now_ms()
                 if handed or left_ms <= 0:
@@ -74,7 +84,7 @@ class Tasks:
             self._task_watch.wake_seeker(document)
         return handed
 
-    async def _claimed(self, kinds: Sequence[str], by: Claim, limit: int) -> tuple[list[Handed], list[Document]]:
+    async def _claimed(self, kinds: Sequence[str], by: TaskClaim, limit: int) -> tuple[list[Handed], list[Document]]:
         """What could be claimed, and what was due just then: one more than could be claimed, if there was."""
         due = await self._store.due(self._scope.namespace, kinds, limit + 1)
         found = await self._readable(due[:limit])
@@ -105,14 +115,14 @@ class Tasks:
             return set()
         return {run.id for run in await self._store.runs(run_ids) if run.status not in ENDED}
 
-    async def heartbeat(self, name: str, *, fence: int, details: bytes | None = None) -> Beat:
+    async def heartbeat(self, name: str, *, fence: int, details: bytes | None = None) -> TaskBeat:
         """The worker goes on, and has come this far (as JSON).
 
         What is returned says whether the outcome is still wanted, and until when its lease lasts.
         """
         text = None if details is None else self._checked(details, f"the details of task {name}")
 
-        async def decide(current: Document) -> tuple[Beat, Writing | None]:
+        async def decide(current: Document) -> tuple[TaskBeat, Writing | None]:
             run_id = tasks.task_of(current).run_id
             lives = run_id in await self._living([run_id])
             now_ms = self._store.now_ms()
@@ -123,7 +133,7 @@ class Tasks:
 
     async def complete(self, name: str, *, fence: int, result: bytes) -> None:
         """The effect has been performed, with this result (as JSON). Said twice, it is accepted twice."""
-        await self._finish(name, Returned(self._checked(result, f"the result of task {name}")), fence)
+        await self._finish(name, TaskReturned(self._checked(result, f"the result of task {name}")), fence)
 
     async def fail(
         self,
@@ -137,9 +147,9 @@ class Tasks:
     ) -> None:
         """The attempt has failed; the retry policy of the effect decides what follows."""
         after_ms = None if retry_after is None else milliseconds(retry_after)
-        await self._finish(name, Raised(type, message, retry, after_ms), fence)
+        await self._finish(name, TaskRaised(type, message, retry, after_ms), fence)
 
-    async def _finish(self, name: str, outcome: Outcome, fence: int) -> None:
+    async def _finish(self, name: str, outcome: TaskOutcome, fence: int) -> None:
         async def decide(current: Document) -> tuple[None, Writing | None]:
             return None, tasks.finish(current, outcome, fence=fence, now_ms=self._store.now_ms())
 
@@ -173,4 +183,4 @@ async def _woken(bell: asyncio.Event, within_ms: int) -> None:
 def _handed(document: Document) -> Handed | None:
     """None if it was withdrawn rather than claimed: it is not wanted any more."""
     task = tasks.task_of(document)
-    return Handed(tasks.place_of(document), task, task.state) if isinstance(task.state, Claimed) else None
+    return Handed(tasks.place_of(document), task, task.state) if isinstance(task.state, TaskClaimed) else None

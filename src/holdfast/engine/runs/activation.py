@@ -328,7 +328,7 @@ class Activation:
                 event = self._returned(value, record)
             case CodeRaised(error):
                 record = await self._see_effects_through(record)
-                event = transitions.Raised(described(error, self._host.codec))
+                event = transitions.RunRaised(described(error, self._host.codec))
             case CodeCancelled():
                 event = transitions.CancelledItself()
             case CodeContinued(call):
@@ -338,7 +338,7 @@ class Activation:
                 raise AssertionError
         self._loaded.take_what_ended(record)
         self._loaded.note_what_may_be_under_way(record)
-        if not isinstance(event, transitions.Returned):
+        if not isinstance(event, transitions.RunReturned):
             self._loaded.record_leftovers(record)
         while True:
             try:
@@ -393,10 +393,10 @@ class Activation:
         recorded here if the run has lost its key: then there is none.
         """
         history = await self._as_it_is()
-        moves = event.unread if isinstance(event, transitions.Returned) else ()
+        moves = event.unread if isinstance(event, transitions.RunReturned) else ()
         news = [message for message in history.messages if message.id not in {*record.read, *moves}]
         if self._loaded.machine.cancelling or not any(isinstance(message, Signal) for message in news):
-            if isinstance(event, transitions.Returned) and not history.run.holds_key:
+            if isinstance(event, transitions.RunReturned) and not history.run.holds_key:
                 event = msgspec.structs.replace(event, unheard=(), unread=())
                 news = [message for message in history.messages if message.id not in record.read]
             self._loaded.dismiss(news, record)
@@ -504,17 +504,17 @@ class Activation:
                 self._host.settled(self.run)
                 return
 
-    def _returned(self, value: Any, record: ActivationRecord) -> transitions.Returned | transitions.Raised:
+    def _returned(self, value: Any, record: ActivationRecord) -> transitions.RunReturned | transitions.RunRaised:
         codec = self._host.codec
         try:
             data = codec.encode(value, what=self._workflow.result_name)
             codec.decode(data, self._workflow.signature.returns)  # what cannot be read back must not look completed
         except UsageError as error:
-            return transitions.Raised(described(error, codec))
+            return transitions.RunRaised(described(error, codec))
         output, first = self._loaded.keep(data, record), input_of(self._loaded.history.journal)
         unheard, unread = self._loaded.for_a_successor()
         self._loaded.record_leftovers(record, but=unread)
-        return transitions.Returned(output, first, unheard, unread, self._loaded.kept(original_input(first)))
+        return transitions.RunReturned(output, first, unheard, unread, self._loaded.kept(original_input(first)))
 
     async def _block(self, code: str, message: str, record: ActivationRecord) -> None:
         """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""

@@ -56,7 +56,7 @@ from holdfast.kernel.steps import (
     TokenClaimed,
     Undecided,
 )
-from holdfast.kernel.tasks import Place, Task
+from holdfast.kernel.tasks import Task, TaskPlace
 from holdfast.kernel.units import milliseconds
 from holdfast.ports.store import History
 
@@ -253,7 +253,7 @@ class StepsInFlight:
         task_id = tasks.id_of(run.id, self._journal, command.step, scope.attempt, first=first)
         wanted = RemoteAttempt(
             effect=effect,
-            place=Place(run.namespace, effect.name, task_id),
+            place=TaskPlace(run.namespace, effect.name, task_id),
             task=task,
             in_doubt=command.is_in_doubt,
             timeout_ms=policy.timeout_ms,

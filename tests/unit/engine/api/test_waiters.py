@@ -40,7 +40,7 @@ class World:
     async def ended(self, run: Run) -> None:
         """It ends, and nobody is told."""
         await self.store.commit(
-            [transitions.decide(run, transitions.Returned(a_value("done")), now_ms=self.store.now_ms())]
+            [transitions.decide(run, transitions.RunReturned(a_value("done")), now_ms=self.store.now_ms())]
         )
 
     async def settles(self) -> None:

@@ -14,7 +14,7 @@ from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel import tasks
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.tasks import Place, Task
+from holdfast.kernel.tasks import Task, TaskPlace
 from holdfast.stores.memory import MemoryStore
 
 NOW_MS = 1_700_000_000_000
@@ -56,7 +56,7 @@ def task_watch(store: SlowStore) -> TaskWatch:
 
 def offer(n: int = 1, *, now_ms: int = NOW_MS) -> Writing:
     task = Task("run-1", "key", 1, "{}")
-    writing = tasks.offer(None, Place("default", "shop.charge", str(n)), task, in_doubt=False, now_ms=now_ms)
+    writing = tasks.offer(None, TaskPlace("default", "shop.charge", str(n)), task, in_doubt=False, now_ms=now_ms)
     assert writing is not None
     return writing
 
@@ -110,7 +110,7 @@ async def test_nobody_waits_for_a_writer_that_is_gone(store: SlowStore, task_wat
 
 async def test_what_is_older_than_what_was_seen_does_not_count(store: SlowStore, task_watch: TaskWatch) -> None:
     old, new = (Document("default", "task/shop.charge", "1", version, b"{}") for version in (1, 2))
-    with task_watch.subscribe(Place("default", "shop.charge", "1")) as follower:
+    with task_watch.subscribe(TaskPlace("default", "shop.charge", "1")) as follower:
         for document in (new, old, None):
             follower.update(document)
         assert follower.current == new
