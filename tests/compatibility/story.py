@@ -45,7 +45,7 @@ async def told(make_store: Callable[[], Store]) -> AsyncIterator[Told]:
         runs["superseding"] = (await _until(superseding.run, "waiting")).id
         await _until(await hf.get(runs["superseded"]), "cancelled")
         await _blocked(hf, await hf.get(drifting.id))
-        token, _ = await runtime_of(hf).api_keys.create("a till", namespace="default", scope="write")
+        token, _ = await hf.api_keys.create("a till", namespace="default", scope="write")
         task, fence = await _at_work(hf, second, runs)
         try:
             yield Told(token, task, fence, runs)

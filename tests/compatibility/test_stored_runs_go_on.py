@@ -157,5 +157,5 @@ async def test_a_stored_cancellation_keeps_its_receipt(stored: Stored) -> None:
 
 async def test_a_stored_api_key_still_opens(stored: Stored) -> None:
     async with Holdfast(stored.store(), worker=False) as hf:
-        key = await runtime_of(hf).api_keys.authenticate(stored.told.token)
+        key = await hf.api_keys.authenticate(stored.told.token)
         assert (key.name, key.namespace, key.scope) == ("a till", "default", "write")
