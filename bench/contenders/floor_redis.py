@@ -24,7 +24,7 @@ from bench.entry import contend
 from bench.workloads import Wait
 from holdfast.adapters.machine import SystemClock
 from holdfast.stores.redis.net import urls
-from holdfast.stores.redis.net.client import Client, LuaSource, ScriptCall
+from holdfast.stores.redis.net.client import LuaSource, RedisClient, ScriptCall
 
 KEEP = "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])"
 # With key, field and framing, as many bytes as the scripts of a one-effect run, and of an effect on the way.
@@ -100,7 +100,7 @@ class RedisFloor:
 @asynccontextmanager
 async def open_floor(directory: Path, *, fsync: Fsync = "always") -> AsyncGenerator[RedisFloor, None]:
     with redis_alone(directory, fsync) as redis:
-        client = Client(urls.parse(redis.url), clock=SystemClock())
+        client = RedisClient(urls.parse(redis.url), clock=SystemClock())
         script = LuaSource(KEEP)
         await client.open()
         try:

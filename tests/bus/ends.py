@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.adapters.machine import SystemClock, SystemIds
-from holdfast.buses.memory import Exchange, MemoryBus
+from holdfast.buses.memory import MemoryBus, MemoryExchange
 from holdfast.buses.nats import NatsBus
 from holdfast.errors import BusUnavailable
-from holdfast.ports.bus import Delivery
+from holdfast.ports.bus import TopicMessage
 
 DEADLINE_S = 30.0
 
@@ -19,7 +19,7 @@ class MemoryEnds:
     """Ends of one exchange."""
 
     def __init__(self) -> None:
-        self._exchange = Exchange()
+        self._exchange = MemoryExchange()
         self._made: list[MemoryBus] = []
 
     def end(self) -> MemoryBus:
@@ -72,9 +72,9 @@ class Handled:
     """A handler that keeps what it was given, in order."""
 
     def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[TopicMessage] = []
 
-    async def __call__(self, delivery: Delivery) -> None:
+    async def __call__(self, delivery: TopicMessage) -> None:
         self.deliveries.append(delivery)
 
     @property

@@ -21,7 +21,7 @@ from holdfast.buses.nats.names import Names
 from holdfast.errors import BusUnavailable, InvalidConfig, PayloadTooLarge
 from holdfast.lab.cluster.nats import NatsServer
 from holdfast.lab.cluster.servers import start_nats
-from holdfast.ports.bus import Bus, Delivery
+from holdfast.ports.bus import Bus, TopicMessage
 from tests.bus.certificates import CERTIFICATE, KEY
 from tests.bus.ends import DEADLINE_S, Handled, NatsEnds, opened, publish_in_the_end, until
 
@@ -156,7 +156,7 @@ asyncio.run(main())
     handled = Handled()
     await bus.consume("orders", "billing", handled)
     await until(lambda: handled.deliveries)
-    assert handled.deliveries == [Delivery("m", b"work", 2)]
+    assert handled.deliveries == [TopicMessage("m", b"work", 2)]
 
 
 async def test_a_message_that_takes_long_is_not_given_to_another_meanwhile(nats_ends: NatsEnds) -> None:
@@ -166,7 +166,7 @@ async def test_a_message_that_takes_long_is_not_given_to_another_meanwhile(nats_
     counts: list[int] = []
     done = asyncio.Event()
 
-    async def handle(delivery: Delivery) -> None:
+    async def handle(delivery: TopicMessage) -> None:
         counts.append(delivery.count)
         await asyncio.sleep(2.5 * ACK_WAIT_S)
         done.set()
@@ -180,7 +180,7 @@ async def test_a_message_that_takes_long_is_not_given_to_another_meanwhile(nats_
 async def test_what_every_group_has_handled_is_trimmed_and_nothing_else(nats_ends: NatsEnds) -> None:
     bus = nats_ends.end()
     await opened(bus)
-    client = await bus._link.connected()
+    client = await bus._link.wait_for_client()
     stream = Names(nats_ends.name).stream("orders")
 
     async def kept() -> int:
@@ -194,7 +194,7 @@ async def test_what_every_group_has_handled_is_trimmed_and_nothing_else(nats_end
     hold = asyncio.Event()
     quick, slow = Handled(), Handled()
 
-    async def handle_slowly(delivery: Delivery) -> None:
+    async def handle_slowly(delivery: TopicMessage) -> None:
         if delivery.id == "m1":
             await hold.wait()
         await slow(delivery)

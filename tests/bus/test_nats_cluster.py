@@ -37,7 +37,7 @@ async def test_a_topic_survives_one_dead_node_refuses_with_two_and_heals(
     await opened(one, two)
     stream = Names(ends.name).stream("orders")
 
-    # A group that is there, with nobody at work.
+    # A group that is there, with no member at work.
     await publish_in_the_end(one, "orders", "m0")
     first = await one.consume("orders", "billing", handled)
     await until(lambda: handled.ids == ["m0"])
@@ -49,7 +49,7 @@ async def test_a_topic_survives_one_dead_node_refuses_with_two_and_heals(
     assert "3 copies" in findings["topic orders"].detail
     assert findings["NATS servers"].detail == "a cluster of 3"
 
-    info = await jetstream.ask(await one._link.connected(), f"CONSUMER.INFO.{stream}.billing")
+    info = await jetstream.ask(await one._link.wait_for_client(), f"CONSUMER.INFO.{stream}.billing")
     leader, second, third = sorted(nats_cluster.nodes, key=lambda node: node.name != info["cluster"]["leader"])
     leader.kill()
     await one.consume("orders", "billing", handled, in_flight=4)
@@ -66,7 +66,7 @@ async def test_a_topic_survives_one_dead_node_refuses_with_two_and_heals(
     second.start()
     await publish_in_the_end(one, "orders", "healed")
     kept.append("healed")
-    # What was published when nobody could say whether it is kept may be there too.
+    # What was published when it was not known whether it is kept may be there too.
     await until(lambda: set(kept) <= {*handled.ids, *other.ids}, lambda: (kept, handled.ids, other.ids))
     assert third.state == "running"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.ports.bus import Delivery
+from holdfast.ports.bus import TopicMessage
 from tests.bus.ends import Ends, Handled, until
 
 
@@ -19,7 +19,7 @@ async def test_the_members_of_a_group_share_its_messages(ends: Ends) -> None:
     await until(lambda: by_one.deliveries)
     await first.stop()
 
-    for number in range(1, 20):  # while nobody is there
+    for number in range(1, 20):  # while no member is there
         await publisher.publish("orders", str(number).encode(), id=f"m{number}")
     await one.consume("orders", "billing", by_one, in_flight=2)
     await two.consume("orders", "billing", by_two, in_flight=2)
@@ -43,14 +43,14 @@ async def test_each_group_gets_every_message(ends: Ends) -> None:
 
 
 async def test_what_is_published_before_anybody_consumes_is_kept(ends: Ends) -> None:
-    """Pitfall 6 again: whoever starts first, nothing is lost."""
+    """Pitfall 6 again: whichever starts first, nothing is lost."""
     bus = ends.end()
     await bus.open()
     await bus.publish("orders", b"early", id="m")
     handled = Handled()
     await bus.consume("orders", "billing", handled)
     await until(lambda: handled.deliveries)
-    assert handled.deliveries == [Delivery("m", b"early", 1)]
+    assert handled.deliveries == [TopicMessage("m", b"early", 1)]
 
 
 async def test_names_of_topics_and_groups_stay_apart_whatever_they_hold(ends: Ends) -> None:
@@ -64,7 +64,7 @@ async def test_names_of_topics_and_groups_stay_apart_whatever_they_hold(ends: En
         await bus.publish(topic, topic.encode(), id="m")
     await until(lambda: all(handle.deliveries for handle in handled.values()))
     for (topic, _), handle in handled.items():
-        assert handle.deliveries == [Delivery("m", topic.encode(), 1)]
+        assert handle.deliveries == [TopicMessage("m", topic.encode(), 1)]
 
 
 async def test_a_message_whose_handler_raises_comes_again_and_says_how_often(ends: Ends) -> None:
@@ -72,7 +72,7 @@ async def test_a_message_whose_handler_raises_comes_again_and_says_how_often(end
     await bus.open()
     counts: list[int] = []
 
-    async def handle(delivery: Delivery) -> None:
+    async def handle(delivery: TopicMessage) -> None:
         counts.append(delivery.count)
         if delivery.count < 3:
             raise RuntimeError("not yet")
@@ -91,7 +91,7 @@ async def test_a_slow_message_holds_up_no_other(ends: Ends) -> None:
     done: list[str] = []
     at_work = most = 0
 
-    async def handle(delivery: Delivery) -> None:
+    async def handle(delivery: TopicMessage) -> None:
         nonlocal at_work, most
         at_work += 1
         most = max(most, at_work)
@@ -135,7 +135,7 @@ async def test_a_shutdown_acknowledges_nothing_that_was_not_handled(ends: Ends) 
     begun: list[str] = []
     finish = asyncio.Event()
 
-    async def hang(delivery: Delivery) -> None:
+    async def hang(delivery: TopicMessage) -> None:
         begun.append(delivery.id)
         await (finish.wait() if delivery.id == "m0" else asyncio.Event().wait())
 
@@ -161,7 +161,7 @@ async def test_a_handler_that_finishes_within_the_grace_is_acknowledged(ends: En
     await staying.open()
     begun, finish = asyncio.Event(), asyncio.Event()
 
-    async def handle(_: Delivery) -> None:
+    async def handle(_: TopicMessage) -> None:
         begun.set()
         await finish.wait()
 

@@ -134,7 +134,7 @@ async def retry(store: Store, run: Run) -> Change:
 
 
 async def stop(store: Store, run: Run, *, read: tuple[str, ...] = ()) -> Change:
-    """The change by which somebody ends a run that is not its own."""
+    """The change by which another process ends a run."""
     journal = (await history(store, run.id)).journal
     return transitions.stop(
         run, journal, reason="", late=False, recorded=transitions.Recorded(read=read), now_ms=store.now_ms()

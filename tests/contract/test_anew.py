@@ -1,4 +1,4 @@
-"""A run that continues as new is the same run: its journal and blobs begin anew, all else goes on (K19)."""
+"""A run that continues as new is the same run: its journal and blobs begin again, all else goes on (K19)."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ async def test_next_wake_forgets_runs_that_are_held_or_over(store: Store) -> Non
 
 
 async def test_two_who_claim_at_once_share_what_is_ready(backend: Backend) -> None:
-    """Whoever is slower with some of them finds that there are more."""
+    """The process that is slower with some of them finds that there are more."""
     stores = [await backend.another() for _ in range(2)]
     for number in range(40):
         await admitted(stores[0], f"run-{number}", key=None)

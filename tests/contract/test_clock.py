@@ -55,7 +55,7 @@ async def test_stores_opened_before_and_after_a_step_agree(backend: Backend, ste
 
 
 async def test_a_restart_of_the_machine_sets_it_by_the_wall_clock(sqlite: SqliteBackend) -> None:
-    """While the machine was off nobody counted: the wall clock is all there is."""
+    """While the machine was off nothing counted: the wall clock is all there is."""
     store = await sqlite.another()
     await admitted(store, delay_ms=60_000)
     await store.close()

@@ -112,7 +112,7 @@ async def test_many_who_look_again_when_refused_all_have_their_turn(backend: Bac
         while True:
             current = await _found(store)
             assert current is not None
-            # Whoever must know that it was him makes his document unlike all others.
+            # A writer that must know whether it was its own makes its document unlike all others.
             body = b"%d by %d" % (int(current.body.split()[0]) + 1, id(asyncio.current_task()))
             if await writes(store, successor(store, current, body=body)) == [True]:
                 return
@@ -229,7 +229,7 @@ async def test_the_version_of_an_expired_document_is_never_used_again(store: Sto
 
 
 async def test_a_writer_who_slept_while_it_was_removed_and_made_anew_is_refused(store: Store, clock: FakeClock) -> None:
-    """Removed, pruned and made anew within as few milliseconds as possible, twice."""
+    """Removed, pruned and made again within as few milliseconds as possible, twice."""
     seen = [await stored(store)]
     for _ in range(2):
         removal = successor(store, seen[-1], expires_ms=store.now_ms())

@@ -164,7 +164,7 @@ async def test_a_message_is_known_until_its_run_is_pruned(store: Store, clock: F
 
 
 async def test_a_message_is_received_once_in_its_scope(store: Store) -> None:
-    """The same request to the next owner of a key or a token meets the first one, whoever got it."""
+    """The same request to the next owner of a key or a token meets the first one, whichever run got it."""
     first = await held(store, "run-1", key="1")
     await signalled(store, "run-1", 1, scope=SCOPE)
     await committed(store, takeover(store, first, "run-2", key="1"))
@@ -271,7 +271,7 @@ async def test_a_run_does_not_end_over_the_second_of_two_messages(store: Store) 
 
 
 async def test_a_message_that_was_read_meanwhile_does_not_stand_for_another_one(store: Store) -> None:
-    """Whoever ends a run that is not its own has read its inbox before: its owner may have done so, too."""
+    """A process that ends a run of another one has read its inbox before: the owner may have done so, too."""
     run = await held(store)
     await signalled(store, number=1)
     stopping = await stop(store, run, read=(a_signal(1).id,))

@@ -1,4 +1,4 @@
-"""Changes that share a commit are independent: each is applied or refused for itself, and answered in its place."""
+"""Changes that share a commit are independent: each is applied or refused for itself, with its answer in its place."""
 
 from __future__ import annotations
 

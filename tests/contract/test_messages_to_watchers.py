@@ -148,7 +148,7 @@ async def test_a_message_wakes_a_waiting_run_at_once(store: Store, clock: FakeCl
 
 
 async def test_a_run_let_go_with_an_unread_message_may_be_claimed_at_once(store: Store) -> None:
-    """The message came while its owner was deciding to let go: it must not wait for a timer, or for ever."""
+    """The message came while its owner was deciding to let go: it must not wait for a timer, or forever."""
     parent, child = await family(store)
     await offer(store, completion(store, child))
     gone = await committed(store, let_go(store, parent, wake_ms=None))

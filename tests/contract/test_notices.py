@@ -1,4 +1,4 @@
-"""Whoever watches is told of other processes' commits: soon, and without a write or a query."""
+"""A process that watches is told of other processes' commits: soon, and without a write or a query."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_watching_writes_nothing(sqlite: SqliteBackend) -> None:
 
 
 async def test_a_watcher_does_not_keep_others_from_writing(sqlite: SqliteBackend) -> None:
-    """It must hold no snapshot: a log that can never be truncated would grow for ever."""
+    """It must hold no snapshot: a log that can never be truncated would grow forever."""
     watcher, other = await sqlite.another(), await sqlite.another()
     watcher.watch(lambda _: True)
     await sqlite.quiet()

@@ -1,4 +1,4 @@
-"""A change offered again after a lost reply answers as the first time, and writes nothing more."""
+"""A change offered again after a lost reply returns what it returned first, and writes nothing more."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def test_a_change_offered_twice_in_one_commit_is_applied_once(store: Store
 async def test_a_repetition_after_others_went_on_undoes_nothing(
     store: Store, clock: FakeClock, prepare: Prepare
 ) -> None:
-    """The reply was lost for so long that the run is with somebody else, and further on."""
+    """The reply was lost for so long that the run is with another worker, and further on."""
     change = await prepare(store)
     await committed(store, change)
     await store.leave("w-1")

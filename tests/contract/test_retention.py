@@ -113,7 +113,7 @@ async def test_pruning_leaves_the_neighbours_as_they_are(store: Store, clock: Fa
 
 
 async def test_a_live_keys_payload_is_never_pruned(store: Store, clock: FakeClock) -> None:
-    """K6: as long as the key answers, so do the input, the journal, the output and the large values."""
+    """K6: as long as the key is known, so are the input, the journal, the output and the large values."""
     await _finished(store, "run-1", retention_ms=LONG_MS)
     for n in range(20):
         await _finished(store, f"other-{n}")

@@ -1,4 +1,4 @@
-"""Runs are found by what they show: each store answers what `kernel.searches.matches` says, in order, page by page."""
+"""Runs are found by what they show: each store returns what `kernel.searches.matches` says, in order, page by page."""
 
 from __future__ import annotations
 

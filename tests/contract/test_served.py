@@ -1,4 +1,4 @@
-"""Which workflows are executed by somebody: those of the workers whose lease is alive."""
+"""Which workflows are executed: those of the workers whose lease is alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal that travels with an admission: some run receives it, and one only. What nobody took begins the next run."""
+"""A signal that travels with an admission: some run receives it, and one only. What no run took begins the next run."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def test_migrations_are_numbered_without_gaps() -> None:
 
 
 async def test_a_migration_that_was_cut_off_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    """A crash in the middle of the first migration: the next one begins anew."""
+    """A crash in the middle of the first migration: the next one begins again."""
     path = tmp_path / "cut.db"
     db = database(path)
     db.execute("PRAGMA journal_mode = WAL")
@@ -206,7 +206,7 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 
 async def test_what_was_answered_is_on_the_disk(sqlite: SqliteBackend) -> None:
-    """synchronous=FULL, on the connection that writes: a commit is answered after its fsync."""
+    """synchronous=FULL, on the connection that writes: a commit is confirmed after its fsync."""
     store = await sqlite.another()
     assert isinstance(store, SqliteStore)
     settings = await store._writer.do(lambda db: [db.pragma(name) for name in ("synchronous", "journal_mode")])

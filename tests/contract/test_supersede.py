@@ -138,7 +138,7 @@ async def test_the_successor_may_be_handed_to_a_worker_in_the_same_commit(store:
 
 
 async def test_a_free_key_needs_no_taking(store: Store) -> None:
-    """Nobody holds it any more: the run to be replaced was pruned, or its key was released."""
+    """No run holds it any more: the run to be replaced was pruned, or its key was released."""
     successor = await committed(store, _supersede(store, "gone"))
     assert await _owner(store) == successor
     assert successor.unread == 0
@@ -214,7 +214,7 @@ async def test_a_repeated_supersede_takes_nothing_from_the_next_holder(store: St
 
 
 async def test_a_chain_of_successors_has_one_owner_at_every_moment(backend: Backend) -> None:
-    """K7: whoever looks, between any two commits, finds exactly one."""
+    """K7: a look between any two commits finds exactly one."""
     store, other = await backend.another(), await backend.another()
     await held(store, "run-0")
     over = asyncio.Event()

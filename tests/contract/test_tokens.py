@@ -150,7 +150,7 @@ async def test_one_run_may_hold_many_tokens(store: Store) -> None:
 async def test_the_token_of_an_ended_run_is_free(store: Store, end: Callable[[Store, Run], Change]) -> None:
     first, second = await _two(store)
     done = await committed(store, end(store, first))
-    assert await store.hook_of_token("default", TOKEN) == KnownHook(done, HOOK)  # known, as long as nobody wants it
+    assert await store.hook_of_token("default", TOKEN) == KnownHook(done, HOOK)  # known, as long as no run wants it
     assert await refused(store, hooks.to_token("run-1", "default", TOKEN, a_signal())) == done
     await committed(store, opening(second, HOOK))
     assert await store.hook_of_token("default", TOKEN) == KnownHook(second, HOOK)
@@ -246,7 +246,7 @@ async def test_a_signal_by_token_that_an_earlier_version_sent_is_known_under_its
     before = await everything(store)
     assert (await _resumed(store, "run-1", message)).id == "run-1"
     assert await everything(store) == before
-    # What was sent to a hook of this name is another signal, and stands in nobody's way.
+    # What was sent to a hook of this name is another signal, and stands in no one's way.
     other = hooks.signal(f"token {TOKEN}", b"1", dedupe="e", nonce="")
     await committed(store, hooks.to_run("run-1", other))
     by_token = hooks.token_signal(TOKEN, "paid", b"1", dedupe="e", nonce="")
@@ -283,7 +283,7 @@ async def test_a_token_outlives_its_owners_worker(store: Store) -> None:
 
 
 async def test_an_admission_brings_the_hooks_whose_tokens_are_free(store: Store) -> None:
-    """A fork goes on with the hooks of its source, as far as they are not somebody else's by now."""
+    """A fork goes on with the hooks of its source, as far as they are not another run's by now."""
     await _two(store)
     free, ended_, plain = HookOpen("a", "free"), HookOpen("b", "ended"), HookOpen("c", None, b"{}")
     gone = await held(store, "run-3", key=None)

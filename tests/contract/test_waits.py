@@ -1,4 +1,4 @@
-"""What a run waits for is shown since it was let go in order, and forgotten when somebody may be doing something."""
+"""What a run waits for is shown since it was let go in order, and forgotten when a worker may be doing something."""
 
 from __future__ import annotations
 

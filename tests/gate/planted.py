@@ -118,7 +118,7 @@ async def _all_owners(self: leases.Leases) -> list[str]:
 
 
 async def _unmarked(self: confirmations.Confirmations, node: Any, wanted: int, topology: object) -> int:
-    connection = node.connection("waits") or await node.connected("waits")
+    connection = node.connection("waits") or await node.connect("waits")
     words = confirmations.packed(b"WAIT", wanted, confirmations.CONFIRM_MS)
     [confirmed] = await connection.request(words, 1, 5.0)
     return confirmed
@@ -312,7 +312,7 @@ PLANTED = {
         "WAIT is sent without its mark",
         "confirmations",
         "unconfirmed",
-        code(confirmations.Confirmations, _confirmed=_unmarked),
+        code(confirmations.Confirmations, _confirm_at=_unmarked),
     ),
     "events-skipped": Planted(
         "a stream of events that is continued skips one",

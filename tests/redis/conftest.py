@@ -13,10 +13,10 @@ from holdfast.adapters.machine import SystemClock
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.servers import start_redis
 from holdfast.stores.redis.net import urls
-from holdfast.stores.redis.net.client import Client
+from holdfast.stores.redis.net.client import RedisClient
 from tests.redis.calls import until
 
-Opens = Callable[[str], Awaitable[Client]]
+Opens = Callable[[str], Awaitable[RedisClient]]
 Starts = Callable[..., RedisServer]
 
 _numbers = itertools.count(1)
@@ -27,8 +27,8 @@ async def opened() -> AsyncIterator[Opens]:
     """Opens a client for a URL."""
     async with AsyncExitStack() as stack:
 
-        async def open_one(url: str) -> Client:
-            client = Client(urls.parse(url), clock=SystemClock())
+        async def open_one(url: str) -> RedisClient:
+            client = RedisClient(urls.parse(url), clock=SystemClock())
             await client.open()
             stack.push_async_callback(client.close)
             return client

@@ -39,11 +39,11 @@ class Proxy:
         self._passes_replies = False
 
     def blackhole(self) -> None:
-        """Nothing passes in either direction, and nobody is told."""
+        """Nothing passes in either direction, and neither end is told."""
         self._passes_requests = self._passes_replies = False
 
     def lose_next_reply(self) -> None:
-        """The next request arrives and is answered; then the connection is cut in the place of the reply."""
+        """The next request arrives and gets its reply; then the connection is cut in the place of the reply."""
         self._loses_next_reply = True
 
     def cut(self) -> None:

@@ -1,4 +1,4 @@
-"""A client of one server: what is executed, what is not, and what nobody knows."""
+"""A client of one server: what is executed, what is not, and what is not known."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster
-from holdfast.stores.redis.net.client import Client, LuaSource, ScriptCall
+from holdfast.stores.redis.net.client import LuaSource, RedisClient, ScriptCall
 from holdfast.stores.redis.net.topologies import slot_of
 from tests.redis.calls import add, echo, read, until
 from tests.redis.conftest import Opens
@@ -125,8 +125,8 @@ async def test_a_primary_that_steps_down_is_followed_by_its_replica(
     redis_cluster.wait_until_healthy()
 
 
-async def _count(client: Client, key: bytes, times: int) -> tuple[int, int]:
-    """Add one that often; how often that was acknowledged, and how often nobody knows."""
+async def _count(client: RedisClient, key: bytes, times: int) -> tuple[int, int]:
+    """Add one that often; how often that was acknowledged, and how often it is not known."""
     acknowledged = unknown = 0
     for _ in range(times):
         try:

@@ -1,4 +1,4 @@
-"""Writes are answered when replicas have them; what they have not is unknown."""
+"""Writes are confirmed when replicas have them; what they have not is unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.stores.redis.net import confirmations, urls
-from holdfast.stores.redis.net.client import Client
+from holdfast.stores.redis.net.client import RedisClient
 from holdfast.stores.redis.net.topologies import slot_of
 from tests.redis.calls import add, echo, move, read, unconfirmed, until
 from tests.redis.conftest import Opens, Starts
@@ -87,11 +87,11 @@ class HeldClock(SystemClock):
 
 
 @pytest.fixture
-async def mistrusting(primary: RedisServer, replica: RedisServer) -> AsyncIterator[tuple[Client, HeldClock]]:
+async def mistrusting(primary: RedisServer, replica: RedisServer) -> AsyncIterator[tuple[RedisClient, HeldClock]]:
     """A client that knows of the replica, and whose pauses are in the hands of the test."""
     assert replica.pid
     clock = HeldClock()
-    client = Client(urls.parse(f"{primary.url}?wait=auto"), clock=clock)
+    client = RedisClient(urls.parse(f"{primary.url}?wait=auto"), clock=clock)
     await client.open()
     assert await client.run([add(b"n")], writes=True) == [1]
     yield client, clock
@@ -100,7 +100,7 @@ async def mistrusting(primary: RedisServer, replica: RedisServer) -> AsyncIterat
 
 @pytest.mark.parametrize("look_seconds", [0.0, 3600.0])
 async def test_auto_mistrusts_a_primary_that_has_just_lost_its_replica(
-    mistrusting: tuple[Client, HeldClock],
+    mistrusting: tuple[RedisClient, HeldClock],
     primary: RedisServer,
     replica: RedisServer,
     look_seconds: float,
@@ -108,7 +108,7 @@ async def test_auto_mistrusts_a_primary_that_has_just_lost_its_replica(
 ) -> None:
     """It is being replaced, perhaps, and learns that a moment later: here, while we wait. What it took is lost.
 
-    That the replica has gone is found by counting replicas, or by asking in vain for a confirmation.
+    That the replica has gone is found by counting replicas, or by asking for a confirmation that does not come.
     """
     monkeypatch.setattr(confirmations, "LOOK_SECONDS", look_seconds)
     monkeypatch.setattr(confirmations, "CONFIRM_MS", 200)
@@ -128,7 +128,10 @@ async def test_auto_mistrusts_a_primary_that_has_just_lost_its_replica(
 
 
 async def test_auto_goes_on_mistrusting_until_the_time_is_over(
-    mistrusting: tuple[Client, HeldClock], primary: RedisServer, replica: RedisServer, monkeypatch: pytest.MonkeyPatch
+    mistrusting: tuple[RedisClient, HeldClock],
+    primary: RedisServer,
+    replica: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also after the first look has found it alone: that look does not make it trustworthy."""
     monkeypatch.setattr(confirmations, "LOOK_SECONDS", 0.0)

@@ -115,7 +115,8 @@ async def test_a_token_that_was_closed_does_not_come_back_with_a_repeated_delive
     processes: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying, one = await processes(), await processes()
-    monkeypatch.setattr(dying._outbox, "tidying", list)  # it dies after the delivery, before it has tidied up
+    # It dies after the delivery, before it has tidied up.
+    monkeypatch.setattr(dying._outbox, "take_tidying_calls", list)
     run = await committed(dying, replace(admission(one, named(one, "fork"), key=None, owner="w-1"), opens=(HOOK,)))
     assert await _owner(one) == run.id
     recorded = transitions.Recorded((performed("close#1"),), closes=(HOOK,))

@@ -20,7 +20,7 @@ class SystemClock:
 
     def boot_id(self) -> str:
         # Where the kernel does not name its start, the start itself does, to the minute: steps of the wall
-        # clock then count as another boot, which only means that the store's clock is set anew.
+        # clock then count as another boot, which only means that the store's clock is set again.
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         except OSError:
@@ -40,7 +40,7 @@ os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
 
 
 class SystemIds:
-    """Ids that sort by time and nonces nobody else draws."""
+    """Ids that sort by time and nonces that no other process draws."""
 
     def run_id(self, now_ms: int) -> str:
         return f"{now_ms:012x}{_random.getrandbits(80):020x}"

@@ -1,4 +1,4 @@
-"""A bus inside one process, for tests: several ends on one `Exchange`, which stands for the server.
+"""A bus inside one process, for tests: several ends on one `MemoryExchange`, which stands for the server.
 
 It keeps the promises of the port, and nothing beyond the life of the exchange.
 """
@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from holdfast.errors import BusUnavailable
-from holdfast.ports.bus import Delivery, Handle
+from holdfast.ports.bus import Handle, TopicMessage
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Finding
 
@@ -20,7 +20,7 @@ AGAIN_S = 0.1
 Listener = Callable[[bytes], None]
 
 
-class Exchange:
+class MemoryExchange:
     """What the ends have in common."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Exchange:
 class MemoryBus:
     """A `Bus` and its `Topics`: one process's end of an exchange."""
 
-    def __init__(self, exchange: Exchange, *, clock: Clock) -> None:
+    def __init__(self, exchange: MemoryExchange, *, clock: Clock) -> None:
         self._exchange = exchange
         self._clock = clock
         self.listeners: defaultdict[str, list[Listener]] = defaultdict(list)
@@ -100,7 +100,7 @@ class MemoryBus:
     async def publish(self, topic: str, body: bytes, *, id: str) -> None:
         if not self.connected:
             raise BusUnavailable(f"topic {topic!r} does not take the message: the bus is closed")
-        self._exchange.topics[topic].publish(Delivery(id, body, 1), self._clock.steady_ms())
+        self._exchange.topics[topic].publish(TopicMessage(id, body, 1), self._clock.steady_ms())
 
     async def consume(self, topic: str, group: str, handle: Handle, *, in_flight: int = 16) -> _Member:
         member = _Member(self._exchange.topics[topic].group(group), handle, in_flight)
@@ -112,11 +112,11 @@ class _Topic:
     """What was published, what each group has yet to handle, and which ids came lately."""
 
     def __init__(self) -> None:
-        self._kept: list[Delivery] = []
-        self._groups: dict[str, asyncio.Queue[Delivery]] = {}
+        self._kept: list[TopicMessage] = []
+        self._groups: dict[str, asyncio.Queue[TopicMessage]] = {}
         self._seen_ms: dict[str, float] = {}
 
-    def publish(self, delivery: Delivery, now_ms: float) -> None:
+    def publish(self, delivery: TopicMessage, now_ms: float) -> None:
         if now_ms - self._seen_ms.get(delivery.id, -SAME_ID_WINDOW_MS) < SAME_ID_WINDOW_MS:
             return
         self._seen_ms[delivery.id] = now_ms
@@ -124,7 +124,7 @@ class _Topic:
         for waiting in self._groups.values():
             waiting.put_nowait(delivery)
 
-    def group(self, name: str) -> asyncio.Queue[Delivery]:
+    def group(self, name: str) -> asyncio.Queue[TopicMessage]:
         if name not in self._groups:
             self._groups[name] = asyncio.Queue()
             for delivery in self._kept:
@@ -135,7 +135,7 @@ class _Topic:
 class _Member:
     """A `Consumption`: each lane handles one message after the other."""
 
-    def __init__(self, waiting: asyncio.Queue[Delivery], handle: Handle, in_flight: int) -> None:
+    def __init__(self, waiting: asyncio.Queue[TopicMessage], handle: Handle, in_flight: int) -> None:
         assert in_flight > 0, in_flight
         self._waiting = waiting
         self._handle = handle
@@ -156,7 +156,7 @@ class _Member:
     async def _lane(self, number: int) -> None:
         while not self._stopping:
             delivery = await self._waiting.get()
-            again = Delivery(delivery.id, delivery.body, delivery.count + 1)
+            again = TopicMessage(delivery.id, delivery.body, delivery.count + 1)
             self._busy.add(number)
             try:
                 await self._handle(delivery)

@@ -14,7 +14,7 @@ Topics (`Topics`)
   everything. It is the handler that has to recognise a message that it has handled before, in the same commit as its
   work: an acknowledgement may be lost, and the bus recognises by id only what comes twice within a short time.
 - A message is acknowledged after its handler has returned, never before, and never because of a shutdown. If the
-  handler raises or its process dies, the message comes again, forever: `Delivery.count` says how often it has, and
+  handler raises or its process dies, the message comes again, forever: `TopicMessage.count` says how often it has, and
   to set it aside is the handler's decision. The bus does not report what a handler raises: the handler does.
 - `publish` returns when the message is kept. Otherwise it raises `BusUnavailable`, and the message may or may not have
   been kept: publish it again under the same id. A message is kept until every group has handled it. A topic that is
@@ -34,7 +34,7 @@ from msgspec import Struct
 from holdfast.ports.store import Finding
 
 
-class Delivery(Struct, frozen=True, gc=False):
+class TopicMessage(Struct, frozen=True, gc=False):
     """A message as a handler gets it."""
 
     id: str
@@ -42,7 +42,7 @@ class Delivery(Struct, frozen=True, gc=False):
     count: int  # how often it has been delivered to this group, this time included
 
 
-Handle = Callable[[Delivery], Awaitable[None]]
+Handle = Callable[[TopicMessage], Awaitable[None]]
 
 
 class Consumption(Protocol):

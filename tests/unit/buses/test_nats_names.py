@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.buses.nats.addresses import Address, parse
+from holdfast.buses.nats.addresses import NatsAddress, parse
 from holdfast.buses.nats.names import Names, token
 from holdfast.errors import InvalidConfig
 
@@ -39,16 +39,16 @@ def test_long_texts_that_begin_alike_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("url", "meant"),
     [
-        ("nats://localhost", Address(("localhost:4222",))),
-        ("nats://a:1,b:2/", Address(("a:1", "b:2"))),
-        ("nats://a:1,nats://b", Address(("a:1", "b:4222"))),
-        ("tls://[::1]:5", Address(("[::1]:5",), tls=True)),
-        ("nats://u:p%40%2C@a,b", Address(("a:4222", "b:4222"), user="u", password="p@,")),
-        ("nats://u:p@a,nats://u:p@b", Address(("a:4222", "b:4222"), user="u", password="p")),
-        ("nats://token@a", Address(("a:4222",), user="token")),
+        ("nats://localhost", NatsAddress(("localhost:4222",))),
+        ("nats://a:1,b:2/", NatsAddress(("a:1", "b:2"))),
+        ("nats://a:1,nats://b", NatsAddress(("a:1", "b:4222"))),
+        ("tls://[::1]:5", NatsAddress(("[::1]:5",), tls=True)),
+        ("nats://u:p%40%2C@a,b", NatsAddress(("a:4222", "b:4222"), user="u", password="p@,")),
+        ("nats://u:p@a,nats://u:p@b", NatsAddress(("a:4222", "b:4222"), user="u", password="p")),
+        ("nats://token@a", NatsAddress(("a:4222",), user="token")),
     ],
 )
-def test_what_a_url_means(url: str, meant: Address) -> None:
+def test_what_a_url_means(url: str, meant: NatsAddress) -> None:
     assert parse(url) == meant
 
 

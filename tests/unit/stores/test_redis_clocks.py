@@ -11,7 +11,7 @@ AHEAD_MS = 1_000.0
 
 
 def look(at_ms: float, *, there: float = 0.5, back: float = 0.5, ahead_ms: float = AHEAD_MS) -> Look:
-    """A question that is answered at `at_ms` of our clock."""
+    """A question whose reply comes at `at_ms` of our clock."""
     return Look(at_ms + ahead_ms, at_ms - there, at_ms + back)
 
 
@@ -26,7 +26,7 @@ def reckoned(*looks: Look) -> float:
     ("looks", "ahead_ms"),
     [
         ([look(0)], AHEAD_MS),
-        ([look(0), look(10_000, there=4_000)], AHEAD_MS),  # the server stood still before it answered
+        ([look(0), look(10_000, there=4_000)], AHEAD_MS),  # the server stood still before it replied
         ([look(0), look(10_000, back=4_000)], AHEAD_MS),  # the answer was held up
         ([look(0, there=4_000), look(10_000)], AHEAD_MS),  # the first of all was the slow one
         ([look(0, back=4_000), look(10_000)], AHEAD_MS),

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.ports.store import Finding
 from holdfast.stores.redis import inspections
-from holdfast.stores.redis.inspections import Server
+from holdfast.stores.redis.inspections import InspectedServer
 
 REPLICA = "ip=h,port=1,state=online,offset=5,lag=0"
 FOLLOWED = {"slave0": REPLICA}
@@ -68,7 +68,7 @@ CLUSTER = FOLLOWED | {"redis_mode": "cluster"}
 @pytest.mark.parametrize(
     ("wait", "info", "settings", "level"),
     [
-        (None, {}, {}, "ok"),  # nobody is there to replace it
+        (None, {}, {}, "ok"),  # there is no replica to replace it
         (None, GONE, {}, "ok"),
         (None, SYNCING, {}, "ok"),
         (None, FOLLOWED, {"min-replicas-to-write": "0"}, "warning"),
@@ -83,4 +83,4 @@ CLUSTER = FOLLOWED | {"redis_mode": "cluster"}
 def test_what_becomes_of_writes_to_a_primary_that_is_cut_off(
     wait: int | None, info: dict[str, str], settings: dict[str, str] | None, level: str
 ) -> None:
-    assert inspections.cut_off(wait, Server("h:1", info, settings)).level == level
+    assert inspections.cut_off(wait, InspectedServer("h:1", info, settings)).level == level

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.errors import InvalidConfig
 from holdfast.stores.redis.net.topologies import slot_of
-from holdfast.stores.redis.net.urls import Address, RedisUrl, parse
+from holdfast.stores.redis.net.urls import RedisUrl, ServerAddress, parse
 
-HERE = (Address("h", 6379),)
+HERE = (ServerAddress("h", 6379),)
 
 
 @pytest.mark.parametrize(
@@ -16,16 +16,16 @@ HERE = (Address("h", 6379),)
     [
         ("redis://h", RedisUrl(kind="single", addresses=HERE)),
         ("redis://h:", RedisUrl(kind="single", addresses=HERE)),
-        ("valkey://h:7000/3", RedisUrl(kind="single", addresses=(Address("h", 7000),), db=3)),
+        ("valkey://h:7000/3", RedisUrl(kind="single", addresses=(ServerAddress("h", 7000),), db=3)),
         ("rediss://h", RedisUrl(kind="single", addresses=HERE, tls=True)),
         ("valkeys+cluster://h", RedisUrl(kind="cluster", addresses=HERE, tls=True)),
-        ("redis://[::1]:1", RedisUrl(kind="single", addresses=(Address("::1", 1),))),
+        ("redis://[::1]:1", RedisUrl(kind="single", addresses=(ServerAddress("::1", 1),))),
         ("redis://:p%40ss@h", RedisUrl(kind="single", addresses=HERE, password="p@ss")),
         ("redis://u:p:q@h", RedisUrl(kind="single", addresses=HERE, user="u", password="p:q")),
-        ("redis+cluster://h,i:7000", RedisUrl(kind="cluster", addresses=(*HERE, Address("i", 7000)))),
+        ("redis+cluster://h,i:7000", RedisUrl(kind="cluster", addresses=(*HERE, ServerAddress("i", 7000)))),
         (
             "redis+sentinel://h,i:7000/main",
-            RedisUrl(kind="sentinel", addresses=(Address("h", 26379), Address("i", 7000)), master="main"),
+            RedisUrl(kind="sentinel", addresses=(ServerAddress("h", 26379), ServerAddress("i", 7000)), master="main"),
         ),
         (
             "redis://h?name=shop&shards=256&wait=2&timeout=1500ms",

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import events
-from holdfast.buses.memory import Exchange, MemoryBus
+from holdfast.buses.memory import MemoryBus, MemoryExchange
 from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.kernel.runs import Status
 from holdfast.ports.store import Backlog, Depth, Member, Serves
@@ -221,7 +221,7 @@ async def test_a_bus_is_connected_or_not_or_not_needed(counted, sight):
         return sample.value
 
     assert math.isnan(await shown())
-    sight.bus = MemoryBus(Exchange(), clock=FakeClock())
+    sight.bus = MemoryBus(MemoryExchange(), clock=FakeClock())
     assert await shown() == 0
     await sight.bus.open()
     assert await shown() == 1

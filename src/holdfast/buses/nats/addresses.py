@@ -12,7 +12,7 @@ _ALLOWED = "Use nats://[user:password@]host[:port][,host[:port]...], or tls://..
 _PORT = 4222
 
 
-class Address(Struct, frozen=True):
+class NatsAddress(Struct, frozen=True):
     """The servers of one NATS cluster. `user` without `password` is a token."""
 
     servers: tuple[str, ...]
@@ -24,7 +24,7 @@ class Address(Struct, frozen=True):
         return f"{'tls' if self.tls else 'nats'}://{','.join(self.servers)}"
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> NatsAddress:
     """Raises `InvalidConfig`, without the password in its message."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("nats", "tls"):
@@ -35,7 +35,7 @@ def parse(url: str) -> Address:
     if len(users) > 1:
         raise InvalidConfig("the servers of a NATS URL have different users", hint=_ALLOWED)
     user, colon, password = users.pop().partition(":") if users else ("", "", "")
-    return Address(
+    return NatsAddress(
         servers=tuple(_server(where) for _, _, where in parts),
         tls=scheme == "tls",
         user=unquote(user) or None,

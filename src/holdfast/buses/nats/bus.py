@@ -2,7 +2,7 @@
 
 Rules
 - What is sent goes into a bounded queue, which one task empties into the connection. It is empty while there is none.
-- Everything that is listened to is subscribed anew on each connection, before it counts as up.
+- Everything that is listened to is subscribed again on each connection, before it counts as up.
 - The server does not send a connection its own messages (`no_echo`).
 """
 

@@ -10,8 +10,8 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError, NoRespondersError
 
 from holdfast.buses.nats import jetstream
-from holdfast.buses.nats.addresses import Address
-from holdfast.buses.nats.jetstream import Refused
+from holdfast.buses.nats.addresses import NatsAddress
+from holdfast.buses.nats.jetstream import JetStreamRefused
 from holdfast.buses.nats.link import Link, known_servers
 from holdfast.buses.nats.names import Names
 from holdfast.ports.store import Finding
@@ -26,7 +26,7 @@ class _Config(Struct, frozen=True):
     max_bytes: int
 
 
-class _State(Struct, frozen=True):
+class _StreamState(Struct, frozen=True):
     bytes: int
 
 
@@ -44,11 +44,11 @@ class _Stream(Struct, frozen=True):
     """What JetStream tells about a stream, as far as it is looked at."""
 
     config: _Config
-    state: _State
+    state: _StreamState
     cluster: _Cluster = _Cluster()
 
 
-async def inspect(link: Link, names: Names, address: Address) -> tuple[Finding, ...]:
+async def inspect(link: Link, names: Names, address: NatsAddress) -> tuple[Finding, ...]:
     client = link.client
     if client is None:
         return (_out_of_reach(address, link.trouble),)
@@ -57,7 +57,7 @@ async def inspect(link: Link, names: Names, address: Address) -> tuple[Finding, 
         streams = await _streams(client, names)
     except NoRespondersError:
         return (*findings, _no_jetstream("it is turned off"))
-    except (NatsError, OSError, Refused) as error:
+    except (NatsError, OSError, JetStreamRefused) as error:
         return (*findings, _no_jetstream(str(error)))
     findings += [_copies(stream, names) for stream in streams]
     findings += [_room(stream, names) for stream in streams]
@@ -69,7 +69,7 @@ async def _streams(client: Client, names: Names) -> list[_Stream]:
     return [stream for stream in streams if stream.config.name.startswith(names.streams)]
 
 
-def _out_of_reach(address: Address, trouble: Exception | None) -> Finding:
+def _out_of_reach(address: NatsAddress, trouble: Exception | None) -> Finding:
     return Finding(
         "error",
         "NATS",

@@ -46,8 +46,8 @@ class _Group(Struct, frozen=True):
     ack_floor: _Floor
 
 
-class Refused(Exception):
-    """The server has answered, with an error."""
+class JetStreamRefused(Exception):
+    """The server has replied with an error."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(str(error.get("description", error)))
@@ -55,7 +55,7 @@ class Refused(Exception):
 
 
 async def ask(client: Client, what: str, body: object = None) -> dict[str, Any]:
-    """Call the API. Raises `Refused`, or what the library raises when nobody answers."""
+    """Call the API. Raises `JetStreamRefused`, or what the library raises when no reply comes."""
     question = b"" if body is None else msgspec.json.encode(body)
     reply = await client.request(f"$JS.API.{what}", question, timeout=_ANSWER_S)
     return read(reply.data)
@@ -64,12 +64,12 @@ async def ask(client: Client, what: str, body: object = None) -> dict[str, Any]:
 def read(data: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = msgspec.json.decode(data)
     if "error" in answer:
-        raise Refused(answer["error"])
+        raise JetStreamRefused(answer["error"])
     return answer
 
 
 async def every(client: Client, what: str, key: str, kind: type[T]) -> list[T]:
-    """All of a list, which the server answers in portions. Raises `Refused` if it cannot see all of it now."""
+    """All of a list, which the server returns in portions. Raises `JetStreamRefused` if it cannot see all of it now."""
     found: list[T] = []
     while True:
         answer = await ask(client, what, {"offset": len(found)})
@@ -78,7 +78,7 @@ async def every(client: Client, what: str, key: str, kind: type[T]) -> list[T]:
         if len(found) >= answer["total"]:
             return found
         if not portion or answer.get("missing"):
-            raise Refused({"description": f"only {len(found)} of {answer['total']} {key} answer"})
+            raise JetStreamRefused({"description": f"only {len(found)} of {answer['total']} {key} answer"})
 
 
 async def establish_stream(client: Client, stream: str, subject: str) -> None:
@@ -98,7 +98,7 @@ async def establish_stream(client: Client, stream: str, subject: str) -> None:
     }
     try:
         await ask(client, f"STREAM.CREATE.{stream}", wanted)
-    except Refused as refusal:
+    except JetStreamRefused as refusal:
         if refusal.number == NOT_CLUSTERED:
             await ask(client, f"STREAM.CREATE.{stream}", {**wanted, "num_replicas": 1})
         elif refusal.number != STREAM_EXISTS_OTHERWISE:  # an operator has given it other limits
@@ -106,7 +106,7 @@ async def establish_stream(client: Client, stream: str, subject: str) -> None:
 
 
 async def establish_group(client: Client, stream: str, group: str, *, ack_wait_s: float) -> None:
-    """See to it that a group exists. Raises `Refused` if there is no stream."""
+    """See to it that a group exists. Raises `JetStreamRefused` if there is no stream."""
     config = {
         "durable_name": group,
         "name": group,
@@ -121,7 +121,7 @@ async def establish_group(client: Client, stream: str, group: str, *, ack_wait_s
 
 
 async def trim(client: Client, stream: str) -> None:
-    """Remove what every group has handled, so that a topic is full only of what somebody has yet to handle."""
+    """Remove what every group has handled, so that a topic is full only of what a group has yet to handle."""
     groups = await every(client, f"CONSUMER.LIST.{stream}", "consumers", _Group)
     handled = min((group.ack_floor.stream_seq for group in groups), default=0)
     if handled:

@@ -1,4 +1,4 @@
-"""One connection to NATS, kept for ever.
+"""One connection to NATS, kept forever.
 
             ┌────────────────────── pause, longer each time ─────────────────────┐
             ▼                                                                    │
@@ -26,7 +26,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError, NoServersError, SecureConnWantedError, UnexpectedEOF
 
-from holdfast.buses.nats.addresses import Address
+from holdfast.buses.nats.addresses import NatsAddress
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
 
@@ -49,7 +49,7 @@ class Link:
 
     def __init__(
         self,
-        address: Address,
+        address: NatsAddress,
         *,
         name: str,
         clock: Clock,
@@ -81,7 +81,7 @@ class Link:
         client = self._client
         return client if client is not None and client.is_connected else None
 
-    async def connected(self) -> Client:
+    async def wait_for_client(self) -> Client:
         """The client, as soon as there is one."""
         while (client := self.client) is None:
             await self._up.wait()
@@ -93,7 +93,7 @@ class Link:
         self._on_state.append(on_state)
 
     async def open(self) -> None:
-        """Begin, and wait until one server has answered or each has been tried, but not for long."""
+        """Begin, and wait until one server has replied or each has been tried, but not for long."""
         self._tried.clear()
         self._keeper = asyncio.create_task(self._keep(), name="holdfast-nats-link")
         with suppress(TimeoutError):

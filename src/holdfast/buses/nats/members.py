@@ -5,10 +5,10 @@
                                                              └── raised ──── give back, for later
 
 Rules
-- A lane asks for one message and holds one. So a slow message holds up its lane and nobody else, and no message lies
-  here that nobody works on.
+- A lane asks for one message and holds one. So a slow message holds up its lane and no other, and no message lies
+  here without being worked on.
 - An acknowledgement is sent after the handler has returned, over whichever connection there is then, and waited for.
-- What arrives after nobody waits for it is given back at once.
+- What arrives when no lane waits for it any more is given back at once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from holdfast.buses.nats import jetstream
-from holdfast.buses.nats.jetstream import STREAM_UNKNOWN, Refused
+from holdfast.buses.nats.jetstream import STREAM_UNKNOWN, JetStreamRefused
 from holdfast.buses.nats.link import Link, end
 from holdfast.buses.nats.names import token
-from holdfast.buses.nats.pull import Desk
-from holdfast.ports.bus import Delivery, Handle
+from holdfast.buses.nats.pull import PullInbox
+from holdfast.ports.bus import Handle, TopicMessage
 from holdfast.ports.clock import Clock
 
 ID = "Nats-Msg-Id"
@@ -41,7 +41,7 @@ AGAIN_S_MAX = 30.0
 _NOTHING = frozenset({"404", "408"})
 
 
-class Member:
+class GroupMember:
     """A `Consumption`."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Member:
         self._handle = handle
         self._clock = clock
         self._ack_wait_s = ack_wait_s
-        self._desk: Desk | None = None
+        self._inbox: PullInbox | None = None
         self._establishing = asyncio.Lock()
         self._lanes: list[asyncio.Task[None]] = []
         self._at_work: dict[asyncio.Task[None], asyncio.Task[None]] = {}  # a lane, and its call of the handler
@@ -78,8 +78,8 @@ class Member:
         self._stopping = True
         if self._trimmer is not None:
             await end([self._trimmer])
-        if self._desk is not None:
-            await self._desk.close()
+        if self._inbox is not None:
+            await self._inbox.close()
         await end([lane for lane in self._lanes if lane not in self._at_work])
         await asyncio.wait(self._lanes, timeout=grace_s)
         for handling in self._at_work.values():
@@ -92,18 +92,18 @@ class Member:
 
     def connection_changed(self) -> None:
         """No answer comes any more from the old one."""
-        if self._desk is not None:
-            self._desk.release()
+        if self._inbox is not None:
+            self._inbox.release()
 
     async def _lane(self) -> None:
         while not self._stopping:
-            desk: Desk | None = None
+            inbox: PullInbox | None = None
             try:
-                desk = await self._seated()
-                message = await desk.pull()
+                inbox = await self._begin_to_pull()
+                message = await inbox.pull()
             # The library lets errors of many kinds through, and none of them may end a lane.
             except Exception:  # noqa: BLE001
-                await self._leave(desk)
+                await self._leave(inbox)
                 await self._clock.pause(PAUSE_S)
                 continue
             if message is None:
@@ -111,7 +111,7 @@ class Member:
             if message.reply:
                 await self._work(message)
             elif (message.headers or {}).get("Status") not in _NOTHING:
-                await self._leave(desk)
+                await self._leave(inbox)
                 await self._clock.pause(PAUSE_S)
 
     async def _trim(self) -> None:
@@ -120,35 +120,35 @@ class Member:
             await self._clock.pause(TRIM_S)
             client = self._link.client
             if client is not None:
-                with suppress(NatsError, OSError, Refused):
+                with suppress(NatsError, OSError, JetStreamRefused):
                     await jetstream.trim(client, self._stream)
 
     # ------------------------------------------------------------------------------------------ one connection's
 
-    async def _seated(self) -> Desk:
+    async def _begin_to_pull(self) -> PullInbox:
         """Where lanes pull, on the present connection; topic and group exist by then."""
         async with self._establishing:
-            client = await self._link.connected()
-            if self._desk is None or self._desk.client is not client:
+            client = await self._link.wait_for_client()
+            if self._inbox is None or self._inbox.client is not client:
                 await self._establish(client)
-                desk = Desk(client, f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._group}")
-                await desk.open()
-                self._desk = desk
-            return self._desk
+                inbox = PullInbox(client, f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._group}")
+                await inbox.open()
+                self._inbox = inbox
+            return self._inbox
 
     async def _establish(self, client: Client) -> None:
         try:
             await jetstream.establish_group(client, self._stream, self._group, ack_wait_s=self._ack_wait_s)
-        except Refused as refusal:
+        except JetStreamRefused as refusal:
             if refusal.number != STREAM_UNKNOWN:
                 raise
             await jetstream.establish_stream(client, self._stream, self._subject)
             await jetstream.establish_group(client, self._stream, self._group, ack_wait_s=self._ack_wait_s)
 
-    async def _leave(self, desk: Desk | None) -> None:
-        if desk is not None and self._desk is desk:
-            self._desk = None
-            await desk.close()
+    async def _leave(self, inbox: PullInbox | None) -> None:
+        if inbox is not None and self._inbox is inbox:
+            self._inbox = None
+            await inbox.close()
 
     # ---------------------------------------------------------------------------------------------- one message's
 
@@ -158,7 +158,7 @@ class Member:
             return
         lane = asyncio.current_task()
         assert lane is not None
-        delivery = _delivery(message)
+        delivery = _topic_message(message)
         handling = self._at_work[lane] = asyncio.create_task(self._call(delivery))
         try:
             while not (await asyncio.wait([handling], timeout=self._ack_wait_s / 3))[0]:
@@ -172,7 +172,7 @@ class Member:
         finally:
             del self._at_work[lane]
 
-    async def _call(self, delivery: Delivery) -> None:
+    async def _call(self, delivery: TopicMessage) -> None:
         await self._handle(delivery)
 
     async def _acknowledge(self, reply: str) -> None:
@@ -180,7 +180,7 @@ class Member:
         with suppress(TimeoutError):
             async with asyncio.timeout(ACKNOWLEDGE_S):
                 while True:
-                    client = await self._link.connected()
+                    client = await self._link.wait_for_client()
                     with suppress(NatsError, OSError):
                         await client.request(reply, jetstream.DONE, timeout=TRY_S)
                         return
@@ -197,6 +197,6 @@ def _pause_s(count: int) -> float:
     return min(AGAIN_S * 2 ** min(count, 10), AGAIN_S_MAX)
 
 
-def _delivery(message: Msg) -> Delivery:
+def _topic_message(message: Msg) -> TopicMessage:
     id_header = (message.headers or {}).get(ID, "")
-    return Delivery(unquote(id_header, errors="surrogatepass"), message.data, message.metadata.num_delivered)
+    return TopicMessage(unquote(id_header, errors="surrogatepass"), message.data, message.metadata.num_delivered)

@@ -1,7 +1,7 @@
 """Where the messages for one member of a group arrive, on one connection.
 
-Every request is for one message and has one answer: a message, or a status that says why there is none. An answer does
-not say which request it belongs to, so whoever has waited longest gets it.
+Every request is for one message and gets one reply: a message, or a status that says why there is none. A reply does
+not say which request it belongs to, so the caller that has waited longest gets it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PULL_S = 5.0
 CLOSE_S = 1.5
 
 
-class Desk:
-    """Asks JetStream for messages, one by one, and hands out the answers."""
+class PullInbox:
+    """Asks JetStream for messages, one by one, and hands out the replies."""
 
     def __init__(self, client: Client, requests: str) -> None:
         self.client = client
@@ -35,10 +35,10 @@ class Desk:
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        self._subscription = await subscribe(self.client, self._inbox, self._arrived)
+        self._subscription = await subscribe(self.client, self._inbox, self._hand_out)
 
     async def pull(self) -> Msg | None:
-        """An answer; None if the desk was closed meanwhile."""
+        """A reply; None if the inbox was closed meanwhile."""
         if self._closing is not None:
             return None
         waiting: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
@@ -47,7 +47,7 @@ class Desk:
         async with asyncio.timeout(PULL_S + 1):
             return await waiting
 
-    async def _arrived(self, answer: Msg) -> None:
+    async def _hand_out(self, answer: Msg) -> None:
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():

@@ -14,9 +14,9 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError, NoRespondersError
 
 from holdfast.buses.nats import jetstream
-from holdfast.buses.nats.jetstream import Refused
+from holdfast.buses.nats.jetstream import JetStreamRefused
 from holdfast.buses.nats.link import Link
-from holdfast.buses.nats.members import ID, Member
+from holdfast.buses.nats.members import ID, GroupMember
 from holdfast.buses.nats.names import Names
 from holdfast.errors import BusUnavailable, PayloadTooLarge
 from holdfast.ports.bus import Handle
@@ -37,7 +37,7 @@ class JetStreamTopics:
         self._names = names
         self._clock = clock
         self._ack_wait_s = ack_wait_s
-        self._members: list[Member] = []
+        self._members: list[GroupMember] = []
         link.watch(self._connection_changed)
 
     def _connection_changed(self, _up: bool) -> None:  # noqa: FBT001 - the port's callback
@@ -49,10 +49,10 @@ class JetStreamTopics:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
-                    client = await self._link.connected()
+                    client = await self._link.wait_for_client()
                     try:
                         return await self._publish(client, topic, body, quote(id, safe="", errors="surrogatepass"))
-                    except (NatsError, OSError, Refused) as error:
+                    except (NatsError, OSError, JetStreamRefused) as error:
                         why = error
                     await self._clock.pause(PAUSE_S)
         except TimeoutError:
@@ -71,8 +71,8 @@ class JetStreamTopics:
             raise
         jetstream.read(reply.data)
 
-    def consume(self, topic: str, group: str, handle: Handle, *, in_flight: int) -> Member:
-        member = Member(
+    def consume(self, topic: str, group: str, handle: Handle, *, in_flight: int) -> GroupMember:
+        member = GroupMember(
             self._link,
             stream=self._names.stream(topic),
             subject=self._names.topic(topic),

@@ -26,8 +26,8 @@ from holdfast.kernel.runs import Fenced
 from holdfast.lab.gate import ledger
 from holdfast.lab.gate.evidence import STALE, TAKEN_BACK
 from holdfast.lab.gate.pack import pack
-from holdfast.stores.redis.commits import Commits, Outcome
-from holdfast.stores.redis.encode_change import Left
+from holdfast.stores.redis.commits import ChangeOutcome, Commits
+from holdfast.stores.redis.encode_change import LeftMessage
 from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 
@@ -79,7 +79,7 @@ class DeathOverMail:
         self._armed = False
 
     def install(self) -> None:
-        async def deliver(outbox: Outbox, left: Sequence[Left]) -> list[Delivered]:
+        async def deliver(outbox: Outbox, left: Sequence[LeftMessage]) -> list[Delivered]:
             if self._armed and left:
                 os.kill(os.getpid(), signal.SIGKILL)
             return await self._deliver(outbox, left)
@@ -94,8 +94,8 @@ class DeathOverMail:
 def _tell_of_refusals() -> None:
     read: Any = Commits._outcome  # noqa: SLF001 - the only place that sees every reply to a write
 
-    def outcome(commits: Commits, change: Change, reply: Reply) -> Outcome:
-        found: Outcome = read(commits, change, reply)
+    def outcome(commits: Commits, change: Change, reply: Reply) -> ChangeOutcome:
+        found: ChangeOutcome = read(commits, change, reply)
         guard = change.guard
         if isinstance(guard, Fenced) and not found.committed:
             is_stale = found.run is None or found.run.fence != guard

@@ -22,7 +22,7 @@ from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run, Status
 from holdfast.ports.notices import Ready
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.encode_change import Left, Writes, former_name, scope_name, token_name
+from holdfast.stores.redis.encode_change import ChangeEncoder, LeftMessage, former_name, scope_name, token_name
 from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
@@ -30,14 +30,14 @@ from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
 
-class Outcome(Struct):
+class ChangeOutcome(Struct):
     """What became of a change: its answer, or the id of the run that has to be looked up for it."""
 
     committed: bool
     run: Run | None = None
     look_up: str = ""
     told: tuple[str, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[LeftMessage, ...] = ()
     woken: tuple[str, ...] = ()  # what the wake-ups of those begin with who may be claimed now
 
     def answer(self) -> Answer:
@@ -47,13 +47,13 @@ class Outcome(Struct):
 class Commits:
     """How batches are committed."""
 
-    def __init__(self, asks: Asks, shards: Shards, writes: Writes, outbox: Outbox) -> None:
+    def __init__(self, asks: Asks, shards: Shards, writes: ChangeEncoder, outbox: Outbox) -> None:
         self._asks = asks
         self._shards = shards
         self._writes = writes
         self._outbox = outbox
 
-    async def commit(self, changes: Sequence[Change]) -> list[Outcome]:
+    async def commit(self, changes: Sequence[Change]) -> list[ChangeOutcome]:
         """What became of each."""
         plain = [change for change in changes if not isinstance(change.guard, TokenFree | TokenHeldBy)]
         others = [change for change in changes if isinstance(change.guard, TokenFree | TokenHeldBy)]
@@ -65,9 +65,9 @@ class Commits:
         await self._look_up([outcome for outcome in outcomes if outcome.look_up])
         return outcomes
 
-    async def _commit_plain(self, changes: list[Change]) -> list[Outcome]:
+    async def _commit_plain(self, changes: list[Change]) -> list[ChangeOutcome]:
         calls = [self._writes.call(change) for change in changes]
-        replies = await self._asks.ask([*calls, *self._outbox.tidying()], writes=True)
+        replies = await self._asks.ask([*calls, *self._outbox.take_tidying_calls()], writes=True)
         outcomes = list(map(self._outcome, changes, replies))
         await self._deliver([outcome for outcome in outcomes if outcome.left])
         told = {run_id for outcome in outcomes for run_id in outcome.told}
@@ -78,24 +78,24 @@ class Commits:
 
     # -- changes of one shard
 
-    def _outcome(self, change: Change, reply: Reply) -> Outcome:
-        written = scripts.Written(*rows.items(reply))
+    def _outcome(self, change: Change, reply: Reply) -> ChangeOutcome:
+        written = scripts.ChangeReply(*rows.items(reply))
         match written.verdict:
             case b"again":
-                return Outcome(True, rows.run_of(written.row))
+                return ChangeOutcome(True, rows.run_of(written.row))
             case b"received":
-                return Outcome(True, look_up=rows.text(written.holder))
+                return ChangeOutcome(True, look_up=rows.text(written.holder))
             case b"held":
-                return Outcome(False, look_up=rows.text(written.holder))
+                return ChangeOutcome(False, look_up=rows.text(written.holder))
             case b"refused":
-                return Outcome(False, rows.run_of(written.row))
+                return ChangeOutcome(False, rows.run_of(written.row))
             case _:
                 run = rows.run_of(written.row) or change.run
                 left = self._outbox.left_by(run.id, written.left) if written.left and run is not None else ()
                 told, woken = rows.texts(written.told or []), rows.texts(written.woken or [])
-                return Outcome(True, run, told=tuple(told), left=tuple(left), woken=tuple(woken))
+                return ChangeOutcome(True, run, told=tuple(told), left=tuple(left), woken=tuple(woken))
 
-    async def _deliver(self, outcomes: list[Outcome]) -> None:
+    async def _deliver(self, outcomes: list[ChangeOutcome]) -> None:
         if not outcomes:
             return
         try:
@@ -107,7 +107,7 @@ class Commits:
             outcome.told = (*(each.told for each in done if each.told is not None), *outcome.told)
             outcome.woken += tuple(each.woken for each in done if each.woken is not None)
 
-    async def _look_up(self, outcomes: list[Outcome]) -> None:
+    async def _look_up(self, outcomes: list[ChangeOutcome]) -> None:
         if not outcomes:
             return
         found = await self._asks.rows([outcome.look_up for outcome in outcomes])
@@ -116,7 +116,7 @@ class Commits:
 
     # -- changes about tokens: the token has a shard of its own
 
-    async def _about_token(self, change: Change) -> Outcome:
+    async def _about_token(self, change: Change) -> ChangeOutcome:
         guard = change.guard
         if isinstance(guard, TokenFree):
             [hook] = change.opens
@@ -125,23 +125,24 @@ class Commits:
         [envelope] = change.envelopes
         return await self._signal_token(guard, envelope)
 
-    async def _open_token(self, guard: TokenFree, hook: HookOpen, opening: str) -> Outcome:
+    async def _open_token(self, guard: TokenFree, hook: HookOpen, opening: str) -> ChangeOutcome:
         """First the token, then the note at the run.
 
-        If its fence is lost between them, whoever takes the run up asks for what it has. If it ends, the token is free.
+        If its fence is lost between them, the process that takes the run up asks for what it has. If the run ends, the
+        token is free.
         """
         fence = guard.fence
         run = await self._asks.row(fence.run_id)
         if run is None or run.fence != fence:
-            return Outcome(False, run)
+            return ChangeOutcome(False, run)
         holder = await self._outbox.claim(guard.namespace, hook, run.id, opening=opening)
         if holder is not None:
-            return Outcome(False, holder)
+            return ChangeOutcome(False, holder)
         if await self._outbox.open_hook(fence, guard.namespace, hook, opening=opening):
-            return Outcome(True, run)
-        return Outcome(False, await self._asks.row(run.id))
+            return ChangeOutcome(True, run)
+        return ChangeOutcome(False, await self._asks.row(run.id))
 
-    async def _signal_token(self, guard: TokenHeldBy, envelope: Envelope) -> Outcome:
+    async def _signal_token(self, guard: TokenHeldBy, envelope: Envelope) -> ChangeOutcome:
         """Reserve the signal's id at the token, hand the signal to the run, end the reservation."""
         shard = self._shards.of_token(guard.namespace, guard.token)
         message = envelope.message
@@ -159,7 +160,7 @@ class Commits:
             [reply] = await self._asks.ask([reserve], writes=True)
             reserved_as = scripts.RESERVE.read(reply)
             if reserved_as.verdict == b"refused":
-                return Outcome(False, look_up=guard.run_id) if guard.run_id else Outcome(False)
+                return ChangeOutcome(False, look_up=guard.run_id) if guard.run_id else ChangeOutcome(False)
             name, reserved = scope, message
             if reserved_as.verdict == b"ok":
                 receiver, reservation = guard.run_id, rows.text(reserved_as.reservation)
@@ -168,19 +169,19 @@ class Commits:
                 if reserved_as.name != scope:  # by an earlier version: it keeps the id under which it was reserved
                     name, reserved = former, replace(message, id=envelope.formerly)
             if not reservation:
-                return Outcome(True, look_up=receiver)
+                return ChangeOutcome(True, look_up=receiver)
             # Reserved just now, or by a process that died before it handed the signal over: hand it over in any case.
-            left, body = Left(shard, reservation.encode(), words), rows.encode_message(reserved)
+            left, body = LeftMessage(shard, reservation.encode(), words), rows.encode_message(reserved)
             delivered = await self._outbox.signal(left, receiver, reserved.id, name.decode(), body)
             if delivered.received:
                 told = () if delivered.told is None else (delivered.told,)
                 woken = () if delivered.woken is None else (delivered.woken,)
-                return Outcome(True, look_up=receiver, told=told, woken=woken)
+                return ChangeOutcome(True, look_up=receiver, told=told, woken=woken)
             if reserved_as.verdict == b"ok":
-                return Outcome(False, look_up=receiver)
+                return ChangeOutcome(False, look_up=receiver)
 
 
-def ready_of(change: Change, outcome: Outcome, *, now_ms: int) -> list[Ready]:
+def ready_of(change: Change, outcome: ChangeOutcome, *, now_ms: int) -> list[Ready]:
     """The work that a change has made, now or later."""
     found = [Ready(*rows.woken_workflow(prefix), now_ms) for prefix in outcome.woken]
     run = outcome.run

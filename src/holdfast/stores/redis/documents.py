@@ -27,7 +27,7 @@ def _place(namespace: str, kind: str, id: str) -> str:
     return f"{safe(namespace)}\0{safe(kind)}\0{safe(id)}"
 
 
-class Documents:
+class RedisDocuments:
     """How documents are written, found and removed."""
 
     def __init__(self, asks: Asks, shards: Shards, instant: Callable[[], bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Changes to script calls, and replies to answers. One change is one call, in the shard of its run."""
+"""Changes to script calls. One change is one call, in the shard of its run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_SUCCESSOR: Final[dict[str, Any]] = {
 }
 
 
-class Left(Struct, frozen=True, gc=False):
+class LeftMessage(Struct, frozen=True, gc=False):
     """A message that was left in the outbox of a shard: what it is called there, and what it says."""
 
     shard: int
@@ -31,14 +31,14 @@ class Left(Struct, frozen=True, gc=False):
     words: tuple[str, ...]
 
 
-def left_in(shard: int, reply: Reply) -> list[Left]:
+def left_in(shard: int, reply: Reply) -> list[LeftMessage]:
     """What a script has left."""
-    found: list[Left] = []
+    found: list[LeftMessage] = []
     for each in rows.items(reply):
         id_, packed = rows.items(each)
         assert isinstance(id_, bytes)
         assert isinstance(packed, bytes)
-        found.append(Left(shard, id_, tuple(rows.unpack(packed))))
+        found.append(LeftMessage(shard, id_, tuple(rows.unpack(packed))))
     return found
 
 
@@ -75,7 +75,7 @@ class SentEnvelope(NamedTuple):
     body: bytes
 
 
-class Writes:
+class ChangeEncoder:
     """How each kind of Change is written."""
 
     def __init__(self, shards: Shards, instant: Callable[[], bytes], now_ms: Callable[[], int]) -> None:
@@ -224,9 +224,9 @@ class Writes:
             envelopes.append(
                 SentEnvelope(message.id, scope, former_name(envelope), scope, rows.encode_message(message))
             )
-        return self.sending(guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key)
+        return self.send_call(guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key)
 
-    def sending(
+    def send_call(
         self,
         run_id: str,
         envelopes: Sequence[SentEnvelope],
@@ -287,10 +287,10 @@ def _successor(change: Change) -> dict[str, Any]:
 
 def _changed_fields(change: Change, run: Run) -> Fields:
     shown = rows.shown_fields(run) if change.shown is not None or change.anew else ()
-    begun_anew = rows.input_field(run) if change.anew else ()
+    begun_again = rows.input_field(run) if change.anew else ()
     if run.status is Status.RUNNING:  # its owner goes on: nothing else has moved
-        return (b"l", number(run.length), b"c", change.id.encode(), *shown, *begun_anew)
-    return (*rows.moved_fields(run), b"c", change.id.encode(), *shown, *begun_anew)
+        return (b"l", number(run.length), b"c", change.id.encode(), *shown, *begun_again)
+    return (*rows.moved_fields(run), b"c", change.id.encode(), *shown, *begun_again)
 
 
 def _scored(members: list[str]) -> list[bytes]:

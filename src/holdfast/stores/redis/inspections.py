@@ -31,7 +31,7 @@ WANTED = (
 Fields = Mapping[str, str]
 
 
-class Server(Struct, frozen=True):
+class InspectedServer(Struct, frozen=True):
     """What one server says: INFO, and its settings unless it hides them."""
 
     address: str
@@ -39,7 +39,7 @@ class Server(Struct, frozen=True):
     settings: Fields | None
 
 
-class Asked(Protocol):
+class InspectedClient(Protocol):
     """What is needed of a client."""
 
     @property
@@ -49,7 +49,7 @@ class Asked(Protocol):
     async def clocks_ms(self) -> dict[str, float]: ...
 
 
-async def inspect(client: Asked) -> tuple[Finding, ...]:
+async def inspect(client: InspectedClient) -> tuple[Finding, ...]:
     """All that is known about the servers behind `client`."""
     primaries = await _servers(client.every_primary)
     replicas = await _servers(client.every_replica)
@@ -72,13 +72,13 @@ async def inspect(client: Asked) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-async def _servers(ask: Callable[..., Awaitable[dict[str, Answer]]]) -> list[Server]:
+async def _servers(ask: Callable[..., Awaitable[dict[str, Answer]]]) -> list[InspectedServer]:
     infos = await ask(b"INFO")
     hidden = await ask(b"CONFIG", b"GET", *WANTED)
-    return [Server(address, fields(info), settings(hidden.get(address))) for address, info in infos.items()]
+    return [InspectedServer(address, fields(info), settings(hidden.get(address))) for address, info in infos.items()]
 
 
-def _of_each(servers: list[Server], look: Callable[[Server], Finding]) -> list[Finding]:
+def _of_each(servers: list[InspectedServer], look: Callable[[InspectedServer], Finding]) -> list[Finding]:
     """One finding if all servers agree that nothing is wrong, otherwise one for each that is of another mind."""
     found = [(server, look(server)) for server in servers]
     wrong = [
@@ -131,12 +131,12 @@ def append_only(info: Fields) -> Finding:
 def sync(known: Fields | None) -> Finding:
     match (known or {}).get("appendfsync"):
         case "always":
-            return Finding("ok", "sync", "a write is answered after its fsync")
+            return Finding("ok", "sync", "a write is confirmed after its fsync")
         case "everysec":
             return Finding(
                 "warning",
                 "sync",
-                "appendfsync is everysec: a loss of power may lose the last two seconds that were answered;"
+                "appendfsync is everysec: a loss of power may lose the last two seconds that were confirmed;"
                 " a crash of the server alone loses nothing",
                 hint="Set appendfsync always, if that is too much.",
             )
@@ -151,7 +151,7 @@ def sync(known: Fields | None) -> Finding:
             return Finding(
                 "error",
                 "sync",
-                f"appendfsync is {other}: a loss of power may lose half a minute that was answered",
+                f"appendfsync is {other}: a loss of power may lose half a minute that was confirmed",
                 hint="Set appendfsync always.",
             )
 
@@ -163,7 +163,7 @@ def sync_on_rewrite(known: Fields | None) -> Finding:
         "warning",
         "sync while rewriting",
         "no-appendfsync-on-rewrite is yes: a loss of power while the file is rewritten may lose all that was"
-        " answered in the meantime",
+        " confirmed in the meantime",
         hint="Set no-appendfsync-on-rewrite no.",
     )
 
@@ -199,16 +199,16 @@ def memory(info: Fields) -> Finding:
 
 
 def caution(needed: int | None) -> str:
-    """What may be lost of that which is answered, where replicas are promoted; nothing if nothing."""
+    """What may be lost of what was confirmed, where replicas are promoted; nothing if nothing."""
     match needed:
         case None:
             return (
-                "wait=auto: while no replica follows a primary, writes are answered that it alone has; if another node"
+                "wait=auto: while no replica follows a primary, writes are confirmed that it alone has; if another node"
                 " takes over then, they are lost, and what was done after them may be done a second time"
             )
         case 0:
             return (
-                "wait=0: writes are answered before a replica has them; each failover may lose the last of them, and"
+                "wait=0: writes are confirmed before a replica has them; each failover may lose the last of them, and"
                 " what was done after them may be done a second time"
             )
         case _:
@@ -216,15 +216,15 @@ def caution(needed: int | None) -> str:
 
 
 def confirmations(needed: int | None, replicas: int) -> Finding:
-    """How many of a primary's replicas have a write when it is answered. `needed`: None for wait=auto."""
+    """How many of a primary's replicas have a write when it is confirmed. `needed`: None for wait=auto."""
     what = "replicas"
     if needed is not None and needed > replicas:
         return Finding(
             "error",
             what,
-            f"{replicas} follow, and {needed} must confirm a write: every one is answered as unknown, and work waits",
+            f"{replicas} follow, and {needed} must confirm a write: every one is reported as unknown, and work waits",
             hint="Start the replicas that are missing. With wait=auto in the URL work goes on without them, and what"
-            " is answered then is lost with the primary.",
+            " is confirmed then is lost with the primary.",
         )
     if not replicas:
         return Finding(
@@ -238,7 +238,7 @@ def confirmations(needed: int | None, replicas: int) -> Finding:
         return Finding(
             "warning",
             what,
-            f"{replicas} follow, and a write is answered when {confirm} of them has it: a failover to another one"
+            f"{replicas} follow, and a write is confirmed when {confirm} of them has it: a failover to another one"
             " loses what that one lacks",
             hint=f"Write ?wait={replicas} in the URL.",
         )
@@ -246,14 +246,14 @@ def confirmations(needed: int | None, replicas: int) -> Finding:
         return Finding(
             "warning",
             what,
-            "wait is auto: one follows, and has a write before it is answered; while it is away, writes are answered"
+            "wait is auto: one follows, and has a write before it is confirmed; while it is away, writes are confirmed"
             " without it, and lost if it is promoted then",
-            hint="Write ?wait=1 in the URL: then such writes are answered as unknown, and work waits.",
+            hint="Write ?wait=1 in the URL: then such writes are reported as unknown, and work waits.",
         )
-    return Finding("ok", what, f"{replicas} follow, and all have a write before it is answered")
+    return Finding("ok", what, f"{replicas} follow, and all have a write before it is confirmed")
 
 
-def cut_off(needed: int | None, server: Server) -> Finding:
+def cut_off(needed: int | None, server: InspectedServer) -> Finding:
     """What becomes of writes to a primary that the others have replaced."""
     what = "cut off"
     known = server.settings or {}
@@ -262,7 +262,7 @@ def cut_off(needed: int | None, server: Server) -> Finding:
     if (needed or 0) > 0 or known.get("min-replicas-to-write", "0") != "0":
         return Finding("ok", what, "a primary without its replicas confirms nothing")
     if server.info.get("redis_mode") == "cluster":
-        # Nobody is told that a write is safe as long as the replica that does not confirm it seems to be there.
+        # No caller is told that a write is safe as long as the replica that does not confirm it seems to be there.
         timeout_ms = int(known.get("cluster-node-timeout", 0))
         if timeout_ms < LAG_SECONDS_MAX * 1000:
             return Finding("ok", what, "a primary that is cut off from the others stops by itself")

@@ -2,7 +2,8 @@
 
 Rules
 - A lease that is missing counts as expired: what its owner holds in any shard may be taken from it.
-- A lease is ended before its runs are freed. Whoever dies between the two leaves an owner without a lease.
+- A lease is ended before its runs are freed. A process that dies between the two leaves an owner
+  without a lease, and the next rescue finds it.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Leases:
         return rows.texts(without)
 
     async def end_fallen(self) -> list[str]:
-        """End what has expired; answers whose runs may be freed: the owners of those, and owners without a lease.
+        """End what has expired; returns the owners whose runs may be freed: those, and owners without a lease.
 
-        Owners are looked for before leases: whoever holds a run has had a lease before he did.
+        Owners are looked for before leases: an owner that holds a run had its lease before.
         """
         parts = await self._asks.everywhere(scripts.FIRSTS, prefix=b"o\0")
         owners = {part for reply in parts for part in rows.texts(reply)}

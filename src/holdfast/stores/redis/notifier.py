@@ -17,7 +17,7 @@ from holdfast.ports.store import Serves
 SUBJECT = "notices"
 CONNECT_SECONDS = 1.0
 MAKE_GOOD_MS = 1_000
-WAKES_MAX = 8  # for one workflow in one batch: whoever wakes takes as many as it has room for
+WAKES_MAX = 8  # for one workflow in one batch: the worker that wakes takes as many as it has room for
 
 
 class Notifier:
@@ -28,14 +28,15 @@ class Notifier:
         self._on_notice: Callable[[Notice], bool] | None = None
         self._groups: set[str] = set()
         self._connected = asyncio.Event()
-        self._unheard = False  # something was told while nobody could hear it
+        self._unheard = False  # something was told while no process could hear it
         self._dropped = 0  # of the hints that the bus has dropped, those that are made good
         self._made_good_ms = 0
 
     async def open(self) -> None:
         """Listen first: so nothing that is told after this is missed, or ANYTHING is told when the bus is there.
 
-        A moment's wait gives a voice to those who stay for a moment only. A bus that is down keeps nobody from working.
+        A short wait lets a process be heard that stays for a moment only. A bus that is down keeps no process from
+        working.
         """
         self._bus.listen(SUBJECT, self._hear)
         self._bus.watch(self._on_state)

@@ -9,7 +9,7 @@
 Rules
 - A message is left in the same script as what it follows from, and taken out when it has reached the other shard. Both
   may happen late, and twice: each delivery is harmless when repeated.
-- Whoever commits delivers at once, before `commit` answers. `relay` delivers what a dead process has left.
+- The process that commits delivers at once, before `commit` returns. `relay` delivers what a dead process has left.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from holdfast.kernel.runs import Fenced, Run, Status
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.encode_change import (
-    Left,
+    ChangeEncoder,
+    LeftMessage,
     SentEnvelope,
-    Writes,
     hook_field,
     left_in,
     text_of,
@@ -44,7 +44,7 @@ from holdfast.stores.redis.shards import Shards
 
 TIDY_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.0
-BLOBS_MS = 86_400_000  # how long large values of a watched run outlive it: somebody may have to be told its outcome
+BLOBS_MS = 86_400_000  # how long large values of a watched run outlive it: a watcher may have to be told its outcome
 AGE_MS = 2_000  # what is younger, its own process is about to deliver
 
 
@@ -66,7 +66,7 @@ class Outbox:
     """Takes messages to other shards."""
 
     def __init__(
-        self, asks: Asks, shards: Shards, writes: Writes, *, clock: Clock, instant: Callable[[], bytes]
+        self, asks: Asks, shards: Shards, writes: ChangeEncoder, *, clock: Clock, instant: Callable[[], bytes]
     ) -> None:
         self._asks = asks
         self._clock = clock
@@ -75,22 +75,24 @@ class Outbox:
         self._instant = instant
         self._done: dict[int, list[bytes]] = {}  # delivered, and still in the outbox
         self._tidying: asyncio.Task[None] | None = None
-        self._strange: set[tuple[int, bytes]] = set()  # messages, by shard and id, that nobody here understands
+        self._strange: set[tuple[int, bytes]] = (
+            set()
+        )  # messages, by shard and id, that this version does not understand
 
-    def left_by(self, run_id: str, reply: Reply) -> list[Left]:
+    def left_by(self, run_id: str, reply: Reply) -> list[LeftMessage]:
         """What a script has left in the shard of this run."""
         return left_in(self._shards.of_run(run_id), reply)
 
     # -- delivering
 
-    async def deliver(self, left: Sequence[Left]) -> list[Delivered]:
+    async def deliver(self, left: Sequence[LeftMessage]) -> list[Delivered]:
         """Take each to its shard; the outcomes of runs, which are the most, in one round trip.
 
         One that cannot be delivered, perhaps since a newer version has left it, keeps none of the others: it stays, and
         the fault is raised when the others have arrived.
         """
         tells = [each for each in left if each.words[0] == "tell"]
-        delivered: dict[Left, Delivered] = {}
+        delivered: dict[LeftMessage, Delivered] = {}
         with contextlib.suppress(EngineFault):  # if one of them cannot be delivered, then each by itself
             delivered |= zip(tells, await self._tell(tells), strict=True)
         fault: EngineFault | None = None
@@ -102,6 +104,8 @@ class Outbox:
             except EngineFault as error:
                 self._strange.add((each.shard, each.id))
                 fault = fault or error
+        # Not taken out now: that would be one more round trip for each commit. Until then `relay` may deliver it again,
+        # which is harmless.
         for each in delivered:
             self._done.setdefault(each.shard, []).append(each.id)
         if self._done and self._tidying is None:
@@ -111,8 +115,8 @@ class Outbox:
         return [delivered[each] for each in left]
 
     async def relay(self, limit: int) -> list[Delivered]:
-        """Deliver what has been left for a while. What nobody here understands stays, and is reported once."""
-        await self.tidy_up()
+        """Deliver what has been left for a while. What this version does not understand stays, and is reported once."""
+        await self.tidy_up()  # first: what we have delivered ourselves is no work that was left behind
         relayed: list[Delivered] = []
         fault: EngineFault | None = None
         for shard in await self._with_mail():
@@ -135,13 +139,13 @@ class Outbox:
         replies = await self._asks.everywhere(scripts.LEFT, **args)
         return [shard for shard, reply in zip(self._shards.all, replies, strict=True) if reply]
 
-    async def _left_in(self, shard: int, after: bytes, limit: int) -> tuple[list[Left], bytes | None]:
+    async def _left_in(self, shard: int, after: bytes, limit: int) -> tuple[list[LeftMessage], bytes | None]:
         """What waits in an outbox behind `after`, and where to go on; None if that is all."""
         keys = self._shards.of_shard(shard)
         call = scripts.LEFT.call(keys, now=self._instant(), age_ms=AGE_MS, after=after, limit=str(limit))
         # Confirmed like a write: what follows from a message must not outlive the message in a failover.
         [reply] = await self._asks.ask([call], writes=True)
-        found: list[Left] = []
+        found: list[LeftMessage] = []
         last = b""
         for entry in rows.items(reply):
             last, fields = rows.items(entry)
@@ -150,7 +154,7 @@ class Outbox:
                 words = tuple(rows.unpack(rows.table(fields)[b"m"]))
             except msgspec.MsgspecError:
                 words = ("?",)
-            found.append(Left(shard, last, words))
+            found.append(LeftMessage(shard, last, words))
         return found, b"(" + last if len(found) == limit else None
 
     async def close(self) -> None:
@@ -169,13 +173,13 @@ class Outbox:
 
     async def tidy_up(self) -> None:
         """Take what was delivered out of the outboxes."""
-        if calls := self.tidying():
+        if calls := self.take_tidying_calls():
             try:
                 await self._asks.ask(calls, writes=True)
             except TransientError:
                 return  # delivered once more, then
 
-    def tidying(self) -> list[ScriptCall]:
+    def take_tidying_calls(self) -> list[ScriptCall]:
         """The calls that do so, to travel along with others."""
         if not self._done:
             return []
@@ -188,7 +192,7 @@ class Outbox:
 
     # -- each kind
 
-    async def _tell(self, tells: list[Left]) -> list[Delivered]:
+    async def _tell(self, tells: list[LeftMessage]) -> list[Delivered]:
         whom: list[str] = []
         calls: list[ScriptCall] = []
         for each in tells:
@@ -209,7 +213,7 @@ class Outbox:
                 raise EngineFault(f"the outbox holds an outcome that cannot be read: {error_}") from error_
             blobs = () if digest is None else (await self._blob(run_id, digest),)
             envelope = SentEnvelope(told.id, b"", b"", b"", rows.encode_message(told))
-            calls.append(self._writes.sending(watcher.run_id, [envelope], blobs=blobs))
+            calls.append(self._writes.send_call(watcher.run_id, [envelope], blobs=blobs))
             whom.append(watcher.run_id)
         return list(map(_sent, await self._asks.ask(calls, writes=True), whom))
 
@@ -220,7 +224,7 @@ class Outbox:
             raise EngineFault(f"the outcome of run {run_id}, which is gone, is gone too")
         return Blob(digest, data)
 
-    async def _one(self, each: Left) -> Delivered:
+    async def _one(self, each: LeftMessage) -> Delivered:
         match each.words:
             case ("tell", *_):
                 [told] = await self._tell([each])
@@ -248,7 +252,7 @@ class Outbox:
             return
         holder = await self.claim(namespace, hook, run_id, opening=run_id)
         granted = await self._end_wish(run_id, namespace, hook, granted=holder is None)
-        if holder is None and not granted:  # somebody else has delivered it at the same time
+        if holder is None and not granted:  # another process has delivered it at the same time
             await self.free(name, run_id, run_id)
 
     async def _end_wish(self, run_id: str, namespace: str, hook: HookOpen, *, granted: bool) -> bool:
@@ -259,7 +263,7 @@ class Outbox:
         return await self._asks.ask([call], writes=True) == [1]
 
     async def claim(self, namespace: str, hook: HookOpen, run_id: str, *, opening: str) -> Run | None:
-        """Give the token to a run; answers the live run that has it instead."""
+        """Give the token to a run; returns the live run that has it instead, or None."""
         assert hook.token is not None
         keys = self._shards.of_shard(self._shards.of_token(namespace, hook.token))
         token = token_name(namespace, hook.token)
@@ -295,9 +299,9 @@ class Outbox:
         call = scripts.FREE_TOKEN.call(keys, token=token, id=run_id, opening=opening)
         await self._asks.ask([call], writes=True)
 
-    async def signal(self, left: Left, run_id: str, message_id: str, scope: str, body: bytes) -> Delivered:
+    async def signal(self, left: LeftMessage, run_id: str, message_id: str, scope: str, body: bytes) -> Delivered:
         """Hand a signal to the run that held the token, and end its reservation: received, or not."""
-        call = self._writes.sending(run_id, [SentEnvelope(message_id, b"", b"", scope.encode(), body)])
+        call = self._writes.send_call(run_id, [SentEnvelope(message_id, b"", b"", scope.encode(), body)])
         [reply] = await self._asks.ask([call], writes=True)
         delivered = _sent(reply, run_id)
         ended = scripts.END_RESERVATION.call(

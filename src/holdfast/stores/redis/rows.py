@@ -68,7 +68,7 @@ def numbers(reply: Reply) -> list[int]:
 
 
 def table(flat: Reply) -> dict[bytes, bytes]:
-    """A hash, as Redis answers it."""
+    """A hash, as Redis returns it."""
     values = cast("list[bytes]", items(flat))
     return dict(zip(values[::2], values[1::2], strict=True))
 
@@ -267,7 +267,7 @@ def attribute_members(run: Run) -> list[str]:
 
 
 def sortable(value: str | float) -> str:
-    """A value as text that sorts like it. Numbers sort as floats: whoever looks compares again."""
+    """A value as text that sorts like it. Numbers sort as floats: the caller compares again."""
     if isinstance(value, str):
         return value
     value = value or 0  # there is a negative zero, and it is no other number

@@ -9,7 +9,7 @@ from holdfast.errors import EngineFault
 from holdfast.kernel.runs import Run
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.declarations import Script
-from holdfast.stores.redis.net.client import Client, Reply, ScriptCall, ScriptFailed
+from holdfast.stores.redis.net.client import RedisClient, Reply, ScriptCall, ScriptFailed
 from holdfast.stores.redis.shards import Shards
 
 CALLS_MAX = 1_000  # in one round trip, so that the server replies to each in time
@@ -18,7 +18,7 @@ CALLS_MAX = 1_000  # in one round trip, so that the server replies to each in ti
 class Asks:
     """How everything here talks to Redis."""
 
-    def __init__(self, client: Client, shards: Shards) -> None:
+    def __init__(self, client: RedisClient, shards: Shards) -> None:
         self._client = client
         self._shards = shards
 

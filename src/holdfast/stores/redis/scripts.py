@@ -18,7 +18,7 @@ _LEASES: Final = ("expiries", "members")
 _FENCE: Final = ("epoch", "nonce")
 
 
-class Written(NamedTuple):
+class ChangeReply(NamedTuple):
     """What became of a change, in one form for all scripts that write one."""
 
     verdict: Reply
@@ -67,14 +67,14 @@ ADMIT = Script(
         *(each("fields"), each("index_members"), each("large"), each("notes"), each("claims")),
         records("envelopes", "to", "id", "scope", "former", "body"),  # `to` is empty for the run itself
     ),
-    reply=Written,
+    reply=ChangeReply,
 )
 PROGRESS = Script(
     "progress",
     uses=("hashes",),
     keys=("index", "run", "journal", "box", "mail", "blobs"),
     args=("id", *_FENCE, "position", "length", "change", "entries", each("read"), each("large")),
-    reply=Written,
+    reply=ChangeReply,
 )
 SETTLE = Script(
     "settle",
@@ -89,7 +89,7 @@ SETTLE = Script(
         *("successor", "next_key", "next_entries", each("next_fields"), each("next_members"), each("next_large")),
         *(records("moves", "id", "scope"), records("inherits", "id", "scope", "body")),
     ),
-    reply=Written,
+    reply=ChangeReply,
 )
 SEND = Script(
     "send",
@@ -100,16 +100,16 @@ SEND = Script(
         # `scope` and `former` count in this shard; `place` is where the id counts at all, which may be in another one
         records("envelopes", "id", "scope", "former", "place", "body"),
     ),
-    reply=Written,
+    reply=ChangeReply,
 )
 WATCH = Script(
     "watch",
     uses=("outbox",),
     keys=("out", "run", "aux"),
     args=("id", "watcher", "life"),  # life: the epoch of the watcher, or 0
-    reply=Written,
+    reply=ChangeReply,
 )
-BEAT = Script("beat", uses=("hashes",), keys=("run", "aux"), args=(*_FENCE, each("beats")), reply=Written)
+BEAT = Script("beat", uses=("hashes",), keys=("run", "aux"), args=(*_FENCE, each("beats")), reply=ChangeReply)
 
 # Tokens, which live in a shard of their own
 CLAIM_TOKEN = Script("claim_token", keys=("names",), args=("token", "id", "taken_from", "held"))
@@ -170,7 +170,7 @@ FORGET = Script(
     uses=("hashes", "clock", "rows", "outbox"),
     keys=_WHOLE,
     args=(instant("now"), "id", "blobs_ms", each("lasting_members")),
-    reply=Written,
+    reply=ChangeReply,
 )
 
 # Documents

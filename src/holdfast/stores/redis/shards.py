@@ -2,7 +2,7 @@
 
 Rules
 - A run lives in the shard that its id ends in. One with a key is given the shard of its key, so that the key, its
-  holder and whoever wants it next are together. A token and a document have the shard of their own name.
+  holder and the run that wants it next are together. A token and a document have the shard of their own name.
 - All keys of a shard begin with the same hash tag: one slot, hence one node. Names of people come behind it, so that no
   brace in them can choose another slot.
 - The number of shards is fixed when the store is made: it is part of every run id.
@@ -49,7 +49,7 @@ class Shards:
         return f"{run_id}{ids.SHARD}{shard:02x}"
 
     def of_run(self, run_id: str) -> int:
-        """The shard that the id ends in. What has no such end is nobody's id; any shard will say so."""
+        """The shard that the id ends in. What has no such end is no run's id; any shard will say so."""
         _, separator, shard = run_id.rpartition(ids.SHARD)
         try:
             return int(shard, 16) % self.count if separator else 0

@@ -39,10 +39,10 @@ from holdfast.ports.store import (
 )
 from holdfast.stores.redis import inspections, rows, scripts
 from holdfast.stores.redis.commits import Commits, ready_of
-from holdfast.stores.redis.documents import Documents
-from holdfast.stores.redis.encode_change import Writes, token_name
+from holdfast.stores.redis.documents import RedisDocuments
+from holdfast.stores.redis.encode_change import ChangeEncoder, token_name
 from holdfast.stores.redis.leases import Leases
-from holdfast.stores.redis.net.client import Client, Reply
+from holdfast.stores.redis.net.client import RedisClient, Reply
 from holdfast.stores.redis.net.clocks import ServerClock
 from holdfast.stores.redis.net.urls import RedisUrl
 from holdfast.stores.redis.notifier import Notifier
@@ -66,13 +66,13 @@ class RedisStore:
     def __init__(self, url: RedisUrl, *, clock: Clock, bus: Bus) -> None:
         self._url = url
         self._clock = clock
-        self._client = Client(url, clock=clock)
+        self._client = RedisClient(url, clock=clock)
         self._shards = self._places(url)
-        self._writes = Writes(self._shards, self._instant, self.now_ms)
+        self._writes = ChangeEncoder(self._shards, self._instant, self.now_ms)
         self._asks = Asks(self._client, self._shards)
         self._outbox = Outbox(self._asks, self._shards, self._writes, clock=clock, instant=self._instant)
         self._commits = Commits(self._asks, self._shards, self._writes, self._outbox)
-        self._documents = Documents(self._asks, self._shards, self._instant)
+        self._documents = RedisDocuments(self._asks, self._shards, self._instant)
         self._searches = Searches(self._asks, self._shards)
         self._leases = Leases(self._asks, self._shards, self._instant)
         self._notifier = Notifier(bus)
@@ -118,7 +118,7 @@ class RedisStore:
             await self._client.close()
 
     async def _check_shards(self) -> None:
-        """Whoever comes first decides on the number of shards, and on how they are laid out.
+        """The process that comes first decides on the number of shards, and on how they are laid out.
 
         A store that exists is opened without a write: a replica that is away must keep no process from starting.
         """
@@ -142,6 +142,8 @@ class RedisStore:
     # -- time
 
     def now_ms(self) -> int:
+        # Never backwards, also when a failover brings a server whose clock is behind: instants that this process has
+        # written must not lie in its future.
         self._latest_ms = max(self._latest_ms, int(self._clock.steady_ms() + self._server_clock.ahead_ms))
         return self._latest_ms
 

@@ -1,6 +1,6 @@
 """Whether a file can keep the store's promises: what is looked at, and from where on it is a trouble.
 
-Looking costs little and changes nothing. The pages are checked on a connection of its own, so that nobody waits.
+Looking costs little and changes nothing. The pages are checked on a connection of its own, so that no caller waits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NETWORK = frozenset({"9p", "afs", "ceph", "cifs", "davfs", "gpfs", "lustre", "nf
 NETWORK_BY_FUSE = frozenset({"ceph", "davfs", "gcsfuse", "glusterfs", "rclone", "s3fs", "sshfs"})
 IN_MEMORY = frozenset({"ramfs", "tmpfs"})
 
-_FULL = 2  # what `PRAGMA synchronous` answers
+_FULL = 2  # what `PRAGMA synchronous` returns
 
 
-class Settings(Struct, frozen=True):
+class WriterSettings(Struct, frozen=True):
     """How a connection writes."""
 
     journal_mode: str
@@ -37,12 +37,12 @@ class Settings(Struct, frozen=True):
     schema: int
 
 
-def settings(db: Database) -> Settings:
+def settings(db: Database) -> WriterSettings:
     """Those of this very connection: most of them belong to a connection, not to the file."""
-    return Settings(db.pragma("journal_mode"), db.pragma("synchronous"), db.pragma("user_version"))
+    return WriterSettings(db.pragma("journal_mode"), db.pragma("synchronous"), db.pragma("user_version"))
 
 
-def inspect(path: Path, writer: Settings, *, wall_ms: int, now_ms: int) -> tuple[Finding, ...]:
+def inspect(path: Path, writer: WriterSettings, *, wall_ms: int, now_ms: int) -> tuple[Finding, ...]:
     """All that is known about the file at `path`, which `writer` writes."""
     size = _size(path)
     return (
@@ -71,11 +71,11 @@ def journal_mode(mode: str) -> Finding:
 
 def synchronous(level: int) -> Finding:
     if level >= _FULL:
-        return Finding("ok", "synchronous", "a commit is answered after its fsync")
+        return Finding("ok", "synchronous", "a commit is confirmed after its fsync")
     return Finding(
         "error",
         "synchronous",
-        f"synchronous is {level}, not {_FULL} (FULL): a loss of power may lose commits that were answered",
+        f"synchronous is {level}, not {_FULL} (FULL): a loss of power may lose commits that were confirmed",
         hint="Start this process again; Holdfast sets it when it opens the file.",
     )
 

@@ -263,7 +263,7 @@ WHERE namespace = :namespace AND kind = :kind AND due_ms <= :now_ms AND (expires
 ORDER BY due_ms, id LIMIT :limit
 
 -- name: over_documents
--- one whose versions have run ahead of the clock stays a moment longer: made anew, it must not repeat them
+-- one whose versions have run ahead of the clock stays a moment longer: made again, it must not repeat them
 SELECT rowid FROM documents INDEXED BY documents_expired WHERE expires_ms <= :now_ms AND version < :now_ms
 ORDER BY expires_ms LIMIT :limit
 

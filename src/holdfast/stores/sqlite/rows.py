@@ -40,7 +40,7 @@ def run_of(row: Sequence[Any]) -> Run:
 
 
 def _input_of(entries: bytes) -> Value | None:
-    """The input that a journal begins with; None if it cannot be read. Whoever reads the whole journal says why."""
+    """The input that a journal begins with; None if it cannot be read. Reading the whole journal says why."""
     try:
         return _decode_first(_decode_raw(entries)[0]).input
     except (msgspec.MsgspecError, IndexError):

@@ -33,7 +33,7 @@ from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.rows import decode_names, journal_of, member_of, message_of, messages_of, run_of
 from holdfast.stores.sqlite.threads import DatabaseThread
-from holdfast.stores.sqlite.writes import Writes, run_by_id, run_of_key
+from holdfast.stores.sqlite.writes import SqlWrites, run_by_id, run_of_key
 
 T = TypeVar("T")
 NOTICE_SECONDS = 0.01
@@ -53,7 +53,7 @@ class SqliteStore:
         self._writer_version: object = None
         self._foreign_commits = False
         self._own_commits = 0
-        self._writes = Writes(self.now_ms)
+        self._writes = SqlWrites(self.now_ms)
 
     @property
     def batches(self) -> Batches:
@@ -351,7 +351,7 @@ class SqliteStore:
                 try:
                     version = cursor.execute("PRAGMA data_version").fetchall()
                 except apsw.Error:
-                    version = None  # whoever is told will meet the trouble, and say it
+                    version = None  # the process that is told will meet the trouble, and say it
                 idle, own = own == self._own_commits, self._own_commits
                 if idle and in_doubt:
                     await self._writer.do(self._look_for_foreign_commits)
@@ -401,7 +401,8 @@ class SqliteStore:
         if rows and rows[0][0] == boot_id:
             self._offset_ms = rows[0][1]
             return
-        # After a restart the wall clock may be behind; the store's must not be.
+        # The steady clock begins again when the machine starts, so its offset is set once per boot. The wall clock may
+        # be behind then; the store's must not be: leases and timers would come again.
         newest_ms = db.execute(SQL["newest"]).fetchall()[0][0]
         self._offset_ms = round(max(self._clock.wall_ms(), newest_ms) - self._clock.steady_ms())
         db.execute(SQL["set_clock"], {"boot_id": boot_id, "offset_ms": self._offset_ms})

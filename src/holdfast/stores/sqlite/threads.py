@@ -59,7 +59,7 @@ class DatabaseThread:
                 job[1].set_exception(StoreUnavailable(f"{self._path} has been closed"))
 
     async def do(self, work: Callable[[Database], T]) -> T:
-        """What `work` answers. Its database errors arrive as Holdfast's."""
+        """What `work` returns. Its database errors arrive as Holdfast's."""
         if not self._open:
             raise StoreUnavailable(f"{self._path} has been closed", hint="Use it inside `async with Holdfast(...)`.")
         loop = asyncio.get_running_loop()
@@ -79,15 +79,15 @@ class DatabaseThread:
                 failure = translated(error, self._path)
                 failure.__cause__ = error
                 _answer(loop, done.set_exception, done, failure)
-                db = self._recovered(db)
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+                db = self._recover(db)
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 _answer(loop, done.set_exception, done, error)
             else:
                 _answer(loop, done.set_result, done, result)
         if db is not None:
             db.close()
 
-    def _recovered(self, db: Database | None) -> Database | None:
+    def _recover(self, db: Database | None) -> Database | None:
         """A connection that failed with an I/O error may be of no use any more: the next job opens a new one."""
         if db is not None and db.in_transaction:
             db.close(force=True)
@@ -105,4 +105,4 @@ def _answer(
     try:
         loop.call_soon_threadsafe(settle)
     except RuntimeError:
-        return  # the loop has been closed: nobody waits any more
+        return  # the loop has been closed: no caller waits any more

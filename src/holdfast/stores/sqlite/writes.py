@@ -39,7 +39,7 @@ def run_of_key(db: Database, namespace: str, workflow: str, key: str) -> Run | N
     return run_of(rows[0]) if rows else None
 
 
-class Writes:
+class SqlWrites:
     """How each kind of Change is written."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -160,7 +160,7 @@ class Writes:
         return Committed(run_by_id(db, run.id), told)
 
     def _deliver(self, db: Database, envelopes: tuple[Envelope, ...]) -> tuple[str, ...]:
-        """Put messages into the inboxes of runs that have not ended; answers which runs got one."""
+        """Put messages into the inboxes of runs that have not ended; returns the runs that got one."""
         told: list[str] = []
         for run_id, message, scope in ((each.run_id, each.message, each.scope or None) for each in envelopes):
             row = {"run_id": run_id, "message_id": message.id, "scope": scope, "body": encode_message(message)}
@@ -235,7 +235,7 @@ class Writes:
         return Committed(run)
 
     def _succeed(self, db: Database, change: Change, admission: Change) -> tuple[str, ...]:
-        """Admit the successor, and hand it the messages that it inherits. Answers who was told."""
+        """Admit the successor, and hand it the messages that it inherits. Returns the runs that were told."""
         former, successor = run_by_id(db, admission.inherits), admission.run
         assert former is not None
         assert successor is not None
@@ -291,8 +291,8 @@ class Writes:
     def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
         """How many messages are unread, and are not when this change is written.
 
-        Whoever ends a run that is not its own may name some that its owner has read since. And without its key the run
-        has no successor: what that was to take over stays.
+        A process that ends a run that is not its own may name some that the owner has read since. And without its key
+        the run has no successor: what that was to take over stays.
         """
         current = run_by_id(db, run_id) if change.moves else None
         moves = change.moves if current is not None and current.holds_key else ()

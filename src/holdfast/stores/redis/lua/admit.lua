@@ -19,6 +19,8 @@ if key ~= '' then
       return reply({verdict = 'held', holder = holder})
     end
     redis.call('HSET', holder_run, 'k', 0)
+    -- The epoch of a run that has ended grows: a retry that was decided before must not land. A live one keeps its
+    -- owner, so its fence must stay good.
     if finished ~= '' then
       redis.call('HINCRBY', holder_run, 'e', 1)
     end

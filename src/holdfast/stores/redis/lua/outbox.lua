@@ -1,4 +1,5 @@
--- Leaves a message for another shard. It is there until a process has delivered it.
+-- Leaves a message for another shard, in the script that writes what it follows from: no failover can keep one of the
+-- two and lose the other. It is there until a process has delivered it.
 local function leave(out, message)
   local packed = cmsgpack.pack(message)
   return {redis.call('XADD', out, '*', 'm', packed), packed}

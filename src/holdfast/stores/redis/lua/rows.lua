@@ -1,5 +1,5 @@
--- The members of the index that follow from a row. The rest of them never changes, or is brought along by the caller that
--- writes. `sp`, `wp` and `at` are what such a member begins and ends with (see rows.py).
+-- The members of the index that follow from a row. The rest of them never changes, or is brought along by the
+-- caller that writes. `sp`, `wp` and `at` are what such a member begins and ends with (see rows.py).
 local INDEXED = {'s', 'o', 'w', 'u', 'f', 'x', 'sp', 'wp', 'at'}
 
 local function fields_of(key, names)

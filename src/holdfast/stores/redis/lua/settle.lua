@@ -27,6 +27,7 @@ if row.s == 'waiting' and unread > 0 then
   row.w = string.format('%d', now)
 end
 redis.call('HSET', run, unpack(fields))
+-- Behind the others: what a message has changed since the owner decided counts, and not what the owner knew.
 redis.call('HSET', run, 'u', row.u, 'w', row.w)
 reindex(index, before, members_of(id, row))
 if loses_key then
@@ -106,7 +107,7 @@ if succeeded then
         deliver(receiver, message, now)
       end
     end
-    told[1] = successor
+    told[1] = successor -- messages of the successor stay in this shard: it has the same key
   end
 end
 if row.s ~= 'waiting' and #left == 0 and #told == 0 then

@@ -1,4 +1,6 @@
 -- Hands a run that may be claimed to an owner.
+-- By the clock that is ahead: a wake-up may have been written by either, and after a failover the new primary's may be
+-- behind. By one alone a run could be listed as ready, and not be given.
 local now = math.max(server_now, client_now)
 local row = fields_of(run, INDEXED)
 if not row or row.w == '' or tonumber(row.w) > now then

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.net.connections import Connection, Reply, Word, pack, packed
-from holdfast.stores.redis.net.urls import Address
+from holdfast.stores.redis.net.connections import RedisConnection, Reply, Word, pack, packed
+from holdfast.stores.redis.net.urls import ServerAddress
 
 _ASKING = packed(b"ASKING")
 
@@ -38,7 +38,7 @@ class ScriptFailed(Struct, frozen=True):
 
 
 class Batch:
-    """Calls, what has been answered, and what stands in the way of the others.
+    """Calls, the replies that have come, and what stands in the way of the others.
 
     One that does not write is sent as one that cannot: what it asks may be asked again without a thought.
     """
@@ -49,7 +49,7 @@ class Batch:
         self._eval, self._evalsha = (b"EVAL", b"EVALSHA") if writes else (b"EVAL_RO", b"EVALSHA_RO")
         self.answers: list[Reply | ScriptFailed] = [None] * len(calls)
         self.left: Sequence[int] = range(len(calls))  # which calls have no answer yet
-        self.asked: dict[int, Address] = {}  # where the next try goes, if not to the node in charge
+        self.asked: dict[int, ServerAddress] = {}  # where the next try goes, if not to the node in charge
         self.obstacle: StoreUnavailable | None = None  # None: what is left may be sent again at once
         self._put_off: list[int] = []
 
@@ -65,7 +65,7 @@ class Batch:
         self._put_off.extend(indexes)
         self.obstacle = obstacle or self.obstacle
 
-    def packed(self, indexes: Sequence[int], connection: Connection, *, asking: bool) -> list[bytes]:
+    def packed(self, indexes: Sequence[int], connection: RedisConnection, *, asking: bool) -> list[bytes]:
         """These calls, as they go over this connection; with ASKING before each, if another node has sent us."""
         parts: list[bytes] = []
         known = connection.scripts

@@ -1,8 +1,8 @@
 """Runs scripts on Redis: many in one round trip, each at the node that has its keys.
 
 A call ends in one of three ways: it was executed and here is its reply; it was not executed (then it is tried again,
-for `PATIENCE_SECONDS`); nobody knows (then `StoreUnavailable` says so, and nothing is repeated, but for reads: they
-change nothing, and are tried again, too).
+for `PATIENCE_SECONDS`); it is not known which (then `StoreUnavailable` says so, and nothing is repeated, but for reads:
+they change nothing, and are tried again, too).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from holdfast.stores.redis.net.connections import (
     REPLICATION,
     Answer,
     Backoff,
-    Connection,
     Node,
+    RedisConnection,
     Reply,
     Word,
     fields,
     replicas_in,
     settings,
 )
-from holdfast.stores.redis.net.errors import Lost, NotSent, ServerError, Unwelcome, Verdict, trouble, verdict
-from holdfast.stores.redis.net.topologies import Topology
-from holdfast.stores.redis.net.urls import Address, RedisUrl
+from holdfast.stores.redis.net.errors import LostConnection, NotSent, ServerError, Unwelcome, Verdict, trouble, verdict
+from holdfast.stores.redis.net.topologies import RedisTopology
+from holdfast.stores.redis.net.urls import RedisUrl, ServerAddress
 
-__all__ = ["Client", "LuaSource", "Reply", "ScriptCall", "ScriptFailed", "Word"]
+__all__ = ["LuaSource", "RedisClient", "Reply", "ScriptCall", "ScriptFailed", "Word"]
 
 PATIENCE_SECONDS = 5.0
 HURRIES_MAX = 3  # how often a call is sent on without a pause
@@ -52,12 +52,12 @@ class _Sent(NamedTuple):
 
     route: _Route
     indexes: list[int]
-    connection: Connection
-    replies: asyncio.Future[list[Answer] | Lost]
+    connection: RedisConnection
+    replies: asyncio.Future[list[Answer] | LostConnection]
 
 
 class _Patience:
-    """How long somebody waits for what was not executed, or only read, and how long between two tries."""
+    """How long a caller waits for what was not executed, or only read, and how long between two tries."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -71,7 +71,7 @@ class _Patience:
         await self._clock.pause(self._backoff.next())
 
 
-class Client:
+class RedisClient:
     """The way to a Redis, whatever it consists of."""
 
     def __init__(self, url: RedisUrl, *, clock: Clock) -> None:
@@ -79,14 +79,14 @@ class Client:
         self._clock = clock
         self._seconds = url.timeout_ms / 1000
         self._confirmations = Confirmations(url, clock)
-        self._found: Topology | None = None
+        self._found: RedisTopology | None = None
 
     async def open(self) -> None:
-        """Find the servers. Raises `InvalidConfig` on what can never work, `StoreUnavailable` if nobody answers."""
+        """Find the servers. Raises `InvalidConfig` on what can never work, `StoreUnavailable` if none replies."""
         patience = _Patience(self._clock)
         while True:
             try:
-                topology = await topologies.found(self.url, self._clock)
+                topology = await topologies.find(self.url, self._clock)
                 try:
                     await _check(topology.primaries())
                     await self._check_replicas(topology)
@@ -114,20 +114,20 @@ class Client:
 
     @property
     def caution(self) -> str:
-        """What may be lost of that which is answered, by the choice of `wait`; nothing if nothing."""
+        """What may be lost of what was confirmed, by the choice of `wait`; nothing if nothing."""
         return inspections.caution(self.replicas_needed) if self._topology.promotes else ""
 
-    async def _check_replicas(self, topology: Topology) -> None:
+    async def _check_replicas(self, topology: RedisTopology) -> None:
         """Refuse to begin where no write could ever be confirmed. A replica that is down may come back."""
         if topology.promotes and replicas_needed(self.url, topology) and not await topology.has_replicas():
             raise InvalidConfig(
                 f"{self.url} has no replica that could confirm a write",
                 hint="Give each primary a replica. Or write ?wait=auto in the URL, to wait for replicas as soon as"
-                " there are some, or ?wait=0: then what was answered is lost with the one node that has it.",
+                " there are some, or ?wait=0: then what was confirmed is lost with the one node that has it.",
             )
 
     @property
-    def _topology(self) -> Topology:
+    def _topology(self) -> RedisTopology:
         if self._found is None:
             raise StoreUnavailable(f"{self.url} is not open", hint="Use it inside `async with Holdfast(...)`.")
         return self._found
@@ -169,15 +169,15 @@ class Client:
                 raise error.later() from None
 
     async def every_primary(self, *command: bytes) -> dict[str, Answer]:
-        """What each primary answers to a command that changes nothing, by address; an error is a value."""
+        """What each primary replies to a command that changes nothing, by address; an error is a value."""
         return {str(node.address): await _told(node, command) for node in self._topology.primaries()}
 
     async def every_replica(self, *command: bytes) -> dict[str, Answer]:
-        """The same of their replicas, as far as they can be reached; on connections that nobody else needs."""
+        """The same of their replicas, as far as they can be reached; on connections of their own."""
         answers: dict[str, Answer] = {}
         for about in (await self.every_primary(*REPLICATION)).values():
             for replica in replicas_in(fields(about)):
-                node = Node(Address(replica["ip"], int(replica["port"])), self.url, self._clock)
+                node = Node(ServerAddress(replica["ip"], int(replica["port"])), self.url, self._clock)
                 try:
                     answers[str(node.address)] = await _told(node, command)
                 except StoreUnavailable:
@@ -201,7 +201,7 @@ class Client:
         return ahead_ms
 
     async def _time_at(self, node: Node) -> Look:
-        _ = node.connection("calls") or await node.connected("calls")  # making one must not count as the way there
+        _ = node.connection("calls") or await node.connect("calls")  # making one must not count as the way there
         asked_ms = self._clock.steady_ms()
         reply = await node.ask(b"TIME")
         match reply:
@@ -219,7 +219,7 @@ class Client:
             raise error.later() from None
 
     async def _round(self, batch: Batch) -> list[Node]:
-        """Send what is left, to all nodes at once, and sort the answers. The nodes that have executed something."""
+        """Send what is left, to all nodes at once, and sort the replies. The nodes that have executed something."""
         ready = [
             (route, indexes, connection)
             for route, indexes in self._routes(batch).items()
@@ -239,7 +239,7 @@ class Client:
             await asyncio.wait([one.replies for one in sent])
         answered = [(one, await one.replies) for one in sent]
         for one, replies in answered:
-            if isinstance(replies, Lost):
+            if isinstance(replies, LostConnection):
                 self._topology.doubt()
                 if batch.writes:
                     raise replies.error()
@@ -247,7 +247,7 @@ class Client:
         return [
             one.route.node
             for one, replies in answered
-            if not isinstance(replies, Lost) and self._sort(batch, one, replies)
+            if not isinstance(replies, LostConnection) and self._sort(batch, one, replies)
         ]
 
     def _routes(self, batch: Batch) -> dict[_Route, list[int]]:
@@ -265,9 +265,9 @@ class Client:
             routes.setdefault(route, []).append(index)
         return routes
 
-    async def _connection(self, batch: Batch, route: _Route, indexes: list[int]) -> Connection | None:
+    async def _connection(self, batch: Batch, route: _Route, indexes: list[int]) -> RedisConnection | None:
         try:
-            return route.node.connection("calls") or await route.node.connected("calls")
+            return route.node.connection("calls") or await route.node.connect("calls")
         except NotSent as error:
             batch.again(indexes, _unreachable(error))
             return None
@@ -275,12 +275,12 @@ class Client:
             raise error.later() from None
 
     def _sort(self, batch: Batch, sent: _Sent, replies: list[Answer]) -> bool:
-        """Take what was answered; put off what was not executed; raise what nobody can mend.
+        """Take the replies; put off what was not executed; raise what cannot be mended here.
 
-        Answers whether any was executed.
+        Returns whether any was executed.
         """
         if sent.route.asking:
-            replies = replies[1::2]  # without what ASKING has answered
+            replies = replies[1::2]  # without the replies to ASKING
         answers = batch.answers
         executed = False
         for index, reply in zip(sent.indexes, replies, strict=True):
@@ -292,12 +292,12 @@ class Client:
         return executed
 
     def _refused(self, batch: Batch, sent: _Sent, index: int, error: ServerError) -> bool:
-        """Decide what becomes of a call that was answered by an error; whether it may have done something."""
+        """Decide what becomes of a call whose reply is an error; whether it may have done something."""
         address = sent.route.node.address
         match verdict(error):
             case Verdict.MOVED:
                 slot, new = _pointed(error, address)
-                self._topology.moved(slot, new)
+                self._topology.note_move(slot, new)
                 batch.again([index])
             case Verdict.ASK:
                 batch.asked[index] = _pointed(error, address)[1]
@@ -315,18 +315,18 @@ class Client:
         return False
 
 
-def _pointed(error: ServerError, here: Address) -> tuple[int, Address]:
+def _pointed(error: ServerError, here: ServerAddress) -> tuple[int, ServerAddress]:
     """The slot and the address in `MOVED 3999 host:port`. A node that knows no name for itself leaves out the host."""
     _, slot, place, *_ = error.text.split(" ")
     host, _, port = place.rpartition(":")
-    return int(slot), Address(host or here.host, int(port))
+    return int(slot), ServerAddress(host or here.host, int(port))
 
 
 def _unreachable(error: NotSent) -> StoreUnavailable:
     return StoreUnavailable(str(error), hint="Is it running, and is the address right? Nothing was sent to it.")
 
 
-def _unanswered(lost: Lost) -> StoreUnavailable:
+def _unanswered(lost: LostConnection) -> StoreUnavailable:
     return StoreUnavailable(f"{lost.address}: {lost.why}", hint="Is it running, and is the network well?")
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Look(NamedTuple):
-    """A question for the time: what was answered, and when it was asked and answered by our own steady clock."""
+    """A question for the time: the reply, and when it was asked and when it came by our own steady clock."""
 
     there_ms: float
     asked_ms: float

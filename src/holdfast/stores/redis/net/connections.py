@@ -1,13 +1,13 @@
-"""Connections to one Redis server: requests go out at once, answers come back in the same order.
+"""Connections to one Redis server: requests go out at once, replies come back in the same order.
 
 Rules
-- Every answer is matched to its request by its place in the line. Whatever could shift the line ends the connection:
-  an answer nobody asked for, bytes that are no Redis protocol, an answer that is late.
-- A connection that has ended is never used again, and what was sent on it and not answered is `Lost`: it may have
+- Every reply is matched to its request by its place in the line. Whatever could shift the line ends the connection:
+  a reply without a request, bytes that are no Redis protocol, a reply that is late.
+- A connection that has ended is never used again. What was sent on it and got no reply is `LostConnection`: it may have
   been executed.
 - A request is one write and any number of replies, so a batch costs one system call and one wake-up.
 
-A `Node` is a server with two connections: one for calls, and one on which somebody waits until replicas have confirmed
+A `Node` is a server with two connections: one for calls, and one on which we wait until replicas have confirmed
 them, if that is wanted. It blocks meanwhile.
 """
 
@@ -25,8 +25,8 @@ from typing import Literal, NamedTuple, cast
 import hiredis
 
 from holdfast.ports.clock import Clock
-from holdfast.stores.redis.net.errors import Lost, NotSent, ServerError, Unwelcome, Verdict, verdict
-from holdfast.stores.redis.net.urls import Address, RedisUrl
+from holdfast.stores.redis.net.errors import LostConnection, NotSent, ServerError, Unwelcome, Verdict, verdict
+from holdfast.stores.redis.net.urls import RedisUrl, ServerAddress
 
 Reply = bytes | int | None | list["Reply"]
 Answer = Reply | ServerError
@@ -67,16 +67,16 @@ class _Waiting(NamedTuple):
 
     size: int
     deadline: float
-    replies: asyncio.Future[list[Answer] | Lost]
+    replies: asyncio.Future[list[Answer] | LostConnection]
 
 
-class Connection(asyncio.Protocol):
+class RedisConnection(asyncio.Protocol):
     """One connection. It is made by `Node` or `connect`, which have shown it who we are."""
 
-    def __init__(self, address: Address, on_push: Callable[[Answer], None] | None = None) -> None:
+    def __init__(self, address: ServerAddress, on_push: Callable[[Answer], None] | None = None) -> None:
         self.address = address
         self.scripts: set[bytes] = set()  # those that the server has seen on this connection
-        self.lost: asyncio.Future[Lost] = asyncio.get_running_loop().create_future()
+        self.lost: asyncio.Future[LostConnection] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=ServerError, notEnoughData=_MORE)
         self._line: deque[_Waiting] = deque()
@@ -93,12 +93,12 @@ class Connection(asyncio.Protocol):
     def unanswered(self) -> int:
         return len(self._line)
 
-    def request(self, data: bytes, count: int, seconds: float) -> asyncio.Future[list[Answer] | Lost]:
-        """Send commands that are answered by `count` replies, all of them within `seconds`. Raises `NotSent`."""
+    def request(self, data: bytes, count: int, seconds: float) -> asyncio.Future[list[Answer] | LostConnection]:
+        """Send commands that get `count` replies, all of them within `seconds`. Raises `NotSent`."""
         assert self._transport is not None
         if self.lost.done():
             raise NotSent(f"{self.address}: {self.lost.result().why}")
-        replies: asyncio.Future[list[Answer] | Lost] = self._loop.create_future()
+        replies: asyncio.Future[list[Answer] | LostConnection] = self._loop.create_future()
         deadline = self._loop.time() + seconds
         self._line.append(_Waiting(count, deadline, replies))
         if self._timer is None or self._timer.when() > deadline:
@@ -107,15 +107,15 @@ class Connection(asyncio.Protocol):
         return replies
 
     def tell(self, data: bytes) -> None:
-        """Send commands whose answers go to `on_push`, or nowhere."""
+        """Send commands whose replies go to `on_push`, or nowhere."""
         if self._transport is not None and not self.lost.done():
             self._transport.write(data)
 
     def end(self, why: str) -> None:
-        """Close it. What has not been answered is lost."""
+        """Close it. What has no reply yet is lost."""
         if self.lost.done():
             return
-        lost = Lost(self.address, why)
+        lost = LostConnection(self.address, why)
         self.lost.set_result(lost)
         if self._timer is not None:
             self._timer.cancel()
@@ -142,22 +142,22 @@ class Connection(asyncio.Protocol):
                 if self._line:
                     replies.append(reply)
                     if len(replies) == self._line[0].size:
-                        self._answered(replies)
+                        self._settle(replies)
                         replies = self._replies = []
                 elif self._on_push is not None:
                     self._on_push(reply)
                 else:
-                    self.end("it sent a reply that nobody asked for")
+                    self.end("it sent a reply without a request")
         except hiredis.ProtocolError as error:
             self.end(f"it does not speak the Redis protocol ({error})")
 
-    def _answered(self, replies: list[Answer]) -> None:
+    def _settle(self, replies: list[Answer]) -> None:
         waiting = self._line.popleft()
-        if not waiting.replies.done():  # whoever asked may have been cancelled
+        if not waiting.replies.done():  # the caller may have been cancelled
             waiting.replies.set_result(replies)
 
     def _look_at_the_time_at(self, instant: float) -> None:
-        """One timer per connection, not per request: most answers come long before it rings."""
+        """One timer per connection, not per request: most replies come long before it rings."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(instant, self._look_at_the_time)
@@ -173,11 +173,11 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(
-    address: Address, url: RedisUrl, *, greeting: Sequence[bytes], on_push: Callable[[Answer], None] | None = None
-) -> tuple[Connection, list[Answer]]:
-    """A connection to which `greeting` was said first, and the answers. Raises `NotSent`."""
+    address: ServerAddress, url: RedisUrl, *, greeting: Sequence[bytes], on_push: Callable[[Answer], None] | None = None
+) -> tuple[RedisConnection, list[Answer]]:
+    """A connection to which `greeting` was said first, and the replies. Raises `NotSent`."""
     context = ssl.create_default_context() if url.tls else None
-    connection = Connection(address, on_push)
+    connection = RedisConnection(address, on_push)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             transport, _ = await asyncio.get_running_loop().create_connection(
@@ -185,14 +185,14 @@ async def connect(
             )
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         replies = await connection.request(b"".join(greeting), len(greeting), CONNECT_SECONDS)
-    except BaseException as error:  # cancelled, too: nobody else knows it yet
+    except BaseException as error:  # cancelled, too: nothing else knows it yet
         connection.end("it was given up while it was made")
         if isinstance(error, TimeoutError):
             raise NotSent(f"{address} does not answer within {CONNECT_SECONDS:g} s") from None
         if isinstance(error, OSError):
             raise NotSent(f"{address} cannot be reached: {error.strerror or error}") from error
         raise
-    if isinstance(replies, Lost):
+    if isinstance(replies, LostConnection):
         raise NotSent(f"{address}: {replies.why}")
     return connection, replies
 
@@ -204,7 +204,7 @@ def credentials(url: RedisUrl) -> list[bytes]:
     return [packed(b"AUTH", *([url.user.encode()] if url.user else []), url.password.encode())]
 
 
-class Server(NamedTuple):
+class ServerInfo(NamedTuple):
     """What a server says about itself."""
 
     version: str
@@ -224,7 +224,7 @@ def fields(reply: Answer) -> dict[str, str]:
 
 
 def settings(reply: Answer) -> dict[str, str] | None:
-    """What CONFIG GET has answered; None if the server does not let us see."""
+    """What CONFIG GET has returned; None if the server does not let us see."""
     if not isinstance(reply, list):
         return None
     words = [word.decode(errors="replace") for word in reply if isinstance(word, bytes)]
@@ -244,17 +244,17 @@ def replicas_in(info: Mapping[str, str]) -> list[dict[str, str]]:
 class Node:
     """One server, its connections, and how many replicas follow it."""
 
-    def __init__(self, address: Address, url: RedisUrl, clock: Clock, *, writable: bool = False) -> None:
+    def __init__(self, address: ServerAddress, url: RedisUrl, clock: Clock, *, writable: bool = False) -> None:
         """`writable`: replicas are no use. A node of a cluster says for each key whether it is in charge of it."""
         self.address = address
-        self.server: Server | None = None
+        self.server: ServerInfo | None = None
         self.looked_at = 0.0  # when its replicas were counted, by the loop's time
         self.left_alone_at = -math.inf  # when the last of its replicas was found to be gone
         self._url = url
         self._clock = clock
         self._writable = writable
         self._followed = False
-        self._up: dict[Lane, Connection] = {}
+        self._up: dict[Lane, RedisConnection] = {}
         self._making: dict[Lane, asyncio.Lock] = {"calls": asyncio.Lock(), "waits": asyncio.Lock()}
         self._backoff = Backoff(clock)
         self._failure = ""
@@ -268,12 +268,12 @@ class Node:
     def is_primary(self) -> bool:
         return self.server is not None and self.server.role == "master"
 
-    def connection(self, lane: Lane) -> Connection | None:
+    def connection(self, lane: Lane) -> RedisConnection | None:
         """The connection, if there is one."""
         found = self._up.get(lane)
         return found if found is not None and found.up else None
 
-    async def connected(self, lane: Lane) -> Connection:
+    async def connect(self, lane: Lane) -> RedisConnection:
         """The connection, made now if there is none. Raises `NotSent`, `Unwelcome`."""
         async with self._making[lane]:
             if (found := self.connection(lane)) is not None:
@@ -295,7 +295,7 @@ class Node:
             self._up[lane] = made
             return made
 
-    async def _made(self) -> Connection:
+    async def _made(self) -> RedisConnection:
         url = self._url
         greeting = credentials(url)
         if url.db:
@@ -307,7 +307,7 @@ class Node:
             connection.end("it refused the greeting")
             raise self._refused(refusal)
         about = fields(replies[-2])
-        self.server = Server(about.get("redis_version", "0"), about.get("redis_mode", "standalone"), "", 0)
+        self.server = ServerInfo(about.get("redis_version", "0"), about.get("redis_mode", "standalone"), "", 0)
         self.followed_by(replies[-1])
         if self._writable and self.server.role == "slave" and self.server.mode != "cluster":
             # It would answer reads, with what it happens to know.
@@ -321,7 +321,7 @@ class Node:
         return Unwelcome(self.address, error)
 
     def followed_by(self, info: Answer) -> None:
-        """Take note of what `INFO replication` has answered."""
+        """Take note of what `INFO replication` has returned."""
         if self.server is not None and (told := fields(info)):
             replicas = len(replicas_in(told))
             self.server = self.server._replace(role=told.get("role", ""), replicas=replicas)
@@ -332,14 +332,14 @@ class Node:
 
     async def ask(self, *command: bytes | int) -> Answer:
         """One command that changes nothing, on its own. Raises `NotSent`; what is lost counts as not sent here."""
-        connection = self.connection("calls") or await self.connected("calls")
+        connection = self.connection("calls") or await self.connect("calls")
         replies = await connection.request(packed(*command), 1, self._url.timeout_ms / 1000)
-        if isinstance(replies, Lost):
+        if isinstance(replies, LostConnection):
             raise NotSent(f"{self.address}: {replies.why}")
         return replies[0]
 
     def close(self, why: str) -> None:
-        """For good: whoever still knows this node must not come back to it."""
+        """For good: a caller that still knows this node must not come back to it."""
         self._failure, self._not_before = f"{self.address}: {why}", math.inf
         for connection in self._up.values():
             connection.end(why)

@@ -4,7 +4,7 @@
     NotSent                not executed: it never left this process
     ServerError            the code says. Most refusals come before anything was done (below); a script that fails
                            half way has done its first half
-    Lost                   nobody knows: the connection broke, or the answer did not come in time
+    LostConnection         it is not known: the connection broke, or the answer did not come in time
     Unconfirmed            executed, by one node alone: a failover undoes it
 
 What was certainly not executed is tried again for a while, and so is a lost read, which has changed nothing. Everything
@@ -19,7 +19,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from holdfast.errors import InvalidConfig, StoreUnavailable
-from holdfast.stores.redis.net.urls import Address
+from holdfast.stores.redis.net.urls import ServerAddress
 
 
 class NotSent(Exception):
@@ -35,10 +35,10 @@ class ServerError(Exception):
         self.code = text.partition(" ")[0]
 
 
-class Lost(NamedTuple):
+class LostConnection(NamedTuple):
     """The answer to a request will not come. It may have been executed."""
 
-    address: Address
+    address: ServerAddress
     why: str
 
     def error(self) -> StoreUnavailable:
@@ -51,15 +51,15 @@ class Lost(NamedTuple):
 class Unconfirmed(NamedTuple):
     """A primary has executed a request, and too few replicas have said that they have it, too."""
 
-    address: Address
+    address: ServerAddress
     why: str
 
     def error(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self.address}: {self.why}; it was done there, and is lost if another node takes over now",
-            hint="The same change may be offered again: it counts once, and is answered when a replica has it."
+            hint="The same change may be offered again: it counts once, and is confirmed when a replica has it."
             " Is the replica running and in step? `holdfast doctor` says how many follow; with wait=auto in the URL"
-            " work goes on without one, and what is answered then is lost with the primary.",
+            " work goes on without one, and what is confirmed then is lost with the primary.",
         )
 
 
@@ -99,7 +99,7 @@ _HINTS = {
     "NOPERM": "Its ACL forbids this to our user: `ACL SETUSER` with the commands, ~{hf:* (keys) and &hf:* (channels).",
     "WRONGPASS": "Correct the user and the password in the URL.",
     "LOADING": "It reads its data from disk after a start; that may take minutes.",
-    "BUSY": "It is busy with a script of somebody else. `redis-cli SCRIPT KILL` ends one that has written nothing.",
+    "BUSY": "It is busy with a script of another client. `redis-cli SCRIPT KILL` ends one that has written nothing.",
     "NOREPLICAS": "Fewer replicas are connected than min-replicas-to-write asks for.",
     "READONLY": "It is a replica, and no primary was found in the meantime. Is a failover under way?",
     "CLUSTERDOWN": "Some slots have no primary: look at `redis-cli cluster info` and at the nodes that are down.",
@@ -112,7 +112,7 @@ def verdict(error: ServerError) -> Verdict:
     return _VERDICTS.get(error.code, Verdict.FAILED)
 
 
-def trouble(address: Address, error: ServerError) -> StoreUnavailable:
+def trouble(address: ServerAddress, error: ServerError) -> StoreUnavailable:
     """A refusal, in our words."""
     return StoreUnavailable(f"{address} refuses: {error.text}", hint=_hint(error))
 
@@ -120,7 +120,7 @@ def trouble(address: Address, error: ServerError) -> StoreUnavailable:
 class Unwelcome(Exception):
     """A server does not let us in. Nothing was sent but the greeting."""
 
-    def __init__(self, address: Address, error: ServerError) -> None:
+    def __init__(self, address: ServerAddress, error: ServerError) -> None:
         super().__init__(error.text)
         self.address = address
         self.error = error

@@ -1,10 +1,10 @@
 """Hints between processes by Redis' own Pub/Sub: the bus of those who have no other.
 
 It is only the fallback. All members of a group hear each wake-up, and all but one come for nothing; there are no
-topics, since Redis forgets a message that nobody hears at once. NATS does both properly.
+topics, since Redis forgets a message that is not heard at once. NATS does both properly.
 
 Two connections to one server: one that hears, one that speaks. Which server does not matter, a cluster passes messages
-on to all of its nodes. When either connection is lost, both are made anew, for ever, and ever more slowly until one
+on to all of its nodes. When either connection is lost, both are made again, forever, and ever more slowly until one
 conversation has lasted.
 """
 
@@ -19,9 +19,9 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Finding
 from holdfast.stores.redis.net import topologies
-from holdfast.stores.redis.net.connections import Answer, Backoff, Connection, connect, credentials, packed
-from holdfast.stores.redis.net.errors import Lost, NotSent, ServerError, Unwelcome
-from holdfast.stores.redis.net.urls import Address, RedisUrl
+from holdfast.stores.redis.net.connections import Answer, Backoff, RedisConnection, connect, credentials, packed
+from holdfast.stores.redis.net.errors import LostConnection, NotSent, ServerError, Unwelcome
+from holdfast.stores.redis.net.urls import RedisUrl, ServerAddress
 
 PING_SECONDS = 5.0
 LAST_WORDS_SECONDS = 1.0
@@ -38,15 +38,15 @@ class PubSub:
         self.dropped = 0
         self._url = url
         self._clock = clock
-        self._me = ids.nonce().encode()  # in front of each message: nobody wants to hear himself
+        self._me = ids.nonce().encode()  # in front of each message: no process wants to hear itself
         self._listeners: defaultdict[bytes, list[Listener]] = defaultdict(list)
         self._on_state: list[Callable[[bool], None]] = []
-        self._hearing: Connection | None = None
-        self._speaking: Connection | None = None
+        self._hearing: RedisConnection | None = None
+        self._speaking: RedisConnection | None = None
         self._unconfirmed: set[bytes] = set()  # channels that we have asked for
         self._connected = False
-        self._refusal: ServerError | None = None  # what was answered to a SUBSCRIBE of this conversation
-        self._trouble: HoldfastError = StoreUnavailable("nobody has answered yet")  # why we are not connected
+        self._refusal: ServerError | None = None  # the reply to a SUBSCRIBE of this conversation
+        self._trouble: HoldfastError = StoreUnavailable("no server has replied yet")  # why we are not connected
         self._backoff = Backoff(clock)
         self._heard = False
         self._turn = 0
@@ -105,7 +105,7 @@ class PubSub:
         if speaking is None or not speaking.up or speaking.unanswered >= UNANSWERED_MAX:
             self.dropped += 1
             return
-        # Nobody waits for the answer; that it comes in time shows that the connection stands.
+        # No caller waits for the reply; that it comes in time shows that the connection stands.
         speaking.request(packed(b"PUBLISH", channel, self._me + body), 1, PING_SECONDS)
 
     def _hear(self, channel: bytes, listener: Listener) -> None:
@@ -113,7 +113,7 @@ class PubSub:
         if self._hearing is not None and len(self._listeners[channel]) == 1:
             self._subscribe(self._hearing, [channel])
 
-    def _subscribe(self, hearing: Connection, channels: list[bytes]) -> None:
+    def _subscribe(self, hearing: RedisConnection, channels: list[bytes]) -> None:
         if channels:
             self._unconfirmed.update(channels)
             hearing.tell(packed(b"SUBSCRIBE", *channels))
@@ -154,9 +154,9 @@ class PubSub:
                 self._trouble = error
             await self._clock.pause(self._backoff.next())
 
-    async def _server(self) -> Address:
+    async def _server(self) -> ServerAddress:
         """A primary; another one each time, for one of them may be down."""
-        topology = await topologies.found(self._url, self._clock)
+        topology = await topologies.find(self._url, self._clock)
         try:
             primaries = topology.primaries()
             self._turn += 1
@@ -164,10 +164,10 @@ class PubSub:
         finally:
             await topology.close()
 
-    async def _converse(self, address: Address) -> None:
+    async def _converse(self, address: ServerAddress) -> None:
         """Hear and speak until a connection is lost. Raises why: `NotSent` or `Unwelcome`."""
         greeting = [*credentials(self._url), packed(b"CLIENT", b"SETNAME", b"holdfast-hints")]
-        made: list[Connection] = []
+        made: list[RedisConnection] = []
         try:
             for on_push in (self._on_push, None):
                 connection, replies = await connect(address, self._url, greeting=greeting, on_push=on_push)
@@ -187,7 +187,7 @@ class PubSub:
                 connection.end("the bus was closed")
             self._tell_state()
 
-    async def _until_lost(self, hearing: Connection, speaking: Connection) -> Lost:
+    async def _until_lost(self, hearing: RedisConnection, speaking: RedisConnection) -> LostConnection:
         """A connection on which nothing comes may have been dead for long: so ask."""
         while hearing.up and speaking.up:
             self._heard = False
@@ -197,6 +197,6 @@ class PubSub:
             if not self._heard:
                 hearing.end("nothing was heard")
             elif self._connected and hearing.up and speaking.up:
-                # Not at its beginning: one that is ended at once, for ever, would be begun anew without a pause.
+                # Not at its beginning: one that is ended at once, forever, would be begun again without a pause.
                 self._backoff = Backoff(self._clock)
         return (speaking if hearing.up else hearing).lost.result()

@@ -1,11 +1,11 @@
 """Which server is in charge of a key: one server, a cluster, or whomever the sentinels name.
 
-A topology knows the nodes, and looks again when somebody was sent to the wrong one. It never sends a request of ours.
+A topology knows the nodes, and looks again when a call was sent to the wrong one. It never sends a request of ours.
 
-- Single: one address, for ever.
-- Cluster: a table of slots, from any node that answers. `MOVED` corrects one line of it at once and the rest soon.
+- Single: one address, forever.
+- Cluster: a table of slots, from any node that replies. `MOVED` corrects one line of it at once and the rest soon.
 - Sentinels: all of them are asked, most votes win. They are asked every second: a primary that was cut off does not
-  know that it is none any more, and goes on taking writes which nobody will keep.
+  know that it is none any more, and goes on taking writes that will not be kept.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from holdfast.errors import InvalidConfig
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis.net.connections import Answer, Backoff, Node
 from holdfast.stores.redis.net.errors import NotSent, ServerError, Unwelcome
-from holdfast.stores.redis.net.urls import Address, RedisUrl
+from holdfast.stores.redis.net.urls import RedisUrl, ServerAddress
 
 SLOTS = 16_384
 ASK_SECONDS = 1.0  # a node that takes longer is passed over, and the next one asked
 SENTINELS_SECONDS = 1.0
 
 
-class Topology(Protocol):
+class RedisTopology(Protocol):
     """Where to send a request."""
 
     @property
@@ -41,20 +41,20 @@ class Topology(Protocol):
         """The node in charge of this key, as far as is known. Raises `NotSent` if none is known."""
         ...
 
-    def node_at(self, address: Address, /) -> Node:
+    def node_at(self, address: ServerAddress, /) -> Node:
         """The node at this address, to which another one has pointed."""
         ...
 
-    def moved(self, slot: int, address: Address, /) -> None:
+    def note_move(self, slot: int, address: ServerAddress, /) -> None:
         """A node has said that this slot is in the charge of another one."""
         ...
 
     def doubt(self) -> None:
-        """A node did not answer: look again soon, while nobody waits."""
+        """A node did not reply: look again soon, while no caller waits."""
         ...
 
     async def look_again(self) -> None:
-        """Find the nodes anew. Raises `NotSent` if nobody can be asked; what was known stays."""
+        """Find the nodes again. Raises `NotSent` if none can be asked; what was known stays."""
         ...
 
     def primaries(self) -> list[Node]: ...
@@ -66,34 +66,34 @@ class Topology(Protocol):
     async def close(self) -> None: ...
 
 
-async def found(url: RedisUrl, clock: Clock) -> Topology:
+async def find(url: RedisUrl, clock: Clock) -> RedisTopology:
     """The topology behind a URL. Raises `NotSent`, `Unwelcome`, `InvalidConfig`."""
     match url.kind:
         case "cluster":
-            return await _opened(Cluster(url, clock))
+            return await _open(Cluster(url, clock))
         case "sentinel":
-            return await _opened(Sentinels(url, clock))
+            return await _open(Sentinels(url, clock))
         case "single":
-            single = await _opened(Single(url, clock))
+            single = await _open(Single(url, clock))
             mode = single.mode
             if mode == "standalone":
                 return single
             await single.close()
             if mode == "cluster":
-                return await _opened(Cluster(url, clock))
+                return await _open(Cluster(url, clock))
             raise InvalidConfig(
                 f"{url.addresses[0]} is a sentinel", hint=f"Write redis+sentinel://{url.addresses[0]}/<master>."
             )
 
 
-class _Opens(Topology, Protocol):
+class _Opens(RedisTopology, Protocol):
     async def open(self) -> None: ...
 
 
 T = TypeVar("T", bound=_Opens)
 
 
-async def _opened(topology: T) -> T:
+async def _open(topology: T) -> T:
     try:
         await topology.open()
     except BaseException:
@@ -164,7 +164,7 @@ class Lookout:
 
 
 class Single:
-    """One server, for ever."""
+    """One server, forever."""
 
     promotes = False
 
@@ -176,15 +176,15 @@ class Single:
         return self._node.server.mode if self._node.server else ""
 
     async def open(self) -> None:
-        await self._node.connected("calls")
+        await self._node.connect("calls")
 
     def node(self, _key: bytes, /) -> Node:
         return self._node
 
-    def node_at(self, _address: Address, /) -> Node:
+    def node_at(self, _address: ServerAddress, /) -> Node:
         return self._node
 
-    def moved(self, _slot: int, _address: Address, /) -> None:
+    def note_move(self, _slot: int, _address: ServerAddress, /) -> None:
         return  # it is never said by a server outside a cluster
 
     def doubt(self) -> None:
@@ -227,12 +227,12 @@ class Cluster:
             raise NotSent(f"no node of the cluster is in charge of slot {slot}")
         return found
 
-    def node_at(self, address: Address, /) -> Node:
+    def node_at(self, address: ServerAddress, /) -> Node:
         if address not in self._nodes:
             self._nodes[address] = Node(address, self._url, self._clock)
         return self._nodes[address]
 
-    def moved(self, slot: int, address: Address, /) -> None:
+    def note_move(self, slot: int, address: ServerAddress, /) -> None:
         self._slots[slot] = self.node_at(address)
         self._lookout.doubt()
 
@@ -264,7 +264,7 @@ class Cluster:
             node.close("the store was closed")
 
     async def _look(self) -> None:
-        """Take the table of the first node that answers; with another one first each time, since any may be wrong."""
+        """Take the table of the first node that replies; with another one first each time, since any may be wrong."""
         self._turn += 1
         candidates = list(self._nodes.values())
         turn = self._turn % len(candidates)
@@ -295,7 +295,7 @@ class Cluster:
             raise refusal
         raise NotSent("; ".join(failures))
 
-    def _take(self, rows: Iterable[tuple[int, int, Sequence[Address]]]) -> None:
+    def _take(self, rows: Iterable[tuple[int, int, Sequence[ServerAddress]]]) -> None:
         slots: list[Node | None] = [None] * SLOTS
         known = set(self._url.addresses)
         for first, last, addresses in rows:
@@ -306,7 +306,7 @@ class Cluster:
             self._nodes.pop(address).close("it has left the cluster")
 
 
-def _rows(table: Answer, asked: Address) -> Iterable[tuple[int, int, list[Address]]]:
+def _rows(table: Answer, asked: ServerAddress) -> Iterable[tuple[int, int, list[ServerAddress]]]:
     """First slot, last slot, primary and replicas. A node that knows no name for itself is where we have asked."""
     assert isinstance(table, list)
     for row in table:
@@ -314,15 +314,15 @@ def _rows(table: Answer, asked: Address) -> Iterable[tuple[int, int, list[Addres
             case [int(first), int(last), *nodes]:
                 yield first, last, [_address(node, asked) for node in nodes]
             case _:
-                raise NotSent(f"{asked} answers CLUSTER SLOTS with {row}")
+                raise NotSent(f"{asked} replies to CLUSTER SLOTS with {row}")
 
 
-def _address(node: Answer, asked: Address) -> Address:
+def _address(node: Answer, asked: ServerAddress) -> ServerAddress:
     match node:
         case [bytes(host), int(port), *_] if host:
-            return Address(host.decode(), port)
+            return ServerAddress(host.decode(), port)
         case [_, int(port), *_]:
-            return Address(asked.host, port)
+            return ServerAddress(asked.host, port)
         case _:
             raise NotSent(f"{asked} names a node {node}")
 
@@ -342,17 +342,17 @@ class Sentinels:
     async def open(self) -> None:
         await self._lookout.look()
         assert self._primary is not None
-        await self._primary.connected("calls")
+        await self._primary.connect("calls")
         self._lookout.start()
 
     def node(self, _key: bytes, /) -> Node:
         assert self._primary is not None, "opened"
         return self._primary
 
-    def node_at(self, _address: Address, /) -> Node:
+    def node_at(self, _address: ServerAddress, /) -> Node:
         return self.node(b"")
 
-    def moved(self, _slot: int, _address: Address, /) -> None:
+    def note_move(self, _slot: int, _address: ServerAddress, /) -> None:
         return  # it is never said by a server outside a cluster
 
     def doubt(self) -> None:
@@ -384,7 +384,7 @@ class Sentinels:
 
     async def _look(self) -> None:
         votes = await asyncio.gather(*(self._vote(number) for number in range(len(self._sentinels))))
-        named = Counter(vote for vote in votes if isinstance(vote, Address))
+        named = Counter(vote for vote in votes if isinstance(vote, ServerAddress))
         if not named:
             if self._primary is None and any(vote is None for vote in votes):
                 raise InvalidConfig(
@@ -398,7 +398,7 @@ class Sentinels:
                 self._primary.close(f"the sentinels name {address} as the primary now")
             self._primary = Node(address, self._url, self._clock, writable=True)
 
-    async def _vote(self, number: int) -> Address | str | None:
+    async def _vote(self, number: int) -> ServerAddress | str | None:
         """Whom this sentinel names; None if it does not know the name; why it does not answer."""
         node = self._sentinels[number]
         try:
@@ -414,12 +414,12 @@ class Sentinels:
             return str(error.later())
         match named:
             case [bytes(host), bytes(port)]:
-                return Address(host.decode(), int(port))
+                return ServerAddress(host.decode(), int(port))
             case None:
                 return None
             case _:
-                return f"{node.address} answers {named}"
+                return f"{node.address} replies {named}"
 
 
-def _sentinel(address: Address, url: RedisUrl, clock: Clock, *, login: bool = False) -> Node:
+def _sentinel(address: ServerAddress, url: RedisUrl, clock: Clock, *, login: bool = False) -> Node:
     return Node(address, url if login else replace(url, user=None, password=None), clock)

@@ -42,7 +42,7 @@ _HINT = (
 _ESCAPES = "Inside a password write / as %2F, ? as %3F, # as %23, @ as %40, [ as %5B, ] as %5D and % as %25."
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -56,7 +56,7 @@ class RedisUrl(Struct, frozen=True, kw_only=True):
     """A URL that makes sense. Whether anybody listens there is another question."""
 
     kind: Kind
-    addresses: tuple[Address, ...]
+    addresses: tuple[ServerAddress, ...]
     tls: bool = False
     user: str | None = None
     password: str | None = None
@@ -106,7 +106,7 @@ def parse(text: str) -> RedisUrl:
     )
 
 
-def _addresses(hosts: str, kind: Kind) -> tuple[Address, ...]:
+def _addresses(hosts: str, kind: Kind) -> tuple[ServerAddress, ...]:
     usual = SENTINEL_PORT if kind == "sentinel" else PORT
     found = tuple(_address(host, usual) for host in hosts.split(","))
     if kind == "single" and len(found) > 1:
@@ -114,7 +114,7 @@ def _addresses(hosts: str, kind: Kind) -> tuple[Address, ...]:
     return found
 
 
-def _address(text: str, usual_port: int) -> Address:
+def _address(text: str, usual_port: int) -> ServerAddress:
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
@@ -122,7 +122,7 @@ def _address(text: str, usual_port: int) -> Address:
         host, port = None, None
     if not host or port == 0:
         raise InvalidConfig(f"{text!r} is not host:port", hint=_HINT)
-    return Address(host, usual_port if port is None else port)
+    return ServerAddress(host, usual_port if port is None else port)
 
 
 def _db(path: str) -> int:
