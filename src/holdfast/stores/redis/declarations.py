@@ -15,10 +15,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast, overload
 
 from msgspec import Struct
@@ -112,7 +113,9 @@ class Script(LuaSource, Generic[R]):
         self._further_keys = tuple(further_keys)
         self._values = [arg for arg in declared if isinstance(arg, Argument)]
         self._lists = [arg for arg in declared if isinstance(arg, Listing)]
-        self._value_names = [arg.name for arg in self._values]
+        self._take_keys: Callable[[Mapping[str, bytes]], tuple[bytes, ...]] = _taker(self._keys)
+        self._take_further_keys: Callable[[Mapping[str, bytes]], tuple[bytes, ...]] = _taker(self._further_keys)
+        self._take_values: Callable[[Mapping[str, Any]], tuple[Word, ...]] = _taker([arg.name for arg in self._values])
         self._flags = [place for place, arg in enumerate(self._values) if arg.lua == _FLAG]
         self._reply = reply
         super().__init__("\n".join([*map(_text, uses), *self._head(), _text(name)]))
@@ -120,17 +123,18 @@ class Script(LuaSource, Generic[R]):
     def call(self, keys: Mapping[str, bytes], **args: Any) -> ScriptCall:
         """The call with these keys, which may have more than the script takes, and these arguments."""
         assert len(args) == len(self._values) + len(self._lists), (self.name, sorted(args))
-        sent: list[Word] = [args[name] for name in self._value_names]
+        sent = list(self._take_values(args))
         for place in self._flags:
             sent[place] = b"1" if sent[place] else b"0"
         for listing in self._lists:
             values = args[listing.name]
             sent.append(len(values))
-            sent += chain.from_iterable(values) if listing.fields else values
-        taken = [keys[name] for name in self._keys]
+            if values:
+                sent += chain.from_iterable(values) if listing.fields else values
+        taken = self._take_keys(keys)
         if self._further_keys and self._further_keys[0] in keys:
-            taken += [keys[name] for name in self._further_keys]
-        return ScriptCall(self, tuple(taken), tuple(sent))
+            taken += self._take_further_keys(keys)
+        return ScriptCall(self, taken, tuple(sent))
 
     def read(self, reply: Reply) -> R:
         """The parts of a reply, by name."""
@@ -151,6 +155,17 @@ class Script(LuaSource, Generic[R]):
         if self._reply is not None:
             lines.append(_reply_function(list(self._reply.__annotations__)))
         return lines
+
+
+def _taker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Takes the values of these names, in this order. Every call of a script does it, so it must cost little."""
+    match names:
+        case []:
+            return lambda _: ()
+        case [name]:
+            return lambda values: (values[name],)
+        case _:
+            return itemgetter(*names)
 
 
 @cache
