@@ -62,7 +62,7 @@ class Reader:
         return self.calls
 
 
-class Ledger:
+class LedgerFile:
     """An append-only file with one flush for all who wait."""
 
     def __init__(self, path: Path) -> None:
@@ -96,7 +96,7 @@ class Ledger:
 
 async def serve(path: Path, port: int) -> None:
     """Serve forever."""
-    ledger = Ledger(path)
+    ledger = LedgerFile(path)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
