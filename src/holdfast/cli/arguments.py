@@ -51,13 +51,13 @@ def json_or_text(text: str) -> Any:
 
 def pair(text: str) -> tuple[str, Any]:
     """NAME=VALUE."""
-    name, value = _parted(text)
+    name, value = _split(text)
     return name, json_or_text(value)
 
 
 def attributes_of(texts: Sequence[str]) -> dict[str, Scalar]:
     """Attributes to set: values are read as `runs --attribute` reads them, so that it finds the run again."""
-    return {name: value_of(value) for name, value in map(_parted, texts)}
+    return {name: value_of(value) for name, value in map(_split, texts)}
 
 
 def moment_of(text: str | None) -> datetime | None:
@@ -65,7 +65,7 @@ def moment_of(text: str | None) -> datetime | None:
     return instant_of(text, now=utc_of(SystemClock().wall_ms()))
 
 
-def _parted(text: str) -> tuple[str, str]:
+def _split(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"{text!r} is not NAME=VALUE", hint="For example: order=o-1 items='{\"pen\": 2}'.")

@@ -18,7 +18,7 @@ create table if not exists journal (run text, position integer, entry blob, prim
 """
 
 
-def alone(path: Path, count: int, step: Callable[[], None]) -> list[float]:
+def measure_alone(path: Path, count: int, step: Callable[[], None]) -> list[float]:
     """How many milliseconds each of `count` commits takes, one after the other."""
     db = _open(path)
     taken: list[float] = []
@@ -32,7 +32,7 @@ def alone(path: Path, count: int, step: Callable[[], None]) -> list[float]:
     return taken
 
 
-def grouped(path: Path, count: int, size: int, step: Callable[[], None]) -> float:
+def measure_grouped(path: Path, count: int, size: int, step: Callable[[], None]) -> float:
     """How many pieces of work per second are durable, `size` of them to a commit."""
     db = _open(path)
     began = time.perf_counter()

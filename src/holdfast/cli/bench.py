@@ -96,8 +96,10 @@ async def _measure(there: Path, runs: int, progress: Progress) -> list[Measure]:
     def step(bar: int, count: int = 1) -> None:
         progress.advance(bars[bar], count)
 
-    commit_ms = await asyncio.to_thread(baseline.alone, there / "floor.db", alone, lambda: step(0))
-    floor_per_s = await asyncio.to_thread(baseline.grouped, there / "floor.db", runs, AT_ONCE, lambda: step(0, AT_ONCE))
+    commit_ms = await asyncio.to_thread(baseline.measure_alone, there / "floor.db", alone, lambda: step(0))
+    floor_per_s = await asyncio.to_thread(
+        baseline.measure_grouped, there / "floor.db", runs, AT_ONCE, lambda: step(0, AT_ONCE)
+    )
     url = f"sqlite:///{there}/bench.db"
     async with Holdfast(url, packs=[pack], worker=False) as hf:
         starts_per_s = await _rate(range(runs), lambda number: hf.start(one(number)), lambda: step(1))

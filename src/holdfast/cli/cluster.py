@@ -143,7 +143,7 @@ def _state_directory(directory: Path) -> StateDirectory:
 
 async def _attend(cluster: LocalCluster, state_directory: StateDirectory, asked: asyncio.Event, out: Output) -> None:
     """Show what changes, and do what is wanted, until asked to end."""
-    with _shown(out) as show:
+    with _showing(out) as show:
         while not asked.is_set():
             for request in state_directory.requests():
                 try:
@@ -160,7 +160,7 @@ async def _attend(cluster: LocalCluster, state_directory: StateDirectory, asked:
 
 
 @contextmanager
-def _shown(out: Output) -> Generator[Callable[[ClusterState], None]]:
+def _showing(out: Output) -> Generator[Callable[[ClusterState], None]]:
     """How a cluster is shown again and again: drawn in place on a terminal, else what has changed."""
     if out.is_live:
         with Live(console=out.console, auto_refresh=False) as live:

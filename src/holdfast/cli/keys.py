@@ -31,7 +31,7 @@ async def create(
         session.out.show(wire.NewApiKeyView(token=token, key=outbound.api_key(key)), token)
 
 
-async def listed(session: Session) -> None:
+async def list_keys(session: Session) -> None:
     """List the API keys of this namespace."""
     async with session.caller() as caller:
         keys = await caller.api_keys.listed(_namespace_of(caller))

@@ -47,7 +47,7 @@ CLUSTER: dict[str, Action[...]] = {
     "start": cluster.start,
     "down": cluster.down,
 }
-KEYS: dict[str, Action[...]] = {"create": keys.create, "list": keys.listed, "revoke": keys.revoke}
+KEYS: dict[str, Action[...]] = {"create": keys.create, "list": keys.list_keys, "revoke": keys.revoke}
 
 app = typer.Typer(
     name="holdfast",

@@ -21,11 +21,11 @@ def load(names: Iterable[str]) -> list[Pack]:
         sys.path.insert(0, here)
     packs: list[Pack] = []
     for name in names:
-        packs += [pack for pack in _named(name) if pack not in packs]
+        packs += [pack for pack in _find(name) if pack not in packs]
     return packs
 
 
-def _named(name: str) -> list[Pack]:
+def _find(name: str) -> list[Pack]:
     module_name, _, attribute = name.partition(":")
     module = _module(module_name)
     if attribute:

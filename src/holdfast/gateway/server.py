@@ -44,7 +44,7 @@ class HttpServer:
 
     async def start(self, app: ASGIApp, host: str, port: int) -> str:
         """Listen, and return the URL. Port 0 is any free one."""
-        listener = _bound(host, port)
+        listener = _bind(host, port)
         limits = self._state.limits
         config = Config(
             _Cuttable(app, self._state),
@@ -143,7 +143,7 @@ def _last(send: Send) -> Send:
     return sending
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)

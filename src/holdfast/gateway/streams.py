@@ -101,9 +101,9 @@ class Following(Response):
             await write(RECONNECT)
             async with aclosing(cast("AsyncGenerator[RunEvent]", self._run.events(self._after))) as events:
                 async for event in events:
-                    await self._still_known()
+                    await self._check_key()
                     await write(_event(event.entry.what, outbound.entry(event.entry), cursor=event.cursor))
-            await self._still_known()
+            await self._check_key()
             await write(_event("end", _encode(outbound.run(await self._run.refresh()))))
         except HoldfastError:
             pass  # a reader that comes back is told what is the matter
@@ -115,7 +115,7 @@ class Following(Response):
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
 
-    async def _still_known(self) -> None:
+    async def _check_key(self) -> None:
         """Raises once the key was revoked, or has expired: nothing is told to its holder any more."""
         await self._request.context.auth.caller(self._request.sent.header("authorization"))
 

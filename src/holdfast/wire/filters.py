@@ -27,7 +27,7 @@ from holdfast.wire.types import At
 
 _BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
 _HEAD = re.compile(rf"\s*(?P<name>{NAME.pattern})(?P<sign>>=|<=|=|>|<)")
-_VALUE = re.compile(r"""(?P<value>"[^"]*"|\{[^}]*\}|[^\s"{]+)(?=\s|$)""")
+_VALUE = re.compile(r"""(?P<value>"[^"]*"|\{[^}]*\}|[^\s"{][^\s"]*)(?=\s|$)""")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 
 

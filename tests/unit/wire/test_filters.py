@@ -25,7 +25,7 @@ from holdfast.wire.filters import parse, parse_each, value_of
         ("due>=2026-12-01T10:00:00+00:00", {"due": Range(ge=datetime(2026, 12, 1, 10, tzinfo=UTC))}),
         ("holdfast.parent=01ab", {"holdfast.parent": "01ab"}),
         ('due={"at": "2026-12-01T10:00:00Z"}', {"due": datetime(2026, 12, 1, 10, tzinfo=UTC)}),
-        ("sku=1234-ab order=007", {"sku": "1234-ab", "order": "007"}),
+        ("sku=1234-ab order=007 id=a{b}", {"sku": "1234-ab", "order": "007", "id": "a{b}"}),
     ],
 )
 def test_conditions_mean_what_people_write(text: str, means: dict[str, object]):
