@@ -60,11 +60,16 @@ def _is_ours(thing: Any) -> bool:
     return getattr(typing, getattr(thing, "__name__", None) or getattr(thing, "_name", None) or "", None) is not thing
 
 
+def _of_callers(function: Any) -> list[Any]:
+    """The annotations of a function, but those of parameters that are not for callers."""
+    return [each for parameter, each in function.__annotations__.items() if not parameter.startswith("_")]
+
+
 def _annotations(thing: Any, name: str) -> Iterator[tuple[str, Any, ModuleType]]:
     """Where something is annotated for callers, what the annotation is, and in which module it was written."""
     if not inspect.isclass(thing):
         if inspect.isfunction(thing):
-            yield from ((name, each, sys.modules[thing.__module__]) for each in thing.__annotations__.values())
+            yield from ((name, each, sys.modules[thing.__module__]) for each in _of_callers(thing))
         return
     for owner in thing.__mro__:
         if not owner.__module__.startswith("holdfast.") or thing in OPAQUE:
@@ -79,7 +84,7 @@ def _annotations(thing: Any, name: str) -> Iterator[tuple[str, Any, ModuleType]]
             is_shown = not member.startswith("_") or (member == "__init__" and owner is thing and name not in NOT_BUILT)
             if is_shown and function.__module__.startswith("holdfast."):
                 where = sys.modules[function.__module__]
-                yield from ((f"{name}.{member}", each, where) for each in function.__annotations__.values())
+                yield from ((f"{name}.{member}", each, where) for each in _of_callers(function))
 
 
 @pytest.mark.parametrize(("module", "name"), NAMED, ids=IDS)

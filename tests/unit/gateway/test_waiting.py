@@ -16,7 +16,7 @@ class Endless:
 
     is_settled = False
 
-    async def settled(self, timeout: float | None = None) -> None:
+    async def wait(self, timeout: float | None = None) -> None:
         if timeout is not None:
             raise TimedOut("it goes on")
         await asyncio.Event().wait()
