@@ -210,7 +210,8 @@ def test_what_belongs_to_a_portal_that_is_closed_says_so(home: Home) -> None:
 def test_each_option_of_the_async_verbs_is_there() -> None:
     def options(verb: object) -> set[str]:
         parameters = inspect.signature(verb).parameters.values()  # type: ignore[arg-type]
-        return {each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
+        public = [each for each in parameters if not each.name.startswith("_")]
+        return {each.name for each in public if each.kind is inspect.Parameter.KEYWORD_ONLY}
 
     assert options(Caller.start) == set(StartKeywords.__annotations__) | {"replace"}
     assert options(Caller.runs) == set(SearchKeywords.__annotations__)
