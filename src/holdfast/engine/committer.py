@@ -2,8 +2,8 @@
 
 A lone change is never held back to wait for company: it leaves at the end of the loop's present turn. While a
 batch is being written, what becomes ready gathers and leaves as the next one. A store says how many batches may be
-under way at once: one where they are written one after the other anyway, more where a server works while we prepare the
-next.
+under way at once: one where they are written one after the other anyway, more where a server works while this process
+prepares the next.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from holdfast.events import BatchCommitted, Emit
 from holdfast.kernel.changes import Answer, Change, Committed
 from holdfast.ports.store import Store
 
-Learn = Callable[[Answer | None], None]  # None: it is not known whether the change was made
-Offer = tuple[Change, "asyncio.Future[Answer]", Learn | None]
+OnAnswer = Callable[[Answer | None], None]  # None: it is not known whether the change was made
+Offer = tuple[Change, "asyncio.Future[Answer]", OnAnswer | None]
 
 
 class Committer:
@@ -34,15 +34,15 @@ class Committer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writers: set[asyncio.Task[None]] = set()
 
-    def commit(self, change: Change, *, first: Learn | None = None) -> asyncio.Future[Answer]:
+    def commit(self, change: Change, *, on_answer: OnAnswer | None = None) -> asyncio.Future[Answer]:
         """The store's answer to `change`. Raises `StoreUnavailable` if it could not give one.
 
-        `first` learns the answer before anybody, even if whoever waits for it has gone away.
+        `on_answer` is called with the answer before the caller gets it, even if the caller has gone away meanwhile.
         """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting.append((change, answer, first))
+        self._waiting.append((change, answer, on_answer))
         if len(self._waiting) == 1:
             self._add_writer()
         return answer
@@ -86,9 +86,9 @@ class Committer:
             _fail(batch, error)
             raise
         told: list[str] = []
-        for (_, waiting, first), answer in zip(batch, answers, strict=True):
-            if first is not None:
-                first(answer)
+        for (_, waiting, on_answer), answer in zip(batch, answers, strict=True):
+            if on_answer is not None:
+                on_answer(answer)
             if isinstance(answer, Committed):
                 told += answer.told
                 if answer.run is not None:
@@ -101,8 +101,8 @@ class Committer:
 
 
 def _fail(batch: list[Offer], error: BaseException) -> None:
-    for _, waiting, first in batch:
-        if first is not None:
-            first(None)
+    for _, waiting, on_answer in batch:
+        if on_answer is not None:
+            on_answer(None)
         if not waiting.done():
             waiting.set_exception(error)

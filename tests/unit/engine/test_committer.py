@@ -173,7 +173,7 @@ async def test_a_waiter_that_has_gone_away_harms_nobody(host):
 
 async def test_whoever_must_know_first_learns_even_if_the_waiter_has_gone_away(host):
     learned: list[Answer | None] = []
-    [gone] = host.offer("a", first=learned.append)
+    [gone] = host.offer("a", on_answer=learned.append)
     gone.cancel()
     await host.store.next_batch()
     host.store.answer()
@@ -183,7 +183,7 @@ async def test_whoever_must_know_first_learns_even_if_the_waiter_has_gone_away(h
 
 async def test_whoever_must_know_first_is_told_if_the_answer_is_not_known(host):
     learned: list[Answer | None] = []
-    answers = host.offer("a", first=learned.append)
+    answers = host.offer("a", on_answer=learned.append)
     host.store.fail(StoreUnavailable("reply lost"))
     await _answers(answers)
     assert learned == [None]

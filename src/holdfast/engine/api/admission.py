@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, assert_never
 
-from holdfast.engine.committer import Committer, Learn
+from holdfast.engine.committer import Committer, OnAnswer
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts
@@ -84,9 +84,9 @@ class Admission:
         hand = self._taker.reserve(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
         change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
         # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
-        return await self._committer.commit(change, first=None if hand is None else self._settle_hand(change))
+        return await self._committer.commit(change, on_answer=None if hand is None else self._settle_hand(change))
 
-    def _settle_hand(self, change: Change) -> Learn:
+    def _settle_hand(self, change: Change) -> OnAnswer:
         def settle(answer: Answer | None) -> None:
             assert self._taker is not None
             assert change.run is not None
