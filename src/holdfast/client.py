@@ -13,10 +13,10 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from msgspec.structs import replace
 
 from holdfast.engine.api.backend import Backend, Operating
-from holdfast.engine.api.operations import Cancellation
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.service import StartOptions
+from holdfast.engine.cancelling import Cancellation
 from holdfast.errors import InputMismatch, Overtaken, UsageError
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import attributes as attributes_, markers as markers_, searches, waits

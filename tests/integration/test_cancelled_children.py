@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Receipt, Run, RunCancelled, Workflow, hook, shield, spawn
-from holdfast.events import RunEnded
+from holdfast import Holdfast, Pack, Receipt, Run, RunCancelled, Workflow, hook, shield, spawn
+from holdfast.events import EffectBegan, RunAdmitted, RunEnded
 from holdfast.kernel.journal import CancelAsked
-from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
+from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard, worker_of
 from tests.integration.ledgers import Moments, Shop, lefts, until_recorded
 
 
@@ -430,3 +430,40 @@ async def test_a_parent_is_cancelled_by_another_replica_than_the_one_of_its_chil
             assert receipt.outcome == "compensated"
             assert (await client.get(child.id)).status == "cancelled"
     assert family.ledger.done == ["step:a", "undo:step:a"]
+
+
+async def test_who_waits_here_for_a_child_that_is_ended_before_it_has_begun_is_told_at_once(home: Home) -> None:
+    """It never had an owner who could tell of its end: its parent ends it. There is no safety poll."""
+    home.paced(idle_ms=60_000)  # the parent stays in memory: there will be no slot to claim it again
+    pack, gate = Pack("p"), asyncio.Event()
+
+    @pack.effect
+    async def hold() -> None:
+        await gate.wait()
+
+    @pack.workflow
+    async def blocker() -> None:
+        await hold()
+
+    @pack.workflow(key="child")
+    async def child() -> str:
+        return "begun"
+
+    @pack.workflow
+    async def parent() -> str:
+        await hook("go")
+        return await child()
+
+    async with home.holdfast(pack, concurrency=1) as hf:
+        seen = heard(hf)
+        run = (await hf.start(parent())).run
+        await eventually(lambda: worker_of(hf).slots.has_room)
+        await hf.start(blocker())  # it has the only slot: the child stays pending
+        await seen.until(EffectBegan)
+        await run.signal("go")
+        await seen.until(RunAdmitted, workflow="p.child")
+        waiting = asyncio.create_task((await hf.find(child, "child")).result(timeout=20))
+        await run.cancel()
+        with pytest.raises(RunCancelled):
+            await waiting
+        gate.set()

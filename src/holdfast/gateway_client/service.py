@@ -14,10 +14,10 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import wire
-from holdfast.engine.api.operations import Cancellation
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.service import StartOptions
+from holdfast.engine.cancelling import Cancellation
 from holdfast.errors import (
     GatewayUnavailable,
     InputMismatch,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from holdfast.engine.committer import Committer, OnAnswer
+from holdfast.engine.values import kept
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
+from holdfast.pack import Workflow
 from holdfast.ports.store import Store
 
 
@@ -23,6 +25,37 @@ class Taker(Protocol):
 
     def adopt_fresh(self, change: Change, run: Run) -> None: ...
     def give_back(self, run_id: str, *, is_unsure: bool) -> None: ...
+
+
+def wish(
+    store: Store,
+    workflow: Workflow[..., Any],
+    arguments: bytes,
+    *,
+    run_id: str,
+    namespace: str,
+    key: str | None,
+    digest: str,
+    request_id: str | None = None,
+) -> Wanted:
+    """A run of this workflow with what it declares about itself. Without a `request_id` the run's own id is the one."""
+    run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key)
+    value, blobs = kept(arguments)
+    return Wanted(
+        run_id=run_id,
+        namespace=namespace,
+        workflow=workflow.name,
+        key=key,
+        queue=workflow.queue,
+        priority=0,
+        delay_ms=0,
+        retention_ms=workflow.retention_ms,
+        digest=digest,
+        request_id=request_id or run_id,
+        input=value,
+        blobs=blobs,
+        version=workflow.version or "",
+    )
 
 
 class Admission:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from holdfast.engine.api.operations import Cancellation
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.service import StartOptions
+from holdfast.engine.cancelling import Cancellation
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story

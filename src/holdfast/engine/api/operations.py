@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.waiters import Waiters
-from holdfast.engine.values import inline, unread
+from holdfast.engine.cancelling import Cancellation, Canceller
+from holdfast.engine.values import inline
 from holdfast.errors import NotAllowedNow, TimedOut, UndeclaredOutcome, UnknownRun, UnknownWorkflow
 from holdfast.kernel import cancels, forks, keys, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
@@ -18,15 +18,6 @@ from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
 from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.units import Duration, milliseconds
-
-
-class Cancellation(NamedTuple):
-    """A cancellation that was asked for, durably."""
-
-    run_id: str
-    nonce: str
-    reason: str
-    deadline_ms: int
 
 
 class Operations:
@@ -44,6 +35,13 @@ class Operations:
         self._waiters = waiters
         self._strict = strict
         self._on_pending = on_pending
+        self._canceller = Canceller(
+            now_ms=scope.store.now_ms,
+            commit=scope.commit,
+            history=scope.history,
+            emit=scope.emit,
+            on_ended=waiters.settled,
+        )
 
     # -- cancel
 
@@ -52,70 +50,39 @@ class Operations:
         return await self.cancelled(await self.ask_cancel(run_id, reason, deadline))
 
     async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
-        """Ask for it. Once this answers it will be done, whether or not anybody waits for it."""
+        """Ask for it. Once this returns it will be done, whether or not the caller waits for it."""
         deadline_ms = self._scope.store.now_ms() + milliseconds(deadline)
         run = await self._scope.run(run_id)
         asked = Cancellation(run_id, self._scope.ids.nonce(), reason, deadline_ms)
         if run.status not in ENDED:
             self._scope.emit(events.CancelRequested(run_id, reason))
-            await self._asked_or_ended(asked, run)
+            await self._canceller.ask(asked, run)
         return asked
 
     async def cancelled(self, asked: Cancellation) -> Receipt:
         """Wait until it has ended, stop it when the deadline has passed, and say what it has left behind."""
         await self._wait(asked)
         while (run := await self._scope.run(asked.run_id)).status not in ENDED:  # it was blocked, say
-            if not await self._asked_or_ended(asked, run):
+            if not await self._canceller.ask(asked, run):
                 await self._wait(asked)
         receipt = await self.receipt(asked.run_id)
         self._check_declared(run, receipt)
         return receipt
 
-    async def _asked_or_ended(self, asked: Cancellation, run: Run) -> bool:
-        """Whether it has ended. If not, its owner has been asked; asking again changes nothing."""
-        while True:
-            match cancels.way(run):
-                case Way.ENDED:
-                    return True
-                case Way.AT_ONCE:
-                    await self._stop(run.id, asked.reason, late=False)
-                case Way.BY_ITS_OWNER:
-                    change = cancels.request(
-                        run.id, nonce=asked.nonce, reason=asked.reason, deadline_ms=asked.deadline_ms
-                    )
-                    if isinstance(await self._scope.commit(change), Committed):
-                        return False
-            run = await self._scope.run(run.id)
-
     async def _wait(self, asked: Cancellation) -> None:
-        """Wait for its owner to end it. When the time is over it is stopped from here, whoever holds it."""
+        """Wait for its owner to end it. When the time is over it is stopped from here, even if a worker holds it."""
         left_ms = max(0, asked.deadline_ms - self._scope.store.now_ms()) + self._scope.pace.cancel_grace_ms
         try:
             await self._waiters.settled_within(asked.run_id, left_ms)
         except TimedOut:
-            await self._stop(asked.run_id, asked.reason, late=True)
-
-    async def _stop(self, run_id: str, reason: str, *, late: bool) -> None:
-        """End it by a commit of our own, unless it has ended meanwhile."""
-        history = await self._scope.history(run_id)
-        if history.run.status in ENDED or (not late and cancels.way(history.run) is not Way.AT_ONCE):
-            return
-        now_ms = self._scope.store.now_ms()
-        recorded = unread(history, now_ms=now_ms)
-        change = transitions.stop(
-            history.run, history.journal, reason=reason, late=late, recorded=recorded, now_ms=now_ms
-        )
-        answer = await self._scope.commit(change)
-        if isinstance(answer, Committed) and answer.run is not None:
-            self._scope.emit(events.ended(answer.run, f"cancelled: {reason}" if reason else ""))
-            self._waiters.settled(answer.run)
+            await self._canceller.stop(asked.run_id, asked.reason, late=True)
 
     async def stop_if_nobody_reads(self, run_id: str, reason: str) -> None:
         """A request to cancel is in the inbox of this run. If it is blocked, or not begun, that needs no owner."""
         while (run := await self._scope.store.run(self._scope.namespace, run_id)) is not None:
             if cancels.way(run) is not Way.AT_ONCE:
                 return
-            await self._stop(run_id, reason, late=False)  # refused if a message came meanwhile: once more
+            await self._canceller.stop(run_id, reason, late=False)  # refused if a message came meanwhile: once more
 
     async def receipt(self, run_id: str) -> Receipt:
         """What the cancellation of an ended run has left behind."""

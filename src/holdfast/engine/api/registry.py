@@ -95,8 +95,13 @@ class Registry:
             result_schema=self._codec.schema(workflow.signature.returns),
         )
 
-    def known(self, workflow: Workflow[..., Any]) -> bool:
+    def is_known(self, workflow: Workflow[..., Any]) -> bool:
         return self._workflows.get(workflow.name) is workflow
+
+    def require(self, workflow: Workflow[..., Any]) -> None:
+        """Raises `UnknownWorkflow` if it is not one of the packs of this Holdfast."""
+        if not self.is_known(workflow):
+            raise UnknownWorkflow(workflow.name, self.workflow_names)
 
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
         """The policy in force: the operator's if there is one, else the author's."""

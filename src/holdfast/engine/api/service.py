@@ -2,7 +2,7 @@
 
 signals      deliver payloads to hooks
 operations   cancel, resume, retry, fork, release the key
-lookouts     find, follow, explain
+queries      find, follow, explain
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from holdfast.engine.api.admission import Admission
+from holdfast.engine.api.admission import Admission, wish
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
 from holdfast.engine.api.registry import Description
@@ -22,7 +23,7 @@ from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.signals import Signals, check
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.failures import rebuilt
-from holdfast.engine.values import digest_of, kept
+from holdfast.engine.values import digest_of
 from holdfast.errors import (
     EffectFailed,
     EngineFault,
@@ -225,8 +226,7 @@ class Service:
         workflow = call.target
         if not isinstance(workflow, Workflow):
             raise UsageError(f"start() was given the effect {workflow.name!r}", hint="Start a workflow that awaits it.")
-        if not self.registry.known(workflow):
-            raise UnknownWorkflow(workflow.name, self.registry.workflow_names)
+        self.registry.require(workflow)
         if type(options.priority) is not int or abs(options.priority) > PRIORITY_MAX:
             raise UsageError(
                 f"priority {options.priority!r} is not possible", hint=f"Use a whole number, ±{PRIORITY_MAX:,} at most."
@@ -253,22 +253,21 @@ class Service:
             # Without a key nothing else tells a repeated request from a new one.
             name = ids.joined(self.namespace, workflow.name, options.request_id)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
-        run_id = self._store.id_for(run_id, namespace=self.namespace, workflow=workflow.name, key=key)
-        value, blobs = kept(arguments)
-        return Wanted(
+        wanted = wish(
+            self._store,
+            workflow,
+            arguments,
             run_id=run_id,
             namespace=self.namespace,
-            workflow=workflow.name,
             key=key,
-            queue=workflow.queue,
+            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
+            request_id=options.request_id,
+        )
+        return replace(
+            wanted,
             priority=options.priority,
             delay_ms=0 if options.delay is None else milliseconds(options.delay),
-            retention_ms=workflow.retention_ms if options.retention is None else milliseconds(options.retention),
-            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
-            request_id=options.request_id or run_id,
-            input=value,
-            blobs=blobs,
-            version=workflow.version or "",
+            retention_ms=wanted.retention_ms if options.retention is None else milliseconds(options.retention),
             attributes=_encoded_attributes(options.attributes, self._traceparent(options)),
             replaces=self._replaced(workflow, key, options.replace),
             signal=self._first_signal(workflow, key, options),

@@ -29,7 +29,7 @@ from holdfast.engine.failures import described
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
-from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
+from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, UsageError, WaitsForNothing
 from holdfast.kernel import transitions, waits
 from holdfast.kernel.changes import Committed
 from holdfast.kernel.journal import (
@@ -252,14 +252,9 @@ class Activation:
                     self._loaded.blobs[digest] = await self._blob(digest)
 
     async def _blob(self, digest: str) -> bytes:
-        while True:
-            try:
-                data = await self._host.store.blob(self.run.id, digest)
-            except TransientError as error:
-                await self._host.bear(error, self.run.id)
-            else:
-                assert data is not None, digest
-                return data
+        data = await self._host.insist(lambda: self._host.store.blob(self.run.id, digest), self.run.id)
+        assert data is not None, digest
+        return data
 
     # -- waiting
 
@@ -406,7 +401,7 @@ class Activation:
         history = await self._as_it_is()
         entries, blobs = record.entries, {blob.digest: blob.data for blob in record.blobs}
         begun = frozenset(step for step in self._loaded.dropped if self._loaded.in_flight.has_begun(step))
-        await self._begin_again(history, await self._blobs_of(history) | blobs)
+        await self._begin_again(history, await self._host.blobs_of(history) | blobs)
         self._loaded.in_doubt = begun
         self._loaded.arrivals.extend(
             Completion(entry.step, Repeated(entry))
@@ -422,13 +417,6 @@ class Activation:
         if history is None or history.run.fence != self.run.fence:
             raise TakenAway
         return history
-
-    async def _blobs_of(self, history: History) -> dict[str, bytes]:
-        while True:
-            try:
-                return await self._host.blobs_of(history)
-            except TransientError as error:
-                await self._host.bear(error, self.run.id)
 
     async def _make_mail_durable(self) -> None:
         """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 from holdfast.engine.code.commands import Command
 from holdfast.engine.pace import Pace
@@ -20,6 +21,8 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import History, Store
+
+T = TypeVar("T")
 
 
 class RunHost(Protocol):
@@ -53,12 +56,16 @@ class RunHost(Protocol):
         """The run as the store has it now, or `LeaseLost`."""
         ...
 
+    async def insist(self, ask: Callable[[], Awaitable[T]], about: str) -> T:
+        """What the store returns; asked again as long as the lease lasts, then `LeaseLost`."""
+        ...
+
     async def bear(self, error: TransientError, about: str) -> None:
         """The store is in trouble: returns when it may be asked again, or raises `LeaseLost`."""
         ...
 
     async def blobs_of(self, history: History) -> dict[str, bytes]:
-        """The large values that a replay needs."""
+        """The large values that a replay needs, or `LeaseLost`."""
         ...
 
     async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]: ...

@@ -7,14 +7,15 @@ to them. What is left here is the `RunHost`, the verbs that runs use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.engine.api.admission import Admission
+from holdfast.engine.api.admission import Admission, wish
 from holdfast.engine.api.registry import Registry
+from holdfast.engine.cancelling import Cancellation, Canceller
 from holdfast.engine.code.commands import Command
 from holdfast.engine.committer import Committer
 from holdfast.engine.ports import Ports
@@ -22,25 +23,23 @@ from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.runs.activation import Activation
 from holdfast.engine.runs.performer import Performer
-from holdfast.engine.values import kept, unread
 from holdfast.engine.worker.claims import Bell, Claims, blobs_of
 from holdfast.engine.worker.held import HeldRuns
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
-from holdfast.errors import EngineFault, LeaseLost, TransientError, UnknownWorkflow
-from holdfast.kernel import attributes, cancels, ids, keys, transitions
+from holdfast.errors import EngineFault, LeaseLost, TransientError
+from holdfast.kernel import attributes, ids, keys, transitions
 from holdfast.kernel.attributes import PARENT, ROOT
-from holdfast.kernel.cancels import Way
 from holdfast.kernel.changes import Answer, Change, Committed, Known
 from holdfast.kernel.leases import Standing
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import ENDED, Run
-from holdfast.kernel.starts import Wanted
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.store import History, Serves
 
+T = TypeVar("T")
 _NO_LOOP: Any = None  # until the replica starts; a Holdfast may be made before there is a loop
 
 
@@ -98,6 +97,13 @@ class Worker:
         self._lease = lease
         self._registry = registry
         self._wakeups = wakeups
+        self._canceller = Canceller(
+            now_ms=ports.store.now_ms,
+            commit=self.commit,
+            history=self.history,
+            emit=ports.emit,
+            on_ended=wakeups.on_settled,
+        )
 
     # -- what its claims need
 
@@ -130,24 +136,22 @@ class Worker:
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
         return self._registry.policy_of(effect)
 
-    async def commit(self, change: Change) -> Answer:
+    async def insist(self, ask: Callable[[], Awaitable[T]], about: str) -> T:
         while True:
             try:
-                return await self._committer.commit(change)
+                return await ask()
             except TransientError as error:
-                await self.bear(error, change.id)
+                await self.bear(error, about)
+
+    async def commit(self, change: Change) -> Answer:
+        return await self.insist(lambda: self._committer.commit(change), change.id)
 
     async def history(self, run_id: str) -> History | None:
-        while True:
-            try:
-                found = await self.store.histories([run_id])
-            except TransientError as error:
-                await self.bear(error, run_id)
-            else:
-                return found[0] if found else None
+        found = await self.insist(lambda: self.store.histories([run_id]), run_id)
+        return found[0] if found else None
 
     async def blobs_of(self, history: History) -> dict[str, bytes]:
-        return await blobs_of(self.store, history)
+        return await self.insist(lambda: blobs_of(self.store, history), history.run.id)
 
     async def bear(self, error: TransientError, about: str) -> None:
         """The store is in trouble: try again after a while, as long as the lease lasts."""
@@ -160,32 +164,23 @@ class Worker:
         assert command.call is not None
         workflow = command.call.target
         assert isinstance(workflow, Workflow)
-        if not self._registry.known(workflow):
-            raise UnknownWorkflow(workflow.name, self._registry.workflow_names)
+        self._registry.require(workflow)
         if command.key is not None:
             keys.of_run(command.key)  # here, and not where it is asked for: what is recorded already stays good
         watcher = Watcher(parent.id, command.step) if command.intent.kind == "child" else None
-        value, blobs = kept(command.arguments)
-        wanted = Wanted(
-            run_id=self.store.id_for(
-                ids.derived(parent.id, command.step),
+        wanted = replace(
+            wish(
+                self.store,
+                workflow,
+                command.arguments,
+                run_id=ids.derived(parent.id, command.step),
                 namespace=parent.namespace,
-                workflow=workflow.name,
                 key=command.key,
+                digest=command.intent.digest,
+                request_id=ids.joined(parent.id, command.step),
             ),
-            namespace=parent.namespace,
-            workflow=workflow.name,
-            key=command.key,
-            queue=workflow.queue,
             priority=parent.priority,
-            delay_ms=0,
-            retention_ms=workflow.retention_ms,
-            digest=command.intent.digest,
-            request_id=ids.joined(parent.id, command.step),
-            input=value,
-            blobs=blobs,
             watcher=watcher,
-            version=workflow.version or "",
             attributes=_lineage_of(parent),
         )
         while True:
@@ -202,23 +197,7 @@ class Worker:
                 return run, created
 
     async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
-        while (history := await self.history(run_id)) is not None:
-            match cancels.way(history.run):
-                case Way.ENDED:
-                    return
-                case Way.AT_ONCE:
-                    now_ms = self.store.now_ms()
-                    recorded = unread(history, now_ms=now_ms)
-                    change = transitions.stop(
-                        history.run, history.journal, reason=reason, late=False, recorded=recorded, now_ms=now_ms
-                    )
-                case Way.BY_ITS_OWNER:
-                    change = cancels.request(run_id, nonce=nonce, reason=reason, deadline_ms=deadline_ms)
-            answer = await self.commit(change)
-            if isinstance(answer, Committed):
-                if answer.run is not None and answer.run.status in ENDED:
-                    self.emit(events.ended(answer.run, f"cancelled: {reason}"))
-                return
+        await self._canceller.ask(Cancellation(run_id, nonce, reason, deadline_ms))
 
     async def watch(self, run_id: str, watcher: Watcher) -> bool:
         change = Change(f"{watcher.run_id}/{watcher.epoch}/{watcher.step}", Known(run_id), watcher=watcher)
