@@ -95,7 +95,7 @@ class MemoryHome(Home):
         return self._store
 
     def rows(self) -> dict[str, int]:
-        tables = vars(self.store())
+        tables = vars(vars(self.store())["_tables"])
         return {name: len(rows) for name, rows in tables.items() if isinstance(rows, dict)}
 
 
