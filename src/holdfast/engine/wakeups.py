@@ -18,7 +18,7 @@
            documents have changed               those who follow one of this kind, tasks, API keys
            runs got messages                    mail
            runs are ready                       claims or the waker, if they are served here
-           nobody knows what                    all of them
+           it is not known what                 all of them
 
 A notice that runs are ready goes to one worker of many. So `on_notice` returns whether this process has use for it:
 False makes the bus pass it on to another one.
@@ -71,7 +71,7 @@ class Woken(NamedTuple):
 
 
 class Wakeups:
-    """Tells the parts of one process. Without a worker it tells those who wait and follow, and nobody else."""
+    """Tells the parts of one process. Without a worker it tells those who wait and follow, and no other part."""
 
     def __init__(
         self,

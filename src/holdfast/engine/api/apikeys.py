@@ -36,7 +36,7 @@ from holdfast.ports.store import Store
 KIND = "api_key"
 SHOWN_AFTERWARDS_MS = 30 * 86_400_000  # how long a key that no longer works is listed
 NAME_MAX = 100
-_EVERYWHERE = ""  # keys are looked up by id, before anybody knows the namespace
+_EVERYWHERE = ""  # keys are looked up by id, before the namespace is known
 
 _REFUSALS: dict[Standing, str] = {
     "unknown": "this API key is not known here",
@@ -67,13 +67,13 @@ class ApiKeys:
     async def create(
         self, name: str, *, namespace: str, scope: Scope, expires_in: Duration | None = None
     ) -> tuple[str, ApiKey]:
-        """A new key. The token is answered this once: nobody can read it later."""
+        """A new key. The token is returned this once: it cannot be read later."""
         checked(namespace, what="namespace")
         if not 1 <= len(name) <= NAME_MAX:
             raise UsageError(f"a key's name of {len(name)} characters is not possible", hint=f"Use 1 to {NAME_MAX}.")
         if scope not in SCOPES:
             raise UsageError(f"scope {scope!r} is not possible", hint=f"Use one of {', '.join(SCOPES)}.")
-        # Not from the port of ids: what a test may seed, somebody could guess.
+        # Not from the port of ids: what a test may seed, an attacker could guess.
         token = Token(secrets.token_hex(8), secrets.token_urlsafe(32))
         now_ms = self._store.now_ms()
         key = ApiKey(
@@ -88,7 +88,7 @@ class ApiKeys:
         stored = await self._store.write(
             [Writing(_document(Kept(key, digest_of(token)), replaces=None, now_ms=now_ms))]
         )
-        assert stored == [True]  # an id of 64 bits that nobody has drawn before
+        assert stored == [True]  # an id of 64 random bits is new
         return token.text, key
 
     async def authenticate(self, token: str) -> ApiKey:
@@ -100,7 +100,7 @@ class ApiKeys:
         return _accepted(kept, standing(kept, parts, now_ms=self._store.now_ms()))
 
     async def known(self, id: str) -> ApiKey:
-        """The key of this id as it is now, for whoever has authenticated it before. Raises `NotAuthenticated`."""
+        """The key of this id as it is now, for a caller that has authenticated it before. Raises `NotAuthenticated`."""
         kept = await self._read(id)
         return _accepted(kept, "unknown" if kept is None else lasting(kept.key, now_ms=self._store.now_ms()))
 

@@ -1,4 +1,4 @@
-"""What the verbs of callers need from whoever carries them out: the engine's service here, or a gateway elsewhere."""
+"""What the verbs of callers are carried out by: the engine's service in this process, or a gateway elsewhere."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Querying(Protocol):
 
 
 class Backend(Protocol):
-    """All that the verbs of this module need from whoever carries them out."""
+    """All that the verbs of callers need."""
 
     @property
     def namespace(self) -> str: ...

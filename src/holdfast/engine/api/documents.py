@@ -37,7 +37,7 @@ class Documents:
         return await self._scope.store.documents(self.namespace, kind, after=after, limit=limit)
 
     async def write(self, writing: Writing) -> bool:
-        """Whether it is stored; then whoever follows the document is told."""
+        """Whether it is stored; then those who follow the document are told."""
         self._scope.require_open()
         [stored] = await self._scope.store.write([writing])
         if stored:

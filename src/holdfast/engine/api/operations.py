@@ -104,7 +104,7 @@ class Operations:
             try:
                 receipt = await self.receipt(child.run_id)
             except (UnknownRun, NotAllowedNow):
-                pass  # removed or retried since: nobody knows any more how it was then
+                pass  # removed or retried since: how it was then is not known any more
             else:
                 is_empty = not receipt.effects and all(each.is_empty for each in receipt.children)
                 return ChildLeft(child.run_id, child.workflow, receipt.outcome, is_empty)
@@ -143,7 +143,7 @@ class Operations:
             assert answer.run is not None
             self._on_pending(answer.run)
             return answer.run
-        return await self._scope.run(run_id)  # somebody else has moved it meanwhile
+        return await self._scope.run(run_id)  # another process has moved it meanwhile
 
     async def fork(self, run_id: str, step: str, key: str | None) -> Run:
         """A new run with the journal before the first record of `step`."""

@@ -44,7 +44,7 @@ class Queries:
         """The workflows that some live worker executes; None if there is no need to ask.
 
         It is asked only if one of the runs waits for a worker, and this process has none for it. That there is one is
-        believed for a moment: who starts many runs does not ask for each.
+        believed for a moment: a caller that starts many runs does not ask for each.
         """
         now_ms = self._scope.store.now_ms()
         waiting = (run for run in runs if run.wake_ms is not None and run.wake_ms <= now_ms)

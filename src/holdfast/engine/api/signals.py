@@ -16,7 +16,7 @@ from holdfast.kernel.runs import Run
 
 
 class Signals:
-    """Delivers to a run, or to whoever holds a token."""
+    """Delivers to a run, or to the run that holds a token."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope

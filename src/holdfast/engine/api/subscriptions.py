@@ -57,7 +57,7 @@ class Subscriptions:
             event.set()
 
     def all_changed(self) -> None:
-        """Another process has committed something, and nobody knows what."""
+        """Another process has committed something, and it is not known what."""
         for events in (*self._following.values(), self._of_anything):
             for event in events:
                 event.set()

@@ -1,7 +1,7 @@
 """Tells those who wait for a run that it has ended, or that it is blocked.
 
 Runs that end in this process say so themselves. The others are looked up, all in one query: those that a notice names,
-or all of them when another process has committed and nobody knows what; and now and then, in case a notice was lost.
+or all of them when another process has committed and it is not known what; and now and then, in case a notice was lost.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Waiters:
             ) from None
 
     async def watch(self) -> None:
-        """Look up what others have settled, for ever."""
+        """Look up what other processes have settled, forever."""
         pace = self._pace
         looked_ms = self._clock.steady_ms()  # at all of them
         while True:

@@ -1,14 +1,15 @@
-"""Keeps the leases of the duties that this process leads, and bids for those that nobody leads.
+"""Keeps the leases of the duties that this process leads, and bids for those that no process leads.
 
 Rules
 - All leases that are held are renewed together, in one write, at a third of their life. A candidate reads all that it
   does not hold at once, at the same slow pace, and besides when a lease that it has seen expires.
 - A duty is attended to only while its lease can be relied on by the steady clock, measured from before the last renewal
-  was sent. A process that was paused past that finds its duties closed before it does anything; that somebody else
+  was sent. A process that was paused past that finds its duties closed before it does anything; that another process
   leads by now, it is told afterwards.
 - Between that look and the store call lies a moment in which a process may be paused all the same. Such a late tick is
   harmless: rescue, prune and relay decide inside the store, by the store's clock and in one atomic step, what has
-  expired and what was left behind. Two who do it at once share the work. Leadership saves work; no promise rests on it.
+  expired and what was left behind. Two processes that do it at once share the work. Leadership saves work; no promise
+  rests on it.
 - The leases are released when the process stops. If that cannot be said, they expire.
 """
 
@@ -71,7 +72,7 @@ class Leaders:
             await self._renewed.wait()
 
     async def keep(self) -> None:
-        """Renew and bid for ever."""
+        """Renew and bid forever."""
         while True:
             try:
                 await self._bid()
@@ -81,7 +82,7 @@ class Leaders:
             await self._clock.pause(self._pause_ms() / 1000)
 
     async def release(self) -> None:
-        """Let others lead at once, as far as this process still does. What was taken by somebody else stays his."""
+        """Let others lead at once, as far as this process still does. What another process has taken stays with it."""
         held = [term.document for term in self._terms.values()]
         self._terms.clear()
         if self._in_doubt:
@@ -91,7 +92,7 @@ class Leaders:
             await self._store.write([leaders.release(document, now_ms=now_ms) for document in held])
 
     async def _bid(self) -> None:
-        """Renew what is held, and take what nobody holds: at most one read and one write."""
+        """Renew what is held, and take what no process holds: at most one read and one write."""
         for duty in [duty for duty, term in self._terms.items() if self._standing(term) is Standing.LOST]:
             self._deposed(duty)
         known = {} if self._in_doubt else {duty: term.document for duty, term in self._terms.items()}

@@ -19,7 +19,7 @@ class Duty(Protocol):
     """Something that has to be done now and then."""
 
     async def tick(self) -> float:
-        """Do a bounded bit of work; answer the seconds until the next one."""
+        """Do a bounded bit of work; returns the seconds until the next one."""
         ...
 
 
@@ -29,7 +29,7 @@ def name_of(duty: Duty) -> str:
 
 
 class Periodic:
-    """Ticks one duty for ever; `nudge` makes the next tick come at once. `allowed` returns when it may be ticked."""
+    """Ticks one duty forever; `nudge` makes the next tick come at once. `allowed` returns when it may be ticked."""
 
     def __init__(
         self, duty: Duty, *, emit: Emit, pace: Pace, allowed: Callable[[], Awaitable[None]] | None = None

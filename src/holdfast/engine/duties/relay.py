@@ -1,4 +1,4 @@
-"""Delivers the messages between shards that whoever committed them died over: to parents, to tokens, to hooks."""
+"""Delivers messages between shards, to parents, tokens and hooks, whose sender died before it could deliver them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from holdfast.ports.store import Store
 class Relay:
     """Looks every second while it finds something, and less and less often while it does not.
 
-    Whoever commits such a message delivers it; only a death leaves one behind. As with the runs of a dead worker, the
-    longest time between two looks is a third of a worker's lease. A store with a single shard answers without a look.
+    The process that commits such a message delivers it; only its death leaves one behind. As with the runs of a dead
+    worker, the longest time between two looks is a third of a worker's lease. A store with a single shard returns
+    without a look.
     """
 
     def __init__(self, store: Store, *, ttl_ms: int, emit: Emit, pace: Pace, ring: Callable[[], None]) -> None:

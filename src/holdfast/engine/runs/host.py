@@ -70,7 +70,7 @@ class RunHost(Protocol):
 
     async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]: ...
     async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
-        """Ask a run to cancel, or end it if nobody would hear that."""
+        """Ask a run to cancel, or end it if it has no owner who would read that."""
         ...
 
     async def watch(self, run_id: str, watcher: Watcher) -> bool: ...
@@ -80,7 +80,7 @@ class RunHost(Protocol):
         ...
 
     def let_go(self, run: Run) -> None:
-        """The run waits, and is nobody's."""
+        """The run waits, and no worker holds it."""
         ...
 
     def quiet(self) -> None:

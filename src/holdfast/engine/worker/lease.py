@@ -1,4 +1,4 @@
-"""Keeps this replica's lease: renews it at a third of its life, and says in time that it can no longer be relied on."""
+"""Keeps the lease of a worker: renews it at a third of its life, and tells in time when it cannot be relied on."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class WorkerLease:
             self._on_reliable()
 
     async def keep(self) -> None:
-        """Renew for ever."""
+        """Renew forever."""
         while True:
             await self._clock.pause(look_again_in_ms(self.age_ms, ttl_ms=self._ttl_ms) / 1000)
             try:

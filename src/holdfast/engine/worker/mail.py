@@ -7,8 +7,9 @@
     a relay, trouble              look_at_all        every run in memory
     time                          the safety poll    every run in memory
 
-Between the look at a run's history and its adoption a message may come that neither the history has, nor anybody could
-be told of. So who adopts says so by `adopting`, and all runs are looked at afterwards if anything came meanwhile.
+Between the look at a run's history and its adoption a message may come. The history does not have it, and the run is
+not in memory yet to be told of it. So `adopting` marks that time, and all runs are looked at afterwards if anything
+came meanwhile.
 """
 
 from __future__ import annotations
