@@ -2,27 +2,27 @@
 
     state       claimed by         heartbeat     completed, failed   dropped, or out of time
     ──────────  ─────────────────  ────────────  ──────────────────  ──────────────────────────────────────
-    offered     anybody            refused       refused             withdrawn: nobody has begun it
-    claimed     anybody, once its  lease begins  done                dropped: unwanted; out of time: withdrawn
-                lease is over      anew
-    unwanted    nobody             not wanted    done                withdrawn, once its lease is over
-    done        nobody             not wanted    the same answer     stays
-    withdrawn   nobody             not wanted    refused             stays
+    offered     any worker         refused       refused             withdrawn: no worker has begun it
+    claimed     any, once its      lease begins  done                dropped: unwanted; out of time: withdrawn
+                lease is over      again
+    unwanted    no worker          not wanted    done                withdrawn, once its lease is over
+    done        no worker          not wanted    the same result     stays
+    withdrawn   no worker          not wanted    refused             stays
 
 Rules
-- A task is named by its run, step and attempt. Whoever has the run after a crash offers the same task, and so joins it;
-  only one that was withdrawn is put up again.
+- A task is named by its run, step and attempt. The holder of the run after a crash offers the same task, and so joins
+  it; only one that was withdrawn is put up again.
 - A claim gets a fence: the version of the document that it made. What comes under another fence is refused, so a worker
-  that slept while its lease ran out and somebody else claimed the task changes nothing.
-- As long as nobody else has claimed it, a worker that is late still has its task.
-- A lease that runs out uses up no attempt: the attempt is the task's, whoever performs it.
+  that slept while its lease ran out and another one claimed the task changes nothing.
+- As long as no other worker has claimed it, a worker that is late still has its task.
+- A lease that runs out uses up no attempt: the attempt is the task's, not the worker's.
 - The timeout of an attempt counts from its last claim; waiting for a worker costs nothing but the retry's deadline.
 - After that deadline it is neither put up nor claimed, also if the process that had put it up has died since.
 - A task that must be performed once is claimed once: when the lease of its claim is over it is withdrawn, and the run
-  has to find out what came of it. It is put up again only if nobody can have begun it.
+  has to find out what came of it. It is put up again only if no worker can have begun it.
 - Dropping a task that was claimed leaves the worker the rest of its lease to say how it ended.
 - The outcome is kept until the run has heard it, and a while longer: a worker may ask again after a lost reply. The
-  input is not: it may be large, and nobody performs the task any more.
+  input is not: it may be large, and the task is not performed any more.
 - A task that cannot be read, a newer version's say, is set aside for a while, as it is: others are claimed meanwhile.
 """
 
@@ -41,12 +41,14 @@ from holdfast.kernel.ids import joined
 from holdfast.kernel.journal import Entry, step_of, void_positions
 
 KIND = "task/"
-OPEN_KEPT_MS = 365 * 86_400_000  # of runs that ended by force nobody withdraws them; whoever would claim them does
+OPEN_KEPT_MS = (
+    365 * 86_400_000
+)  # of a run that ended by force they are withdrawn by the next worker that would claim them
 DONE_KEPT_MS = 30 * 86_400_000
 HEARD_KEPT_MS = 3_600_000
 ASIDE_MS = 60_000
 
-Json = str  # kept as text inside of text: whoever reads a task need not go as deep as its values are nested
+Json = str  # kept as text inside of text: a reader of a task need not go as deep as its values are nested
 
 
 class _TaskState(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="is", tag=str.lower):
@@ -54,7 +56,7 @@ class _TaskState(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="i
 
 
 class Offered(_TaskState, frozen=True):
-    """Nobody has it. The fence is that of a claim that was withdrawn before; 0 if there was none."""
+    """No worker has it. The fence is that of a claim that was withdrawn before; 0 if there was none."""
 
     fence: int = 0
 
@@ -98,7 +100,7 @@ class Done(_TaskState, frozen=True):
 
 
 class Withdrawn(_TaskState, frozen=True):
-    """Nobody wants it any more. The fence is that of its last claim; 0 if there was none."""
+    """It is not wanted any more. The fence is that of its last claim; 0 if there was none."""
 
     fence: int = 0
 
@@ -162,7 +164,7 @@ def task_of(document: Document) -> Task:
 
 
 def id_of(run_id: str, journal: tuple[Entry, ...], step: str, attempt: int, *, first: int) -> str:
-    """Names an attempt: the same for whoever holds the run; another one when the step is tried anew.
+    """Names an attempt: the same for every holder of the run; another one when the step is tried afresh.
 
     That is so after a retry or a resumption, which void the records of the step, and after the run continued as new;
     `first` is the position of the first entry.
@@ -176,7 +178,7 @@ def id_of(run_id: str, journal: tuple[Entry, ...], step: str, attempt: int, *, f
 
 
 class NoOutcome(Struct, frozen=True, gc=False):
-    """There will be no outcome. `begun` says whether a worker may have begun it, `dropped` whether anybody waits."""
+    """There will be no outcome. `begun` says whether a worker may have begun it, `dropped` that no code waits."""
 
     begun: bool
     dropped: bool
@@ -188,7 +190,7 @@ def offer(
     """Put the task up, if that is to be done; None if it is out already, or must not be put up.
 
     `in_doubt` says that it must be performed once, and may have been put up before: then that is not done again, unless
-    it was withdrawn before anybody claimed it. After its deadline it is not put up at all: it is lost.
+    it was withdrawn before a worker claimed it. After its deadline it is not put up at all: it is lost.
     """
     is_over = _is_over(task.deadline_ms, now_ms)
     if current is None and not in_doubt and is_over:
@@ -213,7 +215,7 @@ class LookAgain(Struct, frozen=True, gc=False):
 def look(
     current: Document | None, *, wanted: bool, timeout_ms: int | None, deadline_ms: int | None, now_ms: int
 ) -> TaskOutcome | LookAgain | NoOutcome | Writing:
-    """What follows for whoever has offered the task and waits for its outcome."""
+    """What follows for the run that has offered the task and waits for its outcome."""
     if current is None:
         return NoOutcome(begun=True, dropped=not wanted)
     task = task_of(current)
@@ -259,7 +261,7 @@ class TaskClaim(Struct, frozen=True, gc=False):
 
 
 def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: int) -> Writing | None:
-    """The task given to a worker, or withdrawn because nobody wants it; None if somebody else has it."""
+    """The task given to a worker, or withdrawn because it is not wanted; None if another worker has it."""
     task = task_of(current)
     state = task.state
     match state:
@@ -278,7 +280,7 @@ def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: int) -> 
 
 
 def set_aside(current: Document, *, now_ms: int) -> Writing:
-    """A task that nobody here can read: left as it is, for whoever can, it stands in nobody's way for a while."""
+    """A task that cannot be read here: it is left as it is for a newer version, and holds up no other for a while."""
     version = next_version(current.version, now_ms=now_ms)
     return Writing(replace(current, version=version, due_ms=now_ms + ASIDE_MS), current.version)
 

@@ -12,11 +12,11 @@
 
 Rules
 - Only the owner moves a running run, and only at its fence. Claiming, leaving and rescuing raise the epoch, so
-  whoever held the run before is refused from then on. They are the store's own verbs, since they select.
+  a former holder of the run is refused from then on. They are the store's own verbs, since they select.
 - What an activation recorded travels in the same Change as what became of the run.
 - A run that ends keeps its key for `retention_ms` more, counted from the end.
-- A run that continues as new stays what it is, with its key, its inbox and its owner; only its journal begins anew.
-- Whoever ends a run that is not its own (a deadline passed, or no code needs to run) raises its epoch.
+- A run that continues as new stays what it is, with its key, its inbox and its owner; only its journal begins again.
+- A caller that ends a run that is not its own (a deadline passed, or no code needs to run) raises its epoch.
 - A retry voids the record of the failure that ended the run, if an effect or a child caused it, and nothing else:
   what the code did about the failure stays recorded, and is not done again if it is asked for again.
 """
@@ -191,7 +191,7 @@ def _go_on(run: Run, why: Retried | Resumed, *, now_ms: int) -> Change:
 
 
 def stop(run: Run, journal: tuple[Entry, ...], *, reason: str, late: bool, recorded: Recorded, now_ms: int) -> Change:
-    """End a live run without its owner: nothing more is run for it, and whoever holds it is refused from now on.
+    """End a live run without its owner: nothing more is run for it, and its holder is refused from now on.
 
     `late` says that the deadline of a request has passed; `recorded` is what lies unread in its inbox: if it is resumed
     some day, it will see its signals.

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.asgi.request_lease import Hold
+from holdfast.asgi.request_lease import RequestLease
 from holdfast.engine.api.documents import Documents
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
@@ -37,6 +37,7 @@ async def documents(clock: FakeClock) -> AsyncIterator[Documents]:
         codec=unused,
         ids=SeededIds(),
         emit=lambda _: None,
+        pace=unused,
         namespace="default",
         is_open=lambda: True,
     )
@@ -44,13 +45,13 @@ async def documents(clock: FakeClock) -> AsyncIterator[Documents]:
     await store.close()
 
 
-async def begun(documents: Documents, holder: str) -> Hold:
+async def begun(documents: Documents, holder: str) -> RequestLease:
     """The request in the hands of `holder`, which takes it over if it can."""
     wanted = Wanted("default", "key", "d1", holder, LEASE_MS, 10 * LEASE_MS)
     decision = idempotency.decide(await found(documents), wanted, now_ms=documents.now_ms())
     assert isinstance(decision, Proceed)
     assert await documents.write(decision.writing)
-    return Hold(documents, wanted, decision.writing.document)
+    return RequestLease(documents, wanted, decision.writing.document)
 
 
 async def found(documents: Documents) -> Document | None:

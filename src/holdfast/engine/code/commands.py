@@ -88,7 +88,7 @@ class CodeCancelled(Struct, frozen=True):
 
 
 class CodeContinued(Struct, frozen=True):
-    """It wants to begin anew with this call's arguments."""
+    """It wants to begin again with this call's arguments."""
 
     call: Call[Any]
 

@@ -45,11 +45,11 @@ class Inbox:
             if received is not None:
                 box.taken += 1
                 return received
-            if box.closings != closings:  # otherwise it was meant for somebody who has gone
+            if box.closings != closings:  # otherwise it was meant for a waiter that has gone
                 raise StopAsyncIteration
 
     def close(self, name: str) -> None:
-        """Let those go who wait; what arrives later is kept for whoever opens the hook again."""
+        """Let those go who wait; what arrives later is kept until the hook is opened again."""
         box = self._box(name)
         box.closings += 1
         for _ in range(box.waiting):

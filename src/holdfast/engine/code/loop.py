@@ -239,7 +239,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Let others run as if this run were not being executed; returns what makes it the running loop again.
 
         The context variables stay: Python 3.11 collects in the middle of setting one, and would crash if another were
-        set then. Whoever looks at the lineage makes sure that its own run is being executed.
+        set then. A reader of the lineage makes sure that its own run is being executed.
         """
         task = None if _swap_task is None else _swap_task(self, None)
         self._leave()
@@ -321,7 +321,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _due_ms(self, when: float) -> int:
         if when != when:  # noqa: PLR0124 - NaN
             raise UsageError("a workflow waits until NaN", hint="Pass a number of seconds.")
-        latest_ms = self.now_ms + DURATION_MS_MAX  # "for ever" must fit into a store
+        latest_ms = self.now_ms + DURATION_MS_MAX  # "forever" must fit into a store
         return latest_ms if when * 1000 >= latest_ms else round(when * 1000)
 
     def fire(self, timer: Timer) -> None:
@@ -362,7 +362,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             coro = _awaiting(coro)
         if self._evicted:
             coro.close()
-            return cast("asyncio.Task[Any]", self.create_future())  # it never ends; whoever awaits it is closed too
+            return cast(
+                "asyncio.Task[Any]", self.create_future()
+            )  # it never ends; the code that awaits it is closed too
         context = contextvars.copy_context() if context is None else context.copy()
         if not self.is_here():
             coro.close()
@@ -381,7 +383,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        # asyncio reports what nobody awaited: an exception in a task that was dropped, or tasks still pending when
+        # asyncio reports what was never awaited: an exception in a task that was dropped, or tasks still pending when
         # a run is let go. Neither changes what the run does, and both happen again on every replay.
         del context
 

@@ -3,7 +3,7 @@
 A live completion and a recorded one take the same way: `apply(entry)` delivers it and runs the code until it is
 quiet. So what happens on a replay is what happened the first time, by construction.
 
-    agenda    what the code waits for: open steps and timers, and how far they have come
+    pending   what the code waits for: open steps and timers, and how far they have come
     notes     what the code did besides, to be recorded
     inbox     what has arrived for its hooks
     ended     how the code ended, once it has
@@ -79,7 +79,7 @@ class _BeginsAnew(BaseException):
 
 
 class _StepFuture(asyncio.Future[Any]):
-    """What the code awaits. Cancelling it says that nobody waits for the step any more."""
+    """What the code awaits. Cancelling it says that the code does not wait for the step any more."""
 
     pending: Pending
     step: str
@@ -176,7 +176,7 @@ class Machine:
             return
         if self.outcome is not None:
             if isinstance(entry, Received):
-                self.inbox.put(entry)  # nobody takes it here; a new generation or a successor may
+                self.inbox.put(entry)  # it is not taken here; a new generation or a successor may
             if strict and isinstance(entry, StepEntry):
                 raise ReplayDiverged(f"run {self.current.run_id}: {ended_early(entry, position)}")
             return
@@ -187,7 +187,7 @@ class Machine:
                 yield from self._delivering_what_was_put_by()
         elif strict:
             raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
-        elif step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins anew
+        elif step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins again
             self._put_by.setdefault(step_of(entry), []).append(entry)
 
     def _delivering(self, entry: Entry) -> Iterator[None]:
@@ -509,7 +509,7 @@ class Machine:
             if self.ended is None or self._is_held_open():
                 return
             if self.cancelling and not isinstance(self.ended, CodeReturned):
-                self.pending.drop_everything()  # the code has ended: whatever else it asked for, nobody waits for
+                self.pending.drop_everything()  # the code has ended: nothing waits for what else it asked for
         if not self.cancelling or isinstance(self.ended, CodeReturned):
             self.outcome = self.ended
         elif self._unwinder is not None and self._unwinder.done():

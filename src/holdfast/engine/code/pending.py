@@ -42,7 +42,7 @@ class Pending:
         return self.open.pop(step)
 
     def drop(self, step: str) -> None:
-        """Nobody waits for it any more."""
+        """The code does not wait for it any more."""
         command = self.open.pop(step, None)
         if command is not None:
             del self.asked[step]
@@ -102,7 +102,7 @@ class Pending:
         return None
 
     def take_due(self, now_ms: int) -> Timer | Command | None:
-        """The first timer that has elapsed, or effect that is to be tried again, by `now_ms`; each is answered once."""
+        """The first timer that has elapsed, or effect that is to be tried again, by `now_ms`; each is returned once."""
         due_ms = self.next_due_ms()
         if due_ms is None or due_ms > now_ms:
             return None

@@ -106,7 +106,7 @@ _guarding = False
 
 def forbid_blocking_calls() -> None:
     """From now on, blocking calls in a workflow raise a `UsageError` instead of stopping every other run."""
-    global _guarding  # noqa: PLW0603 - an audit hook is for the whole process and for ever
+    global _guarding  # noqa: PLW0603 - an audit hook is for the whole process, forever
     if not _guarding:
         _guarding = True
         sys.addaudithook(_refuse_blocking)

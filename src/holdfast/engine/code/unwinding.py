@@ -110,7 +110,7 @@ class LeftBehind:
             effect, key = call.target, performed.key
             assert isinstance(effect, Effect)
             if value is None and effect.undo_needs_result:
-                continue  # nobody knows what it did: the receipt says so
+                continue  # what it did is not known: the receipt says so
             try:
                 _check_defaults(effect, performed, asked)
                 result = None if value is None else undoer.result_of(value, effect.signature.returns)

@@ -8,7 +8,7 @@ Rules
 - Nothing that the code asked for is begun before the records it depends on are durable.
 - An activation that delivered nothing and asks only for ordinary effects has nothing to commit: a crash derives
   the same keys and inputs again. A `once` effect is the exception; its intent is committed first.
-- A refused commit means that somebody else has the run. Everything here is void then, and ends quietly.
+- A refused commit means that another worker has the run. Everything here is void then, and ends quietly.
 - A run that only waits holds no slot, and is let go after a short idle time, or at once if nothing can come soon.
 - A run does not end over an unread signal: if one came first, the end is taken back, and the code sees it before.
 - A cancellation ends by its deadline, whatever the code, its effects and their undoing do.
@@ -52,11 +52,11 @@ from holdfast.pack import Workflow
 from holdfast.ports.store import History
 
 BEGUN_AT_ONCE = 100  # then others have their turn: the lease, above all
-SEEN_KEPT = 10_000  # when a run begins anew; an entity may live for years
+SEEN_KEPT = 10_000  # when a run begins again; an entity may live for years
 
 
 class TakenAway(Exception):
-    """The run is with somebody else."""
+    """Another worker has the run."""
 
 
 class MailCame(Exception):
@@ -89,7 +89,7 @@ class Activation:
         self._load(history, blobs)
 
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
-        """Begin with this history: the first time, and when the run begins anew."""
+        """Begin with this history: the first time, and when the run begins again."""
         self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
         self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
         self._mail_arrived = bool(history.messages)
@@ -261,7 +261,7 @@ class Activation:
     async def _pause(self, record: ActivationRecord) -> bool:
         """The run only waits. True if something came soon; otherwise it has been let go."""
         if self._stopping:
-            await self._progress(record)  # whoever takes it next begins what is left
+            await self._progress(record)  # the next holder begins what is left
             return False
         if not self._may_wake_soon():
             await self._let_go(record)
@@ -316,7 +316,7 @@ class Activation:
     # -- ways out
 
     async def _end(self, record: ActivationRecord) -> bool:
-        """The code has ended. True if the run goes on all the same: it begins anew, or there is mail to be read."""
+        """The code has ended. True if the run goes on all the same: it begins again, or there is mail to be read."""
         event: transitions.Event
         match self._loaded.machine.outcome:
             case CodeReturned(value):
@@ -419,7 +419,7 @@ class Activation:
         return history
 
     async def _make_mail_durable(self) -> None:
-        """Record what has come before the end is tried again: a run that is fed steadily must not read it all anew."""
+        """Record what has come before the end is tried again: a run that is fed steadily must not read it all again."""
         record = self._record = ActivationRecord()
         self._loaded.deliver(record, mail_only=True)
         if self._loaded.machine.outcome is None:
@@ -444,7 +444,7 @@ class Activation:
             machine.notes.attributes_now(),
         )
         unheard = self._loaded.machine.inbox.untaken()
-        # The large values of the former generation go; those that nobody has heard yet must not.
+        # The large values of the former generation go; those that the code has not taken yet must not.
         record.blobs += self._loaded.kept(original_input(before), *(each.value for each in unheard))
         await self._commit(transitions.BeganAnew(first, unheard), record)
         self._host.emit(events.RunContinued(self.run.id, generation))
@@ -547,7 +547,7 @@ class Activation:
         answer = await self._host.commit(change)
         if not isinstance(answer, Committed):
             raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
-        # A repeated change answers as the first time, even if the run has changed hands since: look at the fence.
+        # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.
         if answer.run is None or not _same_holder(answer.run, change.run):
             raise TakenAway
         self.run = self._loaded.run = answer.run

@@ -119,4 +119,4 @@ class Heartbeats:
         try:
             await self._host.commit(Change(change_id, self._run.fence, beats=(Beat(step, self._newest[step]),)))
         except LeaseLost:
-            return  # the run is somebody else's; the worker has said so
+            return  # another worker has the run; this one has said so

@@ -97,7 +97,7 @@ class LoadedRun:
         self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
     def close(self) -> None:
-        """The run is not here any more, or begins anew."""
+        """The run is not here any more, or begins again."""
         self.in_flight.close()
         self.machine.evict()
 
@@ -344,7 +344,7 @@ class LoadedRun:
             if not command.is_under_way(self._now_ms):
                 commands[command.step] = command
         if self._watch_again:
-            # While the run was ended, nobody told it how its children fared.
+            # While the run was ended, it was not told how its children fared.
             commands |= {command.step: command for command in self.machine.open.values() if command.awaits_a_child}
             self._watch_again = False
         for command in commands.values():

@@ -34,6 +34,7 @@ class Office:
             codec=unused,
             ids=SeededIds(),
             emit=self.events.append,
+            pace=unused,
             namespace=namespace,
             is_open=lambda: self.is_open,
         )
