@@ -41,7 +41,7 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
-from holdfast.kernel.messages import Signal
+from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.starts import Hand, Wanted, admission
 
@@ -142,7 +142,9 @@ def received(hook: str = "items", value: object = "ok", *, id: str = "signal/5/i
     return Received(NOW_MS, hook, id, a_value(value))
 
 
-def a_signal(hook: str = "items", payload: object = "ok", *, dedupe: str | None = "d-1", nonce: str = "n-1") -> Signal:
+def a_signal(
+    hook: str = "items", payload: object = "ok", *, dedupe: str | None = "d-1", nonce: str = "n-1"
+) -> SignalMessage:
     return signal(hook, msgspec.json.encode(payload), dedupe=dedupe, nonce=nonce)
 
 

@@ -38,8 +38,8 @@ class Rivalry(NamedTuple):
         return self.make()
 
 
-def _wanted(holder: str) -> idempotency.Wanted:
-    return idempotency.Wanted(
+def _wanted(holder: str) -> idempotency.RequestWanted:
+    return idempotency.RequestWanted(
         namespace="default", id="key", digest="d", holder=holder, lease_ms=LEASE_MS, retention_ms=10**9
     )
 

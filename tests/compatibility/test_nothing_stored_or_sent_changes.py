@@ -64,7 +64,7 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "api_key": (Kept, msgspec.json.encode, msgspec.json.decode),
     "document": (Document, msgspec.msgpack.encode, msgspec.msgpack.decode),
     "duty": (leaders.Holder, msgspec.json.encode, msgspec.json.decode),
-    "hangs": (hangs.Hangs, msgspec.json.encode, msgspec.json.decode),
+    "hangs": (hangs.HungThreads, msgspec.json.encode, msgspec.json.decode),
     "reply": (idempotency.State, msgspec.msgpack.encode, msgspec.msgpack.decode),
     "task": (tasks.Task, msgspec.json.encode, msgspec.json.decode),
 }

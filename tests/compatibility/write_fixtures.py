@@ -192,7 +192,7 @@ def documents() -> list[tuple[str, bytes]]:
     return [
         ("api_key", msgspec.json.encode(Kept(key, "digest"))),
         ("duty", msgspec.json.encode(leaders.Holder("box-1", "n-1"))),
-        ("hangs", msgspec.json.encode(hangs.Hangs(3))),
+        ("hangs", msgspec.json.encode(hangs.HungThreads(3))),
         *(
             (f"task {type(state).__name__.lower()}", msgspec.json.encode(msgspec.structs.replace(task, state=state)))
             for state in (tasks.Offered(3), claimed, returned, raised, tasks.Withdrawn(3))

@@ -24,7 +24,7 @@ from holdfast.kernel.changes import (
 )
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.journal import Continued, Entry
-from holdfast.kernel.messages import Message, OutcomeMessage, Signal, Watcher
+from holdfast.kernel.messages import Message, OutcomeMessage, SignalMessage, Watcher
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.ports.store import Claim, History, KnownHook, Store
@@ -227,7 +227,7 @@ async def _everything(store: Store, history: History) -> Everything:
     )
 
 
-def a_signal(number: object = 1, *, hook: str = HOOK) -> Signal:
+def a_signal(number: object = 1, *, hook: str = HOOK) -> SignalMessage:
     """A payload for a hook; equal numbers make it the same signal."""
     return hooks.signal(hook, msgspec.json.encode(number), dedupe=f"{number}", nonce="")
 

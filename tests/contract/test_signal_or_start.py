@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.kernel import hooks, starts, transitions
 from holdfast.kernel.changes import Change, Committed, KeyHeldBy, Refused
 from holdfast.kernel.journal import Started
-from holdfast.kernel.messages import Message, Signal
+from holdfast.kernel.messages import Message, SignalMessage
 from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, a_hand, a_value, performed, wanted
@@ -165,7 +165,11 @@ async def test_of_64_different_calls_one_admits_and_the_others_learn_its_owner(b
 
 
 def _end_over(
-    store: Store, run: Run, *unheard: Signal, unread: tuple[Signal, ...] = (), read: tuple[Signal, ...] = ()
+    store: Store,
+    run: Run,
+    *unheard: SignalMessage,
+    unread: tuple[SignalMessage, ...] = (),
+    read: tuple[SignalMessage, ...] = (),
 ) -> Change:
     """The run returns. It has recorded `unheard`, and not taken it; `unread` is not even recorded."""
     first = Started(store.now_ms(), a_value({"order": "o-1"}))
@@ -307,7 +311,7 @@ async def test_what_no_successor_can_take_over_stays_unread_and_the_run_does_not
     if lost != "released":
         wish = wanted("run-2", replaces="run-1" if lost == "superseded" else None)
         await committed(store, starts.admission(wish, now_ms=store.now_ms(), hand=None))
-    [request] = [message for message in await unread(store) if not isinstance(message, Signal)]
+    [request] = [message for message in await unread(store) if not isinstance(message, SignalMessage)]
     run = await committed(store, _recorded(store, run, request, a_signal(1)))
     before = await everything(store)
     current = await refused(store, _end_over(store, run, a_signal(1), unread=(a_signal(2),)))

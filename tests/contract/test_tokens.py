@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.kernel import hooks, transitions
 from holdfast.kernel.changes import Change, Committed, HookOpen, Refused, TokenFree
-from holdfast.kernel.messages import Signal
+from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run
 from holdfast.ports.store import KnownHook, Store
 from tests.builders import FakeClock, performed
@@ -55,7 +55,7 @@ async def _owner(store: Store, token: str = TOKEN) -> str | None:
     return None if known is None else known.run.id
 
 
-async def _resumed(store: Store, run_id: str, signal: Signal, token: str = TOKEN) -> Run:
+async def _resumed(store: Store, run_id: str, signal: SignalMessage, token: str = TOKEN) -> Run:
     return await committed(store, hooks.to_token(run_id, "default", token, signal))
 
 

@@ -39,7 +39,7 @@ class ResponseStage(Enum):
     CLOSED = "closed"
 
 
-class Execution:
+class RequestExecution:
     """Stands between a handler and the client."""
 
     def __init__(

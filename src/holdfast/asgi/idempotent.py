@@ -33,7 +33,7 @@ from holdfast.asgi.errors import (
     RequestTooLarge,
     problem,
 )
-from holdfast.asgi.exchanges import Execution
+from holdfast.asgi.exchanges import RequestExecution
 from holdfast.asgi.messages import DISCONNECTED, App, Message, Receive, Response, Scope, Send, header_values, response
 from holdfast.asgi.request_lease import RequestLease
 from holdfast.assembly import Holdfast
@@ -41,7 +41,16 @@ from holdfast.errors import InvalidConfig, TransientError, UsageError
 from holdfast.events import RequestReplayed, RequestTakenOver
 from holdfast.kernel import idempotency
 from holdfast.kernel.documents import Document
-from holdfast.kernel.idempotency import KIND, Busy, Mismatch, Proceed, Replay, Reply, Unkept, Wanted
+from holdfast.kernel.idempotency import (
+    KIND,
+    Proceed,
+    Replay,
+    Reply,
+    RequestBusy,
+    RequestMismatch,
+    RequestWanted,
+    Unkept,
+)
 from holdfast.kernel.leases import checked_ttl
 from holdfast.kernel.units import Duration, milliseconds
 
@@ -57,7 +66,7 @@ class AdmittedRequest(NamedTuple):
     """A request that this process may execute."""
 
     body: bytes
-    wanted: Wanted
+    wanted: RequestWanted
     held: Document
 
 
@@ -147,7 +156,7 @@ class Idempotent:
         """The right to execute the request, or the response that it has got already."""
         body = await _body(scope, receive, self._body_max)
         path = scope.get("raw_path") or scope["path"].encode()
-        wanted = Wanted(
+        wanted = RequestWanted(
             namespace=self._documents.namespace,
             id=idempotency.id_of(self._caller(scope), key),
             digest=idempotency.digest_of(scope["method"], path, scope["query_string"], body),
@@ -166,13 +175,13 @@ class Idempotent:
                             return AdmittedRequest(body, wanted, writing.document)
                     case Replay(reply):
                         return reply
-                    case Busy(for_ms) if self._join:
+                    case RequestBusy(for_ms) if self._join:
                         await _until(changed, receive, within_ms=for_ms)
-                    case Busy():
+                    case RequestBusy():
                         raise AtWork("the first request with this key is being executed")
                     case Unkept(status):
                         raise _not_kept(status)
-                    case Mismatch():
+                    case RequestMismatch():
                         raise AnotherRequest("the key was first sent with another request")
                 changed.clear()
                 found = await self._documents.read(KIND, wanted.id)
@@ -180,7 +189,7 @@ class Idempotent:
     async def _execute(self, admitted: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the application in a task of its own: it goes on to its end even if this request is cancelled."""
         wanted = admitted.wanted
-        exchange = Execution(
+        exchange = RequestExecution(
             RequestLease(self._documents, wanted, admitted.held),
             scope=scope,
             body=admitted.body,
@@ -196,7 +205,7 @@ class Idempotent:
         await asyncio.wait([task])
         await task
 
-    async def _response_of_the_other(self, wanted: Wanted, scope: Scope) -> Response:
+    async def _response_of_the_other(self, wanted: RequestWanted, scope: Scope) -> Response:
         """What the client gets if another process has taken its request over while it was executed here."""
         found = await self._documents.read(KIND, wanted.id)
         match idempotency.decide(found, wanted, now_ms=self._documents.now_ms()):

@@ -8,7 +8,7 @@ from holdfast.engine.api.documents import Documents
 from holdfast.errors import HoldfastError, TransientError
 from holdfast.kernel import idempotency
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.idempotency import KIND, Reply, Wanted
+from holdfast.kernel.idempotency import KIND, Reply, RequestWanted
 
 RENEWALS_PER_LEASE = 3
 TRIALS_PER_LEASE = 15  # how often a store in trouble is asked again
@@ -18,7 +18,7 @@ MARGIN = 0.2  # of a lease: what is left for sending a response that could not b
 class RequestLease:
     """A request in the hands of this process. If the store refuses a write, another process has taken it over."""
 
-    def __init__(self, documents: Documents, wanted: Wanted, held: Document) -> None:
+    def __init__(self, documents: Documents, wanted: RequestWanted, held: Document) -> None:
         self._documents = documents
         self._wanted = wanted
         self._held = held

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 
 from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import KeyReleased, Received, Value
-from holdfast.kernel.messages import KeyTaken, Signal
+from holdfast.kernel.messages import KeyTaken, SignalMessage
 from holdfast.kernel.transitions import Recorded
 from holdfast.ports.store import History
 
@@ -41,7 +41,7 @@ def unread(history: History, *, now_ms: int) -> Recorded:
     entries: list[Received | KeyReleased] = []
     blobs: tuple[Blob, ...] = ()
     for message in history.messages:
-        if isinstance(message, Signal):
+        if isinstance(message, SignalMessage):
             value, large = kept(bytes(message.payload))
             entries.append(Received(now_ms, message.hook, message.id, value, message.by_key, left=True))
             blobs += large

@@ -16,7 +16,7 @@ KIND = "hangs"
 KEPT_MS = 600_000
 
 
-class Hangs(Struct, frozen=True, gc=False):
+class HungThreads(Struct, frozen=True, gc=False):
     """What a worker says about its threads."""
 
     threads: int
@@ -29,7 +29,7 @@ def tell(namespace: str, owner: str, threads: int, *, last: Document | None, now
     if threads == told and not (threads and aged):
         return None
     replaces = None if last is None else last.version
-    body = msgspec.json.encode(Hangs(threads))
+    body = msgspec.json.encode(HungThreads(threads))
     expires_ms = now_ms + KEPT_MS if threads else now_ms
     version = next_version(replaces, now_ms=now_ms)
     return Writing(Document(namespace, KIND, owner, version, body, expires_ms=expires_ms), replaces)
@@ -37,4 +37,4 @@ def tell(namespace: str, owner: str, threads: int, *, last: Document | None, now
 
 def threads_in(document: Document) -> int:
     """How many threads hang, by what the worker said."""
-    return msgspec.json.decode(document.body, type=Hangs).threads
+    return msgspec.json.decode(document.body, type=HungThreads).threads

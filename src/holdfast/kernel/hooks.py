@@ -23,7 +23,7 @@ from msgspec import Raw
 
 from holdfast.kernel import ids, keys
 from holdfast.kernel.changes import Alive, Change, TokenHeldBy
-from holdfast.kernel.messages import Envelope, Signal
+from holdfast.kernel.messages import Envelope, SignalMessage
 
 _KEY, _TOKEN = "key", "token"  # no length looks like these
 _AS_A_HOOK = "token "  # what went before a token
@@ -53,17 +53,17 @@ def former_id(signal_id: str) -> str:
     return f"signal/{rest}" if way == _KEY else ""
 
 
-def signal(hook: str, payload: bytes, *, dedupe: str | None, nonce: str, by_key: bool = False) -> Signal:
+def signal(hook: str, payload: bytes, *, dedupe: str | None, nonce: str, by_key: bool = False) -> SignalMessage:
     """A signal to a run or to a key; `nonce` makes it one of its own if no dedupe id says which one it is."""
     keys.checked(hook, what="hook name")
     name = _checked(dedupe, nonce)
-    return Signal(key_signal_id(hook, name) if by_key else signal_id(hook, name), hook, Raw(payload), by_key)
+    return SignalMessage(key_signal_id(hook, name) if by_key else signal_id(hook, name), hook, Raw(payload), by_key)
 
 
-def token_signal(token: str, hook: str, payload: bytes, *, dedupe: str | None, nonce: str) -> Signal:
+def token_signal(token: str, hook: str, payload: bytes, *, dedupe: str | None, nonce: str) -> SignalMessage:
     """A signal to a token, for the hook that was opened with it."""
     keys.checked(token, what="token")
-    return Signal(token_signal_id(token, _checked(dedupe, nonce)), hook, Raw(payload))
+    return SignalMessage(token_signal_id(token, _checked(dedupe, nonce)), hook, Raw(payload))
 
 
 def _checked(dedupe: str | None, nonce: str) -> str:
@@ -78,24 +78,24 @@ def token_scope(namespace: str, token: str) -> str:
     return f"token/{len(namespace)}/{namespace}/{token}"
 
 
-def to_run(run_id: str, message: Signal) -> Change:
+def to_run(run_id: str, message: SignalMessage) -> Change:
     """Deliver a signal to a run, as long as it has not ended."""
     return Change(f"{run_id}/{message.id}", Alive(run_id), envelopes=(Envelope(run_id, message),))
 
 
-def to_owner(run_id: str, message: Signal, *, scope: str) -> Change:
+def to_owner(run_id: str, message: SignalMessage, *, scope: str) -> Change:
     """Deliver a signal to the owner of a key, as long as it lives and owns the key."""
     guard = Alive(run_id, holds_key=True)
     return Change(f"{run_id}/{message.id}", guard, envelopes=(scoped(run_id, message, scope),))
 
 
-def to_token(run_id: str, namespace: str, token: str, message: Signal) -> Change:
+def to_token(run_id: str, namespace: str, token: str, message: SignalMessage) -> Change:
     """Deliver a signal to the run that holds a token, as long as it does."""
     guard = TokenHeldBy(run_id, namespace, token)
     envelope = scoped(run_id, message, token_scope(namespace, token))
     return Change(f"{run_id}/{message.id}", guard, envelopes=(envelope,))
 
 
-def scoped(run_id: str, message: Signal, scope: str) -> Envelope:
+def scoped(run_id: str, message: SignalMessage, scope: str) -> Envelope:
     """A signal whose id counts beyond the run that gets it, in the form of today and in the former one."""
     return Envelope(run_id, message, scope, former_id(message.id))

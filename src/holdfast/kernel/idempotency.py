@@ -65,7 +65,7 @@ class Reply(Struct, frozen=True, gc=False):
     body: bytes | None = None
 
 
-class Wanted(Struct, frozen=True, gc=False):
+class RequestWanted(Struct, frozen=True, gc=False):
     """A request that somebody would like to execute, once."""
 
     namespace: str
@@ -111,29 +111,29 @@ class Unkept(Struct, frozen=True, gc=False):
     status: int
 
 
-class Busy(Struct, frozen=True, gc=False):
+class RequestBusy(Struct, frozen=True, gc=False):
     """Somebody is at it, for so long at least if nothing more is heard."""
 
     for_ms: int
 
 
-class Mismatch(Struct, frozen=True, gc=False):
+class RequestMismatch(Struct, frozen=True, gc=False):
     pass
 
 
-Decision = Proceed | Replay | Unkept | Busy | Mismatch
+Decision = Proceed | Replay | Unkept | RequestBusy | RequestMismatch
 
 
-def decide(found: Document | None, wanted: Wanted, *, now_ms: int) -> Decision:
+def decide(found: Document | None, wanted: RequestWanted, *, now_ms: int) -> Decision:
     """What to do with a request whose key has led to `found`."""
     if found is None:
         return Proceed(_working(wanted, None, now_ms))
     state = state_of(found)
     if state.digest != wanted.digest:
-        return Mismatch()
+        return RequestMismatch()
     match state:
         case Working() if state.until_ms > now_ms:
-            return Busy(state.until_ms - now_ms)
+            return RequestBusy(state.until_ms - now_ms)
         case Working():
             return Proceed(_working(wanted, found.version, now_ms), overdue=True)
         case Vacant():
@@ -146,12 +146,12 @@ def decide(found: Document | None, wanted: Wanted, *, now_ms: int) -> Decision:
             assert_never(state)
 
 
-def renewed(held: Document, wanted: Wanted, *, now_ms: int) -> Writing:
+def renewed(held: Document, wanted: RequestWanted, *, now_ms: int) -> Writing:
     """Its holder is still at it."""
     return _working(wanted, held.version, now_ms)
 
 
-def settled(held: Document, wanted: Wanted, reply: Reply, *, now_ms: int) -> Writing:
+def settled(held: Document, wanted: RequestWanted, reply: Reply, *, now_ms: int) -> Writing:
     """Its holder has an answer: a final one, which is kept, or one after which the next may try."""
     state = (
         Answered(wanted.digest, reply, wanted.holder)
@@ -161,7 +161,7 @@ def settled(held: Document, wanted: Wanted, reply: Reply, *, now_ms: int) -> Wri
     return _writing(wanted, state, held.version, expires_ms=now_ms + wanted.retention_ms, now_ms=now_ms)
 
 
-def is_held(found: Document, wanted: Wanted) -> bool:
+def is_held(found: Document, wanted: RequestWanted) -> bool:
     """Whether it is at work in the very hands of whoever wants it."""
     state = state_of(found)
     return isinstance(state, Working) and state.holder == wanted.holder
@@ -183,12 +183,12 @@ def state_of(document: Document) -> State:
     return msgspec.msgpack.decode(document.body, type=State)
 
 
-def _working(wanted: Wanted, replaces: int | None, now_ms: int) -> Writing:
+def _working(wanted: RequestWanted, replaces: int | None, now_ms: int) -> Writing:
     state = Working(wanted.digest, wanted.holder, now_ms + wanted.lease_ms)
     return _writing(wanted, state, replaces, expires_ms=state.until_ms + wanted.retention_ms, now_ms=now_ms)
 
 
-def _writing(wanted: Wanted, state: State, replaces: int | None, *, expires_ms: int, now_ms: int) -> Writing:
+def _writing(wanted: RequestWanted, state: State, replaces: int | None, *, expires_ms: int, now_ms: int) -> Writing:
     document = Document(
         namespace=wanted.namespace,
         kind=KIND,

@@ -43,7 +43,7 @@ class OutcomeMessage(_Message, frozen=True, tag="outcome"):
     error: Raw | UnsetType = UNSET
 
 
-class Signal(_Message, frozen=True):
+class SignalMessage(_Message, frozen=True, tag="signal"):
     """A payload for a hook. `by_key` says that it was sent to whoever owns the key, not to this very run."""
 
     hook: str
@@ -64,7 +64,7 @@ class KeyTaken(_Message, frozen=True, tag="key_taken"):
     reason: str = ""
 
 
-Message = OutcomeMessage | Signal | CancelRequest | KeyTaken
+Message = OutcomeMessage | SignalMessage | CancelRequest | KeyTaken
 
 
 class Envelope(Struct, frozen=True, gc=False):

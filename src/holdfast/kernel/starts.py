@@ -32,7 +32,7 @@ from msgspec import UNSET, Raw, Struct
 from holdfast.kernel import hooks, ids
 from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
-from holdfast.kernel.messages import CancelRequest, Envelope, Signal, Watcher
+from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
 from holdfast.kernel.runs import ENDED, Run, Status
 
 SUPERSEDED_DEADLINE_MS = 30_000  # as long as any cancellation has by default
@@ -57,7 +57,7 @@ class Wanted(Struct, frozen=True, gc=False):
     version: str = ""
     attributes: bytes = b""
     replaces: str | None = None  # the run whose key it takes over
-    signal: Signal | None = None
+    signal: SignalMessage | None = None
     join: bool = True  # whether another's live run will do
 
     @property
@@ -144,7 +144,7 @@ def admission(wanted: Wanted, *, now_ms: int, hand: Hand | None, guard: KeyFree 
 
 
 def successor(
-    run: Run, first: Started | Continued, signals: tuple[Signal, ...], *, blobs: tuple[Blob, ...], now_ms: int
+    run: Run, first: Started | Continued, signals: tuple[SignalMessage, ...], *, blobs: tuple[Blob, ...], now_ms: int
 ) -> Change:
     """The run that takes over the key of one that ends over signals which were sent to the key.
 

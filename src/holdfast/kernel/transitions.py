@@ -54,7 +54,7 @@ from holdfast.kernel.journal import (
     Value,
     void_positions,
 )
-from holdfast.kernel.messages import Envelope, KeyTaken, Signal
+from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
 from holdfast.kernel.runs import ENDED, Run, Status
 
 _encode = msgspec.json.Encoder().encode
@@ -104,7 +104,7 @@ class RunReturned(Struct, frozen=True, gc=False):
 
     output: Value
     first: Started | Continued | None = None
-    unheard: tuple[Signal, ...] = ()
+    unheard: tuple[SignalMessage, ...] = ()
     unread: tuple[str, ...] = ()
     blobs: tuple[Blob, ...] = ()
 

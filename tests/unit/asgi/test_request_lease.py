@@ -13,7 +13,7 @@ from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.kernel import idempotency
 from holdfast.kernel.documents import Document
-from holdfast.kernel.idempotency import KIND, Proceed, Reply, Wanted
+from holdfast.kernel.idempotency import KIND, Proceed, Reply, RequestWanted
 from holdfast.stores.memory import MemoryStore
 from tests.builders import FakeClock, SeededIds
 
@@ -47,7 +47,7 @@ async def documents(clock: FakeClock) -> AsyncIterator[Documents]:
 
 async def begun(documents: Documents, holder: str) -> RequestLease:
     """The request in the hands of `holder`, which takes it over if it can."""
-    wanted = Wanted("default", "key", "d1", holder, LEASE_MS, 10 * LEASE_MS)
+    wanted = RequestWanted("default", "key", "d1", holder, LEASE_MS, 10 * LEASE_MS)
     decision = idempotency.decide(await found(documents), wanted, now_ms=documents.now_ms())
     assert isinstance(decision, Proceed)
     assert await documents.write(decision.writing)

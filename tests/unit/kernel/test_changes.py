@@ -13,7 +13,7 @@ from holdfast.kernel.messages import (
     KeyTaken,
     Message,
     OutcomeMessage,
-    Signal,
+    SignalMessage,
     Watcher,
     blob_of,
     outcome_message,
@@ -65,7 +65,7 @@ def test_a_message_is_read_back_as_it_was_written(message):
 
 def test_each_kind_of_message_was_tried():
     assert {type(message) for message in MESSAGES} == set(typing.get_args(Message))
-    assert Signal in typing.get_args(Message)
+    assert SignalMessage in typing.get_args(Message)
 
 
 def test_only_an_outcome_brings_a_blob_along():

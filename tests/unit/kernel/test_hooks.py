@@ -7,7 +7,7 @@ from msgspec import Raw
 from holdfast.errors import UsageError
 from holdfast.kernel import hooks
 from holdfast.kernel.changes import Alive, TokenHeldBy
-from holdfast.kernel.messages import Envelope, Signal
+from holdfast.kernel.messages import Envelope, SignalMessage
 from tests.builders import a_signal
 
 TEXTS = st.text("ab/0123456789", min_size=1, max_size=6)
@@ -121,4 +121,4 @@ def test_a_signal_to_a_token_is_delivered_while_the_run_holds_it():
     change = hooks.to_token("run-1", "default", "token-1", signal)
     assert change.guard == TokenHeldBy("run-1", "default", "token-1")
     assert change.envelopes == (Envelope("run-1", signal, hooks.token_scope("default", "token-1")),)
-    assert isinstance(change.envelopes[0].message, Signal)
+    assert isinstance(change.envelopes[0].message, SignalMessage)

@@ -11,13 +11,13 @@ from holdfast.errors import UsageError
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.idempotency import (
     KEY_LENGTH_MAX,
-    Busy,
-    Mismatch,
     Proceed,
     Replay,
     Reply,
+    RequestBusy,
+    RequestMismatch,
+    RequestWanted,
     Unkept,
-    Wanted,
     decide,
     digest_of,
     id_of,
@@ -37,7 +37,7 @@ DONE = Reply(201, ((b"content-type", b"text/plain"),), b"made")
 
 
 def a_request(holder="me", digest="d1"):
-    return Wanted(namespace="ns", id="key", digest=digest, holder=holder, lease_ms=LEASE, retention_ms=RETENTION)
+    return RequestWanted(namespace="ns", id="key", digest=digest, holder=holder, lease_ms=LEASE, retention_ms=RETENTION)
 
 
 def stored(decision) -> Document:
@@ -66,8 +66,8 @@ STATES = {
     ("state", "later_ms", "answer"),
     [
         ("nothing", 0, Proceed),
-        ("at work", 0, Busy),
-        ("at work", LEASE - 1, Busy),
+        ("at work", 0, RequestBusy),
+        ("at work", LEASE - 1, RequestBusy),
         ("at work", LEASE, Proceed),
         ("failed", 5, Proceed),
         ("answered", 5, Replay),
@@ -81,7 +81,7 @@ def test_what_the_same_request_answers(state, later_ms, answer):
 @pytest.mark.parametrize("state", STATES.keys() - {"nothing"})
 @pytest.mark.parametrize("later_ms", [5, LEASE])
 def test_a_key_belongs_to_its_first_request_whatever_became_of_it(state, later_ms):
-    assert decide(STATES[state], a_request("second", digest="d2"), now_ms=NOW + later_ms) == Mismatch()
+    assert decide(STATES[state], a_request("second", digest="d2"), now_ms=NOW + later_ms) == RequestMismatch()
 
 
 def test_a_replay_has_the_status_headers_and_body_of_the_first_answer():
@@ -111,7 +111,7 @@ def test_what_earlier_versions_settled_without_naming_the_holder_is_still_read(b
 
 
 def test_busy_says_how_long_the_lease_still_lasts():
-    assert decide(working(), a_request("second"), now_ms=NOW + 10_000) == Busy(20_000)
+    assert decide(working(), a_request("second"), now_ms=NOW + 10_000) == RequestBusy(20_000)
     assert until_ms(working()) == NOW + LEASE
 
 
@@ -279,7 +279,7 @@ class OneKey(RuleBasedStateMachine):
                     self.owner, self.until_ms = name, self.now_ms + LEASE
                     self.held[name] = writing.document
                     self.admitted += 1
-            case Busy(for_ms):
+            case RequestBusy(for_ms):
                 assert for_ms > 0
             case Replay(reply):
                 assert reply == self.answer

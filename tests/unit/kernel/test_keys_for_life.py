@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.kernel import hooks, starts, transitions
 from holdfast.kernel.changes import Alive, Change, Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.journal import Started
-from holdfast.kernel.messages import CancelRequest, Envelope, KeyTaken, Signal
+from holdfast.kernel.messages import CancelRequest, Envelope, KeyTaken, SignalMessage
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.starts import Again, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from tests.builders import NOW_MS, a_failure, a_value, wanted
@@ -31,7 +31,7 @@ class WatchedStore(ModelStore):
 
     def deliver(self, envelopes: tuple[Envelope, ...]) -> None:
         for envelope in envelopes:
-            if isinstance(envelope.message, Signal):
+            if isinstance(envelope.message, SignalMessage):
                 run = self.runs[envelope.run_id]
                 assert run.holds_key, "a signal went to a run that does not own the key"
                 assert run.status not in ENDED, "a signal went to a run that has ended"
@@ -58,7 +58,7 @@ class KeysForLife(RuleBasedStateMachine):
         self.minted = 0
         self.owned: set[str] = set()  # keys that must have an owner at this instant
         self.acknowledged: set[Received] = set()  # signals whose senders were told that all is well
-        self.unheard: dict[str, list[Signal]] = {}  # recorded, and not taken by the code yet
+        self.unheard: dict[str, list[SignalMessage]] = {}  # recorded, and not taken by the code yet
         self.taken: dict[Received, str] = {}  # by the code of which run
 
     # -- callers
@@ -87,7 +87,7 @@ class KeysForLife(RuleBasedStateMachine):
         self.minted += 1
         self._walk(replace(wish, run_id=f"run-{self.minted:03}"), steps)
 
-    def _a_signal(self, dedupe: str | None) -> Signal:
+    def _a_signal(self, dedupe: str | None) -> SignalMessage:
         return hooks.signal("items", b"1", dedupe=dedupe, nonce=f"n-{self.minted}", by_key=True)
 
     def _begin(self, key: str, input: int, steps: int, **fields: Any) -> None:
@@ -233,21 +233,21 @@ class KeysForLife(RuleBasedStateMachine):
                 self._commit(run, event, read=tuple(message.id for message in unread))
                 unheard.clear()
 
-    def _takes(self, run: Run, unheard: list[Signal], unread: list[Any]) -> None:
+    def _takes(self, run: Run, unheard: list[SignalMessage], unread: list[Any]) -> None:
         """The engine records what has come; the code takes the first of it."""
         if unread:
             self._commit(run, transitions.Progressed(), read=tuple(message.id for message in unread))
-            unheard += [message for message in unread if isinstance(message, Signal)]
+            unheard += [message for message in unread if isinstance(message, SignalMessage)]
         if unheard:
             signal = unheard.pop(0)
             received = (hooks.key_scope(run.namespace, run.workflow, run.key or ""), signal.id)
             assert received not in self.taken, "a signal was taken twice"
             self.taken[received] = run.id
 
-    def _returns(self, run: Run, unheard: list[Signal], unread: list[Any]) -> None:
+    def _returns(self, run: Run, unheard: list[SignalMessage], unread: list[Any]) -> None:
         first = self.store.journals[run.id][0]
         assert isinstance(first, Started)
-        moves = tuple(message.id for message in unread if isinstance(message, Signal))
+        moves = tuple(message.id for message in unread if isinstance(message, SignalMessage))
         event = transitions.RunReturned(a_value(), first, tuple(unheard), moves)
         before = set(self.store.runs)
         self._commit(run, event, read=tuple(message.id for message in unread if message.id not in moves))
@@ -315,7 +315,7 @@ class KeysForLife(RuleBasedStateMachine):
             unread = self.store.unread_of(run.id)
             assert run.unread == len(unread)
             assert not unread or run.status not in ENDED
-            assert all(isinstance(message, Signal | CancelRequest | KeyTaken) for message in unread)
+            assert all(isinstance(message, SignalMessage | CancelRequest | KeyTaken) for message in unread)
 
 
 TestKeysForLife = KeysForLife.TestCase

@@ -42,7 +42,7 @@ from holdfast.errors import (
 from holdfast.kernel import attributes as attributes_, ids, keys, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.journal import Failure, Value
-from holdfast.kernel.messages import Signal
+from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
 from holdfast.kernel.starts import Wanted
 from holdfast.kernel.traces import TRACEPARENT
@@ -142,7 +142,7 @@ class Service:
             await self.operations.stop_if_nobody_reads(wanted.replaces, f"superseded by run {run.id}")
         return run, created
 
-    async def _check_payload(self, wanted: Wanted, signal: Signal) -> None:
+    async def _check_payload(self, wanted: Wanted, signal: SignalMessage) -> None:
         holder = await self._store.run_of_key(wanted.namespace, wanted.workflow, wanted.key or "")
         if holder is not None:
             check(await self._store.hook(holder.id, signal.hook), signal)
@@ -292,7 +292,9 @@ class Service:
             )
         return run.id
 
-    def _first_signal(self, workflow: Workflow[..., Any], key: str | None, options: StartOptions) -> Signal | None:
+    def _first_signal(
+        self, workflow: Workflow[..., Any], key: str | None, options: StartOptions
+    ) -> SignalMessage | None:
         signal: Any = options.signal
         if signal is None:
             return None

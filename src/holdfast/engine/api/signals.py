@@ -11,7 +11,7 @@ from holdfast.errors import NotAllowedNow, PayloadRefused, UnknownHook, UnknownR
 from holdfast.events import RunSignalled
 from holdfast.kernel import hooks, json_schema, keys
 from holdfast.kernel.changes import Committed, HookOpen
-from holdfast.kernel.messages import Signal
+from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run
 
 
@@ -21,7 +21,7 @@ class Signals:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def signal(self, hook: str, payload: Any, dedupe: str | None, *, by_key: bool = False) -> Signal:
+    def signal(self, hook: str, payload: Any, dedupe: str | None, *, by_key: bool = False) -> SignalMessage:
         """A signal, ready to be sent; the same one however often its sending has to be tried."""
         data = self._scope.codec.encode(payload, what=f"the payload for hook {hook!r}")
         return hooks.signal(hook, data, dedupe=dedupe, nonce=self._scope.ids.nonce(), by_key=by_key)
@@ -64,7 +64,7 @@ class Signals:
                 raise UnknownHook(token)
 
 
-def check(hook: HookOpen | None, message: Signal) -> None:
+def check(hook: HookOpen | None, message: SignalMessage) -> None:
     """Raises `PayloadRefused` if what is known about the hook says that the payload does not fit."""
     if hook is None or hook.schema is None:
         return

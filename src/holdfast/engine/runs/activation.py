@@ -45,7 +45,7 @@ from holdfast.kernel.journal import (
     input_of,
     original_input,
 )
-from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, Signal
+from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.runs import Run
 from holdfast.kernel.steps import Interrupted, Repeated
 from holdfast.pack import Workflow
@@ -390,7 +390,7 @@ class Activation:
         history = await self._as_it_is()
         moves = event.unread if isinstance(event, transitions.RunReturned) else ()
         news = [message for message in history.messages if message.id not in {*record.read, *moves}]
-        if self._loaded.machine.cancelling or not any(isinstance(message, Signal) for message in news):
+        if self._loaded.machine.cancelling or not any(isinstance(message, SignalMessage) for message in news):
             if isinstance(event, transitions.RunReturned) and not history.run.holds_key:
                 event = msgspec.structs.replace(event, unheard=(), unread=())
                 news = [message for message in history.messages if message.id not in record.read]

@@ -49,7 +49,7 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
-from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, Signal
+from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.replay import NOTHING_NOTED, noted
 from holdfast.kernel.steps import Act, AwaitedRunEnded, Block, Expired, Raised, Repeated, Step
 from holdfast.pack import Effect, EffectPolicy, Workflow
@@ -157,7 +157,7 @@ class LoadedRun:
             case CancelRequest():
                 record.read.append(arrival.id)
                 return None if self.deadline_ms is not None else self.cancel(arrival)
-            case Signal() | KeyTaken():
+            case SignalMessage() | KeyTaken():
                 record.read.append(arrival.id)
                 return self._entry_of_message(arrival, record)
             case OutcomeMessage():
@@ -250,7 +250,7 @@ class LoadedRun:
             return AwaitedRunEnded(run_id, error=msgspec.json.decode(message.error, type=Failure))
         return AwaitedRunEnded(run_id, error=described(RunCancelled(run_id), self._host.codec))
 
-    def _entry_of_message(self, message: Signal | KeyTaken, record: ActivationRecord) -> Received | KeyReleased:
+    def _entry_of_message(self, message: SignalMessage | KeyTaken, record: ActivationRecord) -> Received | KeyReleased:
         """The entry that records a message to the run itself."""
         now_ms = self._now_ms()
         if isinstance(message, KeyTaken):
@@ -420,7 +420,9 @@ class LoadedRun:
 
     def record_leftovers(self, record: ActivationRecord, *, but: Collection[str] = ()) -> None:
         """Record the signals that had come before the code ended, so that the journal says where they went."""
-        left = [each for each in self.arrivals if isinstance(each, Signal) and each.id not in {*but, *record.read}]
+        left = [
+            each for each in self.arrivals if isinstance(each, SignalMessage) and each.id not in {*but, *record.read}
+        ]
         self.dismiss(left, record)
 
     def dismiss(self, messages: Collection[Message], record: ActivationRecord) -> None:
@@ -430,21 +432,21 @@ class LoadedRun:
         """
         for message in messages:
             record.read.append(message.id)
-            if isinstance(message, Signal | KeyTaken):
+            if isinstance(message, SignalMessage | KeyTaken):
                 entry = self._entry_of_message(message, record)
                 record.entries.append(replace(entry, left=True) if isinstance(entry, Received) else entry)
 
-    def for_a_successor(self) -> tuple[tuple[Signal, ...], tuple[str, ...]]:
+    def for_a_successor(self) -> tuple[tuple[SignalMessage, ...], tuple[str, ...]]:
         """The signals that the next owner of the key should see: those recorded, and the ids of those not even read."""
         unheard = tuple(
-            Signal(each.id, each.hook, Raw(self._data_of(each.value)), by_key=True)
+            SignalMessage(each.id, each.hook, Raw(self._data_of(each.value)), by_key=True)
             for each in self.machine.inbox.untaken()
             if self._is_for_a_successor(each)
         )
-        unread = (each for each in self.arrivals if isinstance(each, Signal) and self._is_for_a_successor(each))
+        unread = (each for each in self.arrivals if isinstance(each, SignalMessage) and self._is_for_a_successor(each))
         return unheard, tuple(each.id for each in unread)
 
-    def _is_for_a_successor(self, signal: Signal | Received) -> bool:
+    def _is_for_a_successor(self, signal: SignalMessage | Received) -> bool:
         """Whether the next owner of the key should see this signal.
 
         It was sent to the key, which the run still has, and for a hook that the code did take from: so each run takes

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from holdfast import events
 from holdfast.engine.ports import Ports
-from holdfast.engine.worker.held import Execution, HeldRuns
+from holdfast.engine.worker.held import HeldActivation, HeldRuns
 from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
 from holdfast.errors import TransientError
@@ -66,7 +66,7 @@ class Bell:
 class Executor(Protocol):
     """Executes what is claimed, and is told about it."""
 
-    def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> Execution:
+    def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> HeldActivation:
         """The run, ready to be driven."""
         ...
 
@@ -206,7 +206,7 @@ class Claims:
         execution = self._executor.execute(history, blobs, self._held.adopted)
         self._held.begin(run_id, execution, lambda: self._leave(run_id, execution))
 
-    def _leave(self, run_id: str, execution: Execution) -> None:
+    def _leave(self, run_id: str, execution: HeldActivation) -> None:
         """The task of an execution has ended."""
         if self._held.remove(run_id, execution):
             self._executor.on_gone()

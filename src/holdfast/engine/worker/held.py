@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from holdfast.kernel.messages import Message
 
 
-class Execution(Protocol):
+class HeldActivation(Protocol):
     """One run in memory, as its worker sees it. `number` counts the executions of the worker."""
 
     number: int
@@ -26,7 +26,7 @@ class Execution(Protocol):
 class Held(NamedTuple):
     """An execution and its task."""
 
-    execution: Execution
+    execution: HeldActivation
     task: asyncio.Task[None]
 
 
@@ -48,7 +48,7 @@ class HeldRuns:
         """Those of these runs that are in memory here."""
         return self._by_id.keys() & run_ids
 
-    def execution_of(self, run_id: str) -> Execution | None:
+    def execution_of(self, run_id: str) -> HeldActivation | None:
         held = self._by_id.get(run_id)
         return None if held is None else held.execution
 
@@ -61,13 +61,13 @@ class HeldRuns:
         """What is being done for the runs at this moment."""
         return [task for held in self._by_id.values() for task in held.execution.in_flight]
 
-    def begin(self, run_id: str, execution: Execution, on_done: Callable[[], None]) -> None:
+    def begin(self, run_id: str, execution: HeldActivation, on_done: Callable[[], None]) -> None:
         """Drive the run from now on. `on_done` is called when its task has ended, whether or not it is held then."""
         task = asyncio.get_running_loop().create_task(execution.drive())
         self._by_id[run_id] = Held(execution, task)
         task.add_done_callback(lambda _: on_done())
 
-    def remove(self, run_id: str, execution: Execution | None = None) -> bool:
+    def remove(self, run_id: str, execution: HeldActivation | None = None) -> bool:
         """Forget the run; with `execution`, only if it is that one which is held. True if it was held."""
         held = self._by_id.get(run_id)
         if held is None or (execution is not None and held.execution is not execution):

@@ -119,7 +119,7 @@ class Api:
 
     async def end(self, run: Run, value: object = "done") -> Run:
         """The run returns."""
-        return await self.decide(run, transitions.Returned(a_value(value)))
+        return await self.decide(run, transitions.RunReturned(a_value(value)))
 
 
 @pytest.fixture

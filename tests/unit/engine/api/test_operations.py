@@ -96,7 +96,7 @@ async def test_there_is_no_receipt_before_the_end(api: Api) -> None:
 
 async def test_a_failed_run_is_retried_and_a_cancelled_one_resumed(api: Api) -> None:
     await started(api)
-    failed = await api.decide(await api.claim(), transitions.Raised(a_failure()))
+    failed = await api.decide(await api.claim(), transitions.RunRaised(a_failure()))
     api.pending.clear()
     assert (await api.operations.retry(failed.id)).status is Status.PENDING
     assert api.pending == [failed.id]

@@ -70,11 +70,11 @@ async def test_a_run_is_followed_until_it_has_ended(api: Api) -> None:
     await asyncio.wait_for(following, 30)
     assert seen == [(0, "started"), (1, "completed")]
     assert [event.cursor async for event in api.queries.events(run.id, 0)] == [1]
-    assert [event.entry.what for event in await api.queries.recorded(run.id)] == ["started", "completed"]
+    assert [entry.what for entry in await api.queries.journal(run.id)] == ["started", "completed"]
 
 
 async def test_what_is_not_there_cannot_be_looked_at(api: Api) -> None:
-    for verb in (api.queries.explain("a"), api.queries.recorded("a"), anext(api.queries.events("a", None))):
+    for verb in (api.queries.explain("a"), api.queries.journal("a"), anext(api.queries.events("a", None))):
         with pytest.raises(UnknownRun):
             await verb
 

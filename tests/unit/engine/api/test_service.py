@@ -136,7 +136,7 @@ async def test_the_result_of_a_run_is_what_its_end_means(api: Api) -> None:
     ended = await api.end(await api.claim(), "paid")
     assert await api.service.result(ended, str, None) == "paid"
     await api.service.start(checkout("o-2"), NOTHING)
-    failed = await api.decide(await api.claim(), transitions.Raised(a_failure("OSError", "no money")))
+    failed = await api.decide(await api.claim(), transitions.RunRaised(a_failure("OSError", "no money")))
     with pytest.raises(RunFailed, match="no money"):
         await api.service.result(failed, str, None)
     cancelled, _ = await api.service.start(checkout("o-3"), NOTHING)
@@ -148,7 +148,7 @@ async def test_the_result_of_a_run_is_what_its_end_means(api: Api) -> None:
 async def test_a_result_is_waited_for_as_long_as_the_caller_wants(api: Api) -> None:
     run, _ = await api.service.start(checkout("o-1"), NOTHING)
     with pytest.raises(TimedOut):
-        await api.service.settled(run, 0.001)
+        await api.service.wait(run, 0.001)
     waiting = asyncio.create_task(api.service.result(run, str, "30s"))
     await asyncio.sleep(0)
     api.waiters.settled(await api.end(await api.claim(), "paid"))
@@ -157,8 +157,6 @@ async def test_a_result_is_waited_for_as_long_as_the_caller_wants(api: Api) -> N
 
 async def test_the_input_can_be_read(api: Api) -> None:
     run, _ = await api.service.start(checkout("o-1", 2), NOTHING)
-    assert api.service.input_of(run) == {"order": "o-1", "amount": 2}
+    assert await api.service.input(run) == {"order": "o-1", "amount": 2}
     large, _ = await api.service.start(checkout("x" * 400_000), StartOptions(key="k"))
-    with pytest.raises(UsageError, match="load_input"):
-        api.service.input_of(large)
-    assert (await api.service.load_input(large))["order"] == "x" * 400_000
+    assert (await api.service.input(large))["order"] == "x" * 400_000

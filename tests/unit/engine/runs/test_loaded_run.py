@@ -31,7 +31,7 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
-from holdfast.kernel.messages import CancelRequest, KeyTaken, OutcomeMessage, Signal
+from holdfast.kernel.messages import CancelRequest, KeyTaken, OutcomeMessage, SignalMessage
 from holdfast.kernel.runs import Status
 from holdfast.kernel.steps import (
     DENIED,
@@ -386,7 +386,7 @@ async def test_a_signal_is_recorded_and_taken():
     loaded.begin()
     [opened] = loaded.deliver(Completion("hook:approval#1", TokenClaimed(None)))
     assert isinstance(opened, Opened)
-    [received] = loaded.deliver(Signal("s-1", "approval", Raw(b'"yes"')))
+    [received] = loaded.deliver(SignalMessage("s-1", "approval", Raw(b'"yes"')))
     assert isinstance(received, Received)
     assert loaded.run.machine.outcome == CodeReturned("yes")
 
@@ -440,7 +440,9 @@ async def test_an_effect_that_was_interrupted_before_it_began_leaves_no_trace():
 
 async def test_messages_that_come_too_late_are_read_and_signals_recorded():
     loaded = Loaded(one_charge)
-    loaded.run.dismiss([Signal("s-1", "approval", Raw(b"1")), CancelRequest("c-1", 1), KeyTaken("k-1")], loaded.record)
+    loaded.run.dismiss(
+        [SignalMessage("s-1", "approval", Raw(b"1")), CancelRequest("c-1", 1), KeyTaken("k-1")], loaded.record
+    )
     assert loaded.record.read == ["s-1", "c-1", "k-1"]
     assert [entry.what for entry in loaded.record.entries] == ["received", "key_released"]
     [received, _] = loaded.record.entries
