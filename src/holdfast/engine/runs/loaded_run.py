@@ -201,10 +201,11 @@ class LoadedRun:
         self, decision: steps.Decision, command: Command, completion: Completion, record: ActivationRecord
     ) -> Entry | None:
         """Do what was decided, as far as nothing has to be durable before; the entry to be recorded, if any."""
-        match decision:
-            case StepEntry():
+        if isinstance(decision, StepEntry):
+            if completion.blobs:
                 self._keep(completion.blobs, record)
-                return decision
+            return decision
+        match decision:
             case Act.CALL:
                 command.may_call = True  # it is known that it never happened
                 self._to_call.append(command)
@@ -229,9 +230,11 @@ class LoadedRun:
     def _tell(self, decision: steps.Decision, completion: Completion) -> None:
         """Say what has come of an attempt."""
         emit, run_id = self._host.emit, self.run.id
+        if isinstance(decision, Performed):
+            name, attempt = decision.intent.name, decision.attempt
+            emit(events.EffectPerformed(run_id, decision.step, attempt, name, completion.took_ms))
+            return
         match decision:
-            case Performed(step=step, intent=intent, attempt=attempt):
-                emit(events.EffectPerformed(run_id, step, attempt, intent.name, completion.took_ms))
             case GaveUp(step=step, intent=intent, attempt=attempt, error=error):
                 type_ = "TimedOut" if isinstance(completion.event, Expired) else error.type
                 text = f"{type_}: {error.message}"
