@@ -154,13 +154,13 @@ async def ended(store: Store, run_id: str = "run-1", **fields: Any) -> Run:
     return await committed(store, completion(store, await held(store, run_id, **fields)))
 
 
-def anew(
+def replaces_journal(
     store: Store, run: Run, input: object = "new", *, recorded: transitions.Recorded = transitions.NOTHING
 ) -> Change:
     """The run continues as new."""
     assert run.input is not None
     first = Continued(store.now_ms(), a_value(input), 1, run.input)
-    return transitions.decide(run, transitions.BeganAnew(first), recorded=recorded, now_ms=store.now_ms())
+    return transitions.decide(run, transitions.ContinuedAsNew(first), recorded=recorded, now_ms=store.now_ms())
 
 
 async def failed(store: Store, run_id: str = "run-1", **fields: Any) -> Run:

@@ -17,7 +17,6 @@ from tests.contract.helpers import (
     ANOTHER_BLOB,
     HOOK,
     Everything,
-    anew,
     beat,
     blockage,
     claim,
@@ -31,6 +30,7 @@ from tests.contract.helpers import (
     offer,
     opening,
     progress,
+    replaces_journal,
     retry,
     rich,
     token_of,
@@ -55,7 +55,7 @@ def _changes(store: Store, run: Run) -> list[Change]:
             run, transitions.Progressed(), recorded=replace(recorded, shown=shown), now_ms=store.now_ms()
         ),
         transitions.decide(run, transitions.Progressed(), recorded=hooks, now_ms=store.now_ms()),
-        anew(store, run, recorded=recorded),
+        replaces_journal(store, run, recorded=recorded),
         beat(run, replace(A_BEAT, details=b"99"), count=2),
     ]
     beaten = replace(kinds[0], beats=(replace(A_BEAT, details=b"98"),))

@@ -224,8 +224,8 @@ async def test_the_version_of_an_expired_document_is_never_used_again(store: Sto
         clock.advance(1)
     assert await writes(store, a_document(store, body=b"anew")) == [False]
     clock.advance(1)
-    anew = await stored(store, body=b"anew")
-    assert anew.version > current.version
+    again = await stored(store, body=b"anew")
+    assert again.version > current.version
 
 
 async def test_a_writer_who_slept_while_it_was_removed_and_made_anew_is_refused(store: Store, clock: FakeClock) -> None:

@@ -19,7 +19,6 @@ from tests.contract.helpers import (
     WATCHER,
     admission,
     admitted,
-    anew,
     beat,
     blockage,
     claim,
@@ -36,6 +35,7 @@ from tests.contract.helpers import (
     offer,
     opening,
     progress,
+    replaces_journal,
     retry,
     sending,
     stop,
@@ -137,7 +137,7 @@ async def _open_a_token(store: Store) -> Change:
 
 
 async def _continue_as_new(store: Store) -> Change:
-    return anew(store, await held(store), recorded=transitions.Recorded(blobs=(A_BLOB,)))
+    return replaces_journal(store, await held(store), recorded=transitions.Recorded(blobs=(A_BLOB,)))
 
 
 async def _show(store: Store) -> Change:

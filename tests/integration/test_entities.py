@@ -249,7 +249,7 @@ async def test_a_new_beginning_whose_reply_was_lost_begins_once(home: Home, bank
     lost: list[str] = []
 
     def loses(name: str, args: tuple[Any, ...]) -> bool:
-        if name != "commit" or not any(change.anew for change in args[0]) or lost:
+        if name != "commit" or not any(change.replaces_journal for change in args[0]) or lost:
             return False
         lost.append(name)
         return True

@@ -10,8 +10,8 @@ Scopes, each of which contains the ones before it:
     admin    release keys of runs; create and revoke API keys
 
 Rules
-- A key is bound to one namespace, for ever.
-- An id that nobody has is checked like a wrong secret, with the same work and the same answer.
+- A key is bound to one namespace, forever.
+- An id that no key has is checked like a wrong secret, with the same work and the same answer.
 - Only who has the right secret is told that a key was revoked or has expired.
 """
 
@@ -103,7 +103,7 @@ def standing(kept: Kept | None, token: Token, *, now_ms: int) -> Standing:
 
 
 def lasting(key: ApiKey, *, now_ms: int) -> Standing:
-    """Whether a key is still good, whoever holds it."""
+    """Whether a key is still good, apart from who holds it."""
     if key.revoked_ms is not None:
         return "revoked"
     if key.expires_ms is not None and key.expires_ms <= now_ms:

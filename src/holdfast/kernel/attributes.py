@@ -3,7 +3,7 @@
 Rules
 - A value is text, a whole number, a float, a truth value or an aware datetime; nothing else, and None removes it.
 - Types are strict where Python is not: `True` is not 1. Whole numbers and floats compare as numbers.
-- Names that begin with `holdfast.` belong to the engine: everybody may search by them, nobody may set them.
+- Names that begin with `holdfast.` belong to the engine: all callers may search by them, none may set them.
 - They are few and small, since every one of them is a row of an index.
 """
 
@@ -78,7 +78,7 @@ def check_value(name: str, value: object) -> None:
 def merged(before: Mapping[str, Scalar], changes: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
     """`before` with `changes` made; None removes."""
     after = {name: value for name, value in {**before, **changes}.items() if value is not None}
-    count = sum(not name.startswith(RESERVED) for name in after)  # the engine's own take nobody's place
+    count = sum(not name.startswith(RESERVED) for name in after)  # the engine's own are not counted
     if count > COUNT_MAX:
         raise UsageError(
             f"a run cannot have {count} attributes", hint=f"{COUNT_MAX} is the limit; put the rest into its input."

@@ -125,7 +125,7 @@ class Way(Enum):
 def way(run: Run) -> Way:
     if run.status in ENDED:
         return Way.ENDED
-    if run.status is Status.BLOCKED or (run.status is Status.PENDING and run.epoch == 0):  # nobody has had it yet
+    if run.status is Status.BLOCKED or (run.status is Status.PENDING and run.epoch == 0):  # no worker has had it yet
         return Way.AT_ONCE
     return Way.BY_ITS_OWNER
 
@@ -171,7 +171,7 @@ def receipt(run: Run, journal: tuple[Entry, ...], children: tuple[ChildLeft, ...
 
 
 def _uncancelled(run: Run, effects: tuple[Left, ...]) -> Outcome:
-    """Nobody asked: it came to its end before, or cancelled itself."""
+    """It was not asked to: it came to its end before, or cancelled itself."""
     if run.status is not Status.CANCELLED:
         return "completed_first"
     return _outcome(run, effects, (), [])

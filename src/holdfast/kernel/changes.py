@@ -2,15 +2,15 @@
 
 Rules
 - A Change has a guard, what must still hold, and what to write. A store checks the guard and writes in one
-  atomic unit, or writes nothing and answers `Refused` with the run that stands in the way.
-- A Change has an id. Offered again after a lost reply it answers as the first time, and writes nothing more.
+  atomic unit, or writes nothing and returns `Refused` with the run that stands in the way.
+- A Change has an id. Offered again after a lost reply it has the result of the first time, and writes nothing more.
 - Changes are independent of each other: many may share a transaction, each is answered for itself.
 - Instants in a Change are by the store's clock (`Store.now_ms`); expiry of leases is decided by the store alone.
 
 What a store does beyond checking and writing is fixed here, so that every store does the same:
 - A message for a run raises its unread count; an unowned waiting run with unread messages may be claimed at once.
 - A message is received once: by its run, whose inbox remembers its id, and within its scope if it has one. A change
-  whose message has been received before answers `Committed` with the run that received it, and writes nothing.
+  whose message has been received before returns `Committed` with the run that received it, and writes nothing.
 - A run ends over an empty inbox: a change that ends it and leaves a message unread is refused. A message that a
   successor takes over leaves the inbox with it; if there can be none, since the run has lost its key, it stays unread.
 - A message is read once: one that `read` names, and that has been read meanwhile, is not counted a second time.
@@ -106,7 +106,7 @@ class Change(Struct, frozen=True, gc=False):
     """One decision: a guard and what to write.
 
     `run` is the row as it shall be; an admission inserts it, everything else updates it. `entries` follow the
-    journal's present end; with `anew` they replace it. `read` names the messages that these entries record. `shown`
+    journal's present end; with `replaces_journal` they replace it. `read` names the messages that these entries record. `shown`
     is there if attributes or markers have changed. `opens` and `closes` are hooks of the run. With `takes_key` the
     run of the guard loses its key. `then` admits a successor in the same unit, as long as the run has its key and
     there is a message for it: it `inherits` those of its envelopes that this run has received, and the unread ones
@@ -125,7 +125,7 @@ class Change(Struct, frozen=True, gc=False):
     shown: Shown | None = None
     opens: tuple[HookOpen, ...] = ()
     closes: tuple[HookOpen, ...] = ()
-    anew: bool = False
+    replaces_journal: bool = False
     takes_key: bool = False
     then: Change | None = None
     moves: tuple[str, ...] = ()

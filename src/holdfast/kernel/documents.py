@@ -1,15 +1,15 @@
 """Documents: small named records beside the runs (API keys, replies, tasks), changed by compare-and-set.
 
 Rules
-- A document is one value under (namespace, kind, id). Whoever changes it names the version that it replaces; if that
-  is not the stored one, nothing is written, and the writer looks again.
+- A document is one value under (namespace, kind, id). A writer names the version that it replaces; if that is
+  not the stored one, nothing is written, and the writer looks again.
 - A version is never used twice: the first one is the instant of its creation, each further one is larger. So a writer
-  who slept while the document was removed and made anew is refused, too.
+  who slept while the document was removed and made again is refused, too.
 - From `expires_ms` on a document counts as absent. The pruner removes it later.
 - There is no removal: a version that has expired takes the place of a document that is to go.
-- `due_ms` puts it into the queue of its kind: from then on `Store.due` answers it, earliest first.
-- A writing that is offered again after a lost reply answers as the first time. A store cannot tell that from a rival
-  that offers the very same bytes, whatever version the rival meant to replace. So a writer that has to know that it
+- `due_ms` puts it into the queue of its kind: from then on `Store.due` returns it, earliest first.
+- A writing that is offered again after a lost reply has the result of the first time. A store cannot tell that from a
+  rival that offers the very same bytes, whatever version the rival meant to replace. So a writer that has to know that it
   was first puts a nonce of its own into the body, in every state. A version is no nonce: it is the millisecond.
 """
 

@@ -1,4 +1,4 @@
-"""Replies: what an HTTP request answers that comes again under the same `Idempotency-Key`.
+"""Replies: the response to an HTTP request that comes again under the same `Idempotency-Key`.
 
 A request with a key is executed by one process at a time, and once it has a final answer, never again. What is known
 about it is one document of kind "reply". Its version is the fence: each state names the version that it replaces.
@@ -12,7 +12,7 @@ about it is one document of kind "reply". Its version is the fence: each state n
     ANSWERED                            Replay                        Mismatch
     ANSWERED, but it was not kept       Unkept: it is done, no more   Mismatch
 
-    whoever holds WORKING               makes of it
+    the holder of WORKING               makes of it
     ──────────────────────────────────  ─────────────────────────────────────────
     is still at it                      WORKING, for another lease     (renewed)
     has a final answer                  ANSWERED                       (settled)
@@ -25,7 +25,7 @@ Rules
 - An answer is final unless it says that trying again may help: 5xx, 408, 425 and 429.
 - The retention counts from the answer; where there is none, from the end of the last lease.
 - Every state names its holder, also when it is settled: two holders may settle in the same millisecond with equal
-  answers, and the one that was overtaken must not take the document of the other for its own.
+  replies, and the one that was overtaken must not take the document of the other for its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from holdfast.kernel.documents import Document, Writing, next_version
 KIND = "reply"
 KEY_LENGTH_MAX = 200
 WORTH_ANOTHER_TRY = frozenset({408, 425, 429})  # too slow, too early, too many
-# What is said about one connection, or about the moment of one response; the server says it anew.
+# What is said about one connection, or about the moment of one response; the server says it again.
 NOT_KEPT = frozenset(
     b"connection date keep-alive proxy-authenticate proxy-connection server te trailer transfer-encoding upgrade".split(
         b" "
@@ -66,7 +66,7 @@ class Reply(Struct, frozen=True, gc=False):
 
 
 class RequestWanted(Struct, frozen=True, gc=False):
-    """A request that somebody would like to execute, once."""
+    """A request that a process would like to execute, once."""
 
     namespace: str
     id: str
@@ -97,7 +97,7 @@ State = Working | Vacant | Answered
 
 
 class Proceed(Struct, frozen=True, gc=False):
-    """Once `writing` is stored, the request may be executed. `overdue`: somebody has begun it, and is not heard of."""
+    """Once `writing` is stored, the request may be executed. `overdue`: a process has begun it, and is not heard of."""
 
     writing: Writing
     overdue: bool = False
@@ -112,7 +112,7 @@ class Unkept(Struct, frozen=True, gc=False):
 
 
 class RequestBusy(Struct, frozen=True, gc=False):
-    """Somebody is at it, for so long at least if nothing more is heard."""
+    """A process is at it, for so long at least if nothing more is heard."""
 
     for_ms: int
 
@@ -162,13 +162,13 @@ def settled(held: Document, wanted: RequestWanted, reply: Reply, *, now_ms: int)
 
 
 def is_held(found: Document, wanted: RequestWanted) -> bool:
-    """Whether it is at work in the very hands of whoever wants it."""
+    """Whether it is at work in the hands of the process that wants it."""
     state = state_of(found)
     return isinstance(state, Working) and state.holder == wanted.holder
 
 
 def until_ms(held: Document) -> int:
-    """Until when nobody takes over what is at work."""
+    """Until when no process takes over what is at work."""
     state = state_of(held)
     assert isinstance(state, Working), state
     return state.until_ms

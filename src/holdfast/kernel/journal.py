@@ -12,13 +12,13 @@ Entries are past participles, because only what has happened is recorded:
     joined      a child's outcome arrived                   → delivers a value or an exception
     received    a signal arrived                            → delivers a payload to a hook
     opened      a hook's token was claimed, or is taken     → delivers
-    cancel_asked  somebody asked for cancellation           → cancels the code
+    cancel_asked  a cancellation was asked for              → cancels the code
     stopped     the code has ended after that               → begins to undo
     completed, failed, cancelled                            how the run ended
     blocked     the run cannot go on without a person; says why
     retried     a person asked to try again; says which entries no longer count
     resumed     a person asked to go on after a cancellation, which no longer counts
-    continued   the run began anew, with another input; its journal begins here
+    continued   the run began again, with another input; its journal begins here
 
 Notes deliver nothing. They say what the code did besides:
 
@@ -226,7 +226,7 @@ class CancelAsked(_Entry, frozen=True, tag="cancel_asked"):
 
 
 class Stopped(_Entry, frozen=True):
-    """`by_deadline`: cleanup was cut short. `unsure`: nobody knows what was under way. `paused`: it may be resumed."""
+    """`by_deadline`: cleanup was cut short. `unsure`: what was under way is not known. `paused`: it may be resumed."""
 
     by_deadline: bool = False
     unsure: bool = False

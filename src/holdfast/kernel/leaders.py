@@ -6,11 +6,11 @@ A duty's lease is a document. Its body says who holds it, its version is the fen
     ───────────────────────  ─────────────  ──────────────────────────────────────────
     absent, or expired       takes it       takes it again
     the holder's, and valid  waits          renews it, or releases it
-    somebody else's          waits          has been overtaken: it holds nothing any more
+    another holder's         waits          has been overtaken: it holds nothing any more
 
 Rules
-- Taking, renewing and releasing name the version that they replace. So whoever comes late changes nothing: neither the
-  lease of a successor nor its release.
+- Taking, renewing and releasing name the version that they replace. So a process that comes late changes nothing: neither
+  the lease of a successor nor its release.
 - The store's clock decides when a lease has expired. How far a holder may rely on it, `kernel.leases` says.
 - The nonce tells two holders apart that one version was issued to: a failover of the store may forget a write.
 - A duty's lease is half as long as a worker's. When the lease of a dead worker expires, there is a leader again to
@@ -30,7 +30,7 @@ PARTS_OF_A_WORKER_LEASE = 2
 
 
 class Holder(Struct, frozen=True, gc=False):
-    """Who holds a lease: the process by its name, and 128 bits that nobody else has drawn."""
+    """Who holds a lease: the process by its name, and 128 bits that no other process has drawn."""
 
     instance: str
     nonce: str
@@ -47,7 +47,7 @@ def holder_of(document: Document) -> Holder:
 
 
 def bid(duty: str, found: Document | None, holder: Holder, *, now_ms: int, ttl_ms: int) -> Writing | None:
-    """What `holder` writes in order to lead from now on; None while somebody else does. `found` has not expired."""
+    """What `holder` writes in order to lead from now on; None while another process does. `found` has not expired."""
     if found is not None and holder_of(found) != holder:
         return None
     return _writing(duty, found, holder, now_ms=now_ms, until_ms=now_ms + ttl_ms)
@@ -61,7 +61,7 @@ def release(held: Document, *, now_ms: int) -> Writing:
 def look_again_in_ms(found: Document | None, *, now_ms: int, ttl_ms: int) -> float:
     """How long a candidate may sleep: until the lease expires that it has seen, but no longer than a leader would.
 
-    If it saw none and yet did not get the lease, somebody was quicker.
+    If it saw none and yet did not get the lease, another process was quicker.
     """
     if found is None or found.expires_ms is None:
         return ttl_ms / 15

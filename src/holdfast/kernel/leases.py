@@ -8,7 +8,7 @@ ever measures durations by its own monotonic clock, from before it sent the rene
     under a third of the ttl     FRESH        nothing
     over a third                 DUE          renew; work goes on
     over two thirds              DOUBTFUL     renew; start no effect
-    over four fifths             LOST         stop: cancel effects, drop the runs, begin anew
+    over four fifths             LOST         stop: cancel effects, drop the runs, begin again
 
 Between LOST and the store's expiry lies a fifth of the ttl: the margin for a slow last effect. It narrows the
 window in which two replicas touch the world, and cannot close it; that the late write is refused, the fence does.

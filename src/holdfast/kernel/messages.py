@@ -44,7 +44,7 @@ class OutcomeMessage(_Message, frozen=True, tag="outcome"):
 
 
 class SignalMessage(_Message, frozen=True, tag="signal"):
-    """A payload for a hook. `by_key` says that it was sent to whoever owns the key, not to this very run."""
+    """A payload for a hook. `by_key` says that it was sent to the owner of the key, not to this very run."""
 
     hook: str
     payload: Raw
@@ -52,7 +52,7 @@ class SignalMessage(_Message, frozen=True, tag="signal"):
 
 
 class CancelRequest(_Message, frozen=True, tag="cancel"):
-    """Somebody wants the run cancelled, and its cleanup ended by the deadline."""
+    """The run is to be cancelled, and its cleanup ended by the deadline."""
 
     deadline_ms: int
     reason: str = ""

@@ -40,7 +40,7 @@ class Run(Struct, frozen=True, gc=False):
     `(epoch, nonce)` is the fence. `wake_ms` says from when it may be claimed (never, if None); `length` is the
     number of journal entries so far; `unread` the number of messages not yet recorded, which the store alone counts;
     `holds_key` whether its key is still its own. `waits` says what it waits for, since it was let go in order; it is
-    None while somebody may have something under way for it.
+    None while something may be under way for it.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Run(Struct, frozen=True, gc=False):
 
     @property
     def fence(self) -> Fenced:
-        """The guard that holds as long as nobody else has taken this run."""
+        """The guard that holds as long as no other worker has taken this run."""
         return Fenced(self.id, self.epoch, self.nonce)
 
 

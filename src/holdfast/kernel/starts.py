@@ -1,4 +1,4 @@
-"""Admission: what a start under a key answers.
+"""Admission: the result of a start under a key.
 
 A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder decides:
 
@@ -9,7 +9,7 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     and no signal is to be delivered        Mine: the reply was lost, created=True again
     ended, and its retention is over        try once more, taking the key over from it
     is the one to be replaced               try once more, taking the key over from it
-    is another than the one to be replaced  Overtook: somebody else was first
+    is another than the one to be replaced  Overtook: another start was first
     ended, and a signal is to be delivered  try once more, taking the key over from it
     has another input                       Mismatch: nothing is started
     lives, and is not to be joined          Busy: nothing is started, and no signal delivered
@@ -148,7 +148,7 @@ def successor(
 ) -> Change:
     """The run that takes over the key of one that ends over signals which were sent to the key.
 
-    Whoever sends to a key wants the payload to be seen by some run: one that the owner did not take begins the next.
+    A sender to a key wants the payload to be seen by some run: one that the owner did not take begins the next.
     """
     scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")
     successor_id = ids.derived_beside(run.id, "successor")
@@ -199,7 +199,7 @@ def _envelopes(wanted: Wanted, now_ms: int) -> tuple[Envelope, ...]:
 
 
 def resolve(wanted: Wanted, holder: Run | None, *, now_ms: int) -> Resolution:
-    """What a start answers whose change was refused because of `holder`."""
+    """The result of a start whose change was refused because of `holder`."""
     if holder is None:
         return Again(KeyFree())
     is_mine = holder.request_id == wanted.request_id and holder.digest == wanted.digest

@@ -327,7 +327,7 @@ def finish(current: Document, outcome: TaskOutcome, *, fence: int, now_ms: int) 
         case Withdrawn(fence=own) if own == fence:
             raise NotAllowedNow(
                 f"task {place_of(current).name} is not wanted any more: its run was cancelled, or did not wait longer",
-                hint="Stop when a heartbeat answers that it is not wanted; undo what was done, if it must not stay.",
+                hint="Stop when a heartbeat says that it is not wanted; undo what was done, if it must not stay.",
             )
         case _:
             raise _not_its_own(current, fence)
@@ -357,7 +357,7 @@ def _normal(value: Json) -> bytes:
 def _not_its_own(current: Document, fence: int) -> NotAllowedNow:
     return NotAllowedNow(
         f"fence {fence} is not that of the last claim of task {place_of(current).name}",
-        hint="Its lease ran out and it was claimed anew, or it never was yours. Drop it, and claim again.",
+        hint="Its lease ran out and it was claimed again, or it never was yours. Drop it, and claim again.",
     )
 
 

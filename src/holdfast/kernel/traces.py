@@ -3,8 +3,8 @@
 Rules
 - The id of a run's span follows from the run's id. So every process knows it before the run has ended, and whatever
   is done for the run anywhere points to the same span.
-- A run is in the trace of whoever started it, if they said so: that is `holdfast.traceparent`, an attribute of the
-  run. Its children and forks inherit it.
+- A run is in the trace of the caller that started it, if it said so: that is `holdfast.traceparent`, an attribute of
+  the run. Its children and forks inherit it.
 - Otherwise it begins a trace, and the id of that trace is the id of the run, without the shard that it may end in: one
   can be searched for by the other.
 - A child is in the trace of its root, under its parent's span.

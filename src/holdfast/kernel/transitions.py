@@ -88,7 +88,7 @@ class LetGo(Struct, frozen=True, gc=False):
     waits: bytes = b"[]"
 
 
-class BeganAnew(Struct, frozen=True, gc=False):
+class ContinuedAsNew(Struct, frozen=True, gc=False):
     """It continues as new. `unheard` are the signals that the code has not taken yet: they go along."""
 
     first: Continued
@@ -124,7 +124,7 @@ class Stuck(Struct, frozen=True, gc=False):
     message: str
 
 
-Event = Progressed | LetGo | BeganAnew | RunReturned | RunRaised | CancelledItself | Stuck
+Event = Progressed | LetGo | ContinuedAsNew | RunReturned | RunRaised | CancelledItself | Stuck
 
 
 def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: int) -> Change:
@@ -136,10 +136,10 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: int)
         case LetGo(wake_ms, waits):
             after = replace(_unowned(run, Status.WAITING, wake_ms=wake_ms), waits=waits)
             return _change(run, after, recorded)
-        case BeganAnew(first, unheard):
+        case ContinuedAsNew(first, unheard):
             after = replace(run, markers=b"", input=first.input)
             kept = replace(recorded, entries=(first, *unheard))
-            return replace(_change(run, after, kept), anew=True)
+            return replace(_change(run, after, kept), replaces_journal=True)
         case RunReturned(output, first, unheard, unread, blobs):
             after = _ended(run, Status.COMPLETED, now_ms=now_ms, output=_encode(output))
             change = _change(run, after, recorded, Completed(now_ms))

@@ -44,7 +44,7 @@ class ModelStore:
             return Refused(current)
         self.written[change.id] = change
         self.runs[run.id] = replace(run, unread=unread, holds_key=current.holds_key and not change.takes_key)
-        self.journals[run.id] = (() if change.anew else self.journals[run.id]) + change.entries
+        self.journals[run.id] = (() if change.replaces_journal else self.journals[run.id]) + change.entries
         self.inbox(run.id).update(dict.fromkeys(change.read))
         if change.then is not None:
             self._succeed(change, change.then)

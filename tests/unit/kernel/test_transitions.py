@@ -26,8 +26,8 @@ from holdfast.kernel.messages import Envelope, KeyTaken
 from holdfast.kernel.runs import ENDED, Status
 from holdfast.kernel.transitions import (
     NOTHING,
-    BeganAnew,
     CancelledItself,
+    ContinuedAsNew,
     LetGo,
     Progressed,
     Recorded,
@@ -181,8 +181,8 @@ def test_a_run_that_continues_as_new_stays_what_it_is_with_a_new_journal():
     run = running(length=40, unread=3, markers=b'[["charged",1]]', attributes=b'{"a":1}')
     recorded = Recorded((performed(),), (Blob("d", b"x"),), ("m-1",))
     unheard = (received("items"), received("approval"))
-    change = transitions.decide(run, BeganAnew(continued(), unheard), recorded=recorded, now_ms=NOW_MS)
-    assert change.anew
+    change = transitions.decide(run, ContinuedAsNew(continued(), unheard), recorded=recorded, now_ms=NOW_MS)
+    assert change.replaces_journal
     assert change.entries == (continued(), *unheard)  # signals that nobody has taken go along
     assert (change.blobs, change.read, change.guard) == (recorded.blobs, ("m-1",), run.fence)
     after = change.run
@@ -195,7 +195,8 @@ def test_a_run_that_continues_as_new_stays_what_it_is_with_a_new_journal():
 
 def test_beginning_anew_is_a_decision_of_its_own():
     ids = [
-        transitions.decide(running(length=length), BeganAnew(continued()), now_ms=NOW_MS).id for length in range(40, 45)
+        transitions.decide(running(length=length), ContinuedAsNew(continued()), now_ms=NOW_MS).id
+        for length in range(40, 45)
     ]
     assert len(set(ids)) == 5
 

@@ -38,7 +38,7 @@ class Signals:
         if answer.current is None:
             raise UnknownRun(f"no run has the id {run_id!r}")
         raise NotAllowedNow(
-            f"run {run_id} is {answer.current.status}, so nobody would read a signal to its hook {hook!r}",
+            f"run {run_id} is {answer.current.status}, so no code would read a signal to its hook {hook!r}",
             hint="Start a new run; start(call, signal=...) does either in one step.",
         )
 

@@ -70,7 +70,7 @@ from holdfast.workflow import ChildRun, Current
 REFUSALS_MAX = 1_000  # a workflow that swallows more cancellations than this will not end by itself
 
 
-class _BeginsAnew(BaseException):
+class _ContinuesAsNew(BaseException):
     """Ends the code of a run that continues as new."""
 
     def __init__(self, call: Call[Any]) -> None:
@@ -315,7 +315,7 @@ class Machine:
         self._codec.encode(call.arguments, what=self._workflow.input_name)  # what cannot be stored is said here
         if self._is_refused():
             raise asyncio.CancelledError
-        raise _BeginsAnew(call)
+        raise _ContinuesAsNew(call)
 
     def now_ms(self) -> int:
         return self._loop.now_ms
@@ -533,15 +533,15 @@ class Machine:
         error = main.exception()
         if error is None:
             return CodeReturned(main.result())
-        if (anew := _anew_in(error)) is not None:
-            return CodeCancelled() if self.cancelling else CodeContinued(anew.call)
+        if (continued := _continuation_in(error)) is not None:
+            return CodeCancelled() if self.cancelling else CodeContinued(continued.call)
         return CodeRaised(error)
 
 
-def _anew_in(error: BaseException) -> _BeginsAnew | None:
+def _continuation_in(error: BaseException) -> _ContinuesAsNew | None:
     """The new beginning that the code asked for, also if a task group has wrapped it."""
     first = next(iter(members_of(error)), error)
-    return first if type(first) is _BeginsAnew else None
+    return first if type(first) is _ContinuesAsNew else None
 
 
 def exhaust(pieces: Iterator[None]) -> None:

@@ -446,7 +446,7 @@ class Activation:
         unheard = self._loaded.machine.inbox.untaken()
         # The large values of the former generation go; those that the code has not taken yet must not.
         record.blobs += self._loaded.kept(original_input(before), *(each.value for each in unheard))
-        await self._commit(transitions.BeganAnew(first, unheard), record)
+        await self._commit(transitions.ContinuedAsNew(first, unheard), record)
         self._host.emit(events.RunContinued(self.run.id, generation))
         await self._begin_again(History(self.run, (first, *unheard)), self._loaded.blobs)
 

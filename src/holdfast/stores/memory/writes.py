@@ -211,7 +211,7 @@ class MemoryWrites:
         return run
 
     def _write_what_belongs_to(self, run: Run, change: Change) -> None:
-        if change.anew:  # "with `anew` they replace it"
+        if change.replaces_journal:  # "with `replaces_journal` they replace it"
             self._tables.journals[run.id] = []
             self._tables.blobs[run.id] = {}
         self._append(run.id, change)

@@ -193,7 +193,7 @@ class ChangeEncoder:
             position=position,
             change=change.id,
             ends=run.status in ENDED,
-            anew=change.anew,
+            replaces_journal=change.replaces_journal,
             loses_key=change.takes_key,
             fields=_changed_fields(change, run),
             entries=entries,
@@ -250,7 +250,7 @@ class ChangeEncoder:
 def _is_plain_progress(change: Change, run: Run) -> bool:
     """Whether it only adds to the journal of a run that goes on: most changes do."""
     return run.status is Status.RUNNING and not (
-        change.anew
+        change.replaces_journal
         or change.takes_key
         or change.shown is not None
         or change.opens
@@ -286,8 +286,8 @@ def _successor(change: Change) -> dict[str, Any]:
 
 
 def _changed_fields(change: Change, run: Run) -> Fields:
-    shown = rows.shown_fields(run) if change.shown is not None or change.anew else ()
-    begun_again = rows.input_field(run) if change.anew else ()
+    shown = rows.shown_fields(run) if change.shown is not None or change.replaces_journal else ()
+    begun_again = rows.input_field(run) if change.replaces_journal else ()
     if run.status is Status.RUNNING:  # its owner goes on: nothing else has moved
         return (b"l", number(run.length), b"c", change.id.encode(), *shown, *begun_again)
     return (*rows.moved_fields(run), b"c", change.id.encode(), *shown, *begun_again)

@@ -83,7 +83,17 @@ SETTLE = Script(
     further_keys=("next_run", "next_journal", "next_box", "next_mail", "next_blobs"),
     args=(
         instant("now"),
-        *("id", *_FENCE, "position", "change", flag("ends"), flag("anew"), flag("loses_key"), "entries", "attributes"),
+        *(
+            "id",
+            *_FENCE,
+            "position",
+            "change",
+            flag("ends"),
+            flag("replaces_journal"),
+            flag("loses_key"),
+            "entries",
+            "attributes",
+        ),
         *(each("fields"), each("read"), each("large"), each("beats"), each("opens"), each("closes")),
         # The successor that takes over the key, if there is one, and the messages that it takes over unread or read
         *("successor", "next_key", "next_entries", each("next_fields"), each("next_members"), each("next_large")),

@@ -209,14 +209,14 @@ class SqlWrites:
             current = run_by_id(db, run.id)
             repeated = current is not None and current.change_id == change.id
             return Committed(current) if repeated else Refused(current)
-        if change.anew:
+        if change.replaces_journal:
             db.execute(SQL["forget_journal"], {"run_id": run.id})
             db.execute(SQL["forget_blobs"], {"run_id": run.id})
         self._append(db, run.id, position, change)
         for message_id in change.read:
             db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
         self._write_beats(db, run.id, change.beats)
-        if change.shown is not None or change.anew:
+        if change.shown is not None or change.replaces_journal:
             shown = {"run_id": run.id, "attributes": run.attributes, "markers": run.markers}
             db.execute(SQL["show"], shown)
         if change.shown is not None:

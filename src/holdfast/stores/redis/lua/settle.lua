@@ -49,7 +49,7 @@ for _, message in ipairs(read) do
   redis.call('HDEL', mail, message)
   redis.call('HSETNX', box, message, '')
 end
-if anew then
+if replaces_journal then
   redis.call('DEL', journal, blobs)
 end
 if entries ~= '' then
