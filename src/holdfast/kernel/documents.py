@@ -9,8 +9,8 @@ Rules
 - There is no removal: a version that has expired takes the place of a document that is to go.
 - `due_ms` puts it into the queue of its kind: from then on `Store.due` returns it, earliest first.
 - A writing that is offered again after a lost reply has the result of the first time. A store cannot tell that from a
-  rival that offers the very same bytes, whatever version the rival meant to replace. So a writer that has to know that it
-  was first puts a nonce of its own into the body, in every state. A version is no nonce: it is the millisecond.
+  rival that offers the very same bytes, whatever version the rival meant to replace. So a writer that has to know that
+  it was first puts a nonce of its own into the body, in every state. A version is no nonce: it is the millisecond.
 """
 
 from __future__ import annotations

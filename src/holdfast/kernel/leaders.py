@@ -9,8 +9,8 @@ A duty's lease is a document. Its body says who holds it, its version is the fen
     another holder's         waits          has been overtaken: it holds nothing any more
 
 Rules
-- Taking, renewing and releasing name the version that they replace. So a process that comes late changes nothing: neither
-  the lease of a successor nor its release.
+- Taking, renewing and releasing name the version that they replace. So a process that comes late changes nothing:
+  neither the lease of a successor nor its release.
 - The store's clock decides when a lease has expired. How far a holder may rely on it, `kernel.leases` says.
 - The nonce tells two holders apart that one version was issued to: a failover of the store may forget a write.
 - A duty's lease is half as long as a worker's. When the lease of a dead worker expires, there is a leader again to

@@ -4,8 +4,8 @@ Rules
 - The time counts from the cancellation, or from the start of the block if that is later. When it is over the block is
   cancelled like everything else.
 - A cancellation of the run that comes while the block lasts is owed to it, also if it is passed on (by gather, a
-  TaskGroup, an awaited task), and delivered when the outermost block has ended, at the next wait. Code that returns first has
-  completed.
+  TaskGroup, an awaited task), and delivered when the outermost block has ended, at the next wait. Code that returns
+  first has completed.
 - Cancellations that come from within the block (a timeout inside it) are none of its business.
 """
 
