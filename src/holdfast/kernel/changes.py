@@ -106,11 +106,11 @@ class Change(Struct, frozen=True, gc=False):
     """One decision: a guard and what to write.
 
     `run` is the row as it shall be; an admission inserts it, everything else updates it. `entries` follow the
-    journal's present end; with `replaces_journal` they replace it. `read` names the messages that these entries record.
-    `shown` is there if attributes or markers have changed. `opens` and `closes` are hooks of the run. With `takes_key` the
-    run of the guard loses its key. `then` admits a successor in the same unit, as long as the run has its key and
-    there is a message for it: it `inherits` those of its envelopes that this run has received, and the unread ones
-    that `moves` names.
+    journal's present end; with `replaces_journal` they replace it. `read` names the messages that these entries
+    record. `shown` is there if attributes or markers have changed. `opens` and `closes` are hooks of the run. With
+    `takes_key` the run of the guard loses its key. `then` admits a successor in the same unit, as long as the run
+    has its key and there is a message for it: it `inherits` those of its envelopes that this run has received, and
+    the unread ones that `moves` names.
     """
 
     id: str
