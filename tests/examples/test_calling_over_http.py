@@ -12,9 +12,9 @@ import httpx
 
 from examples.shop import shop
 from holdfast import Holdfast
-from holdfast.gateway.endpoints import Settings
-from holdfast.gateway.server import Server
-from holdfast.server import application, house
+from holdfast.gateway.endpoints import GatewaySettings
+from holdfast.gateway.server import HttpServer
+from holdfast.server import application, context
 from tests.examples.pages import ROOT, blocks
 
 PAGE = ROOT / "docs" / "guides" / "calling-over-http.md"
@@ -36,8 +36,8 @@ def _curl() -> ArgumentParser:
 
 async def test_each_request_of_the_page_is_answered_as_it_says() -> None:
     async with Holdfast("memory://", packs=[shop]) as hf:
-        shared = house(hf, settings=Settings(require_keys=False))
-        server = Server(shared.lobby)
+        shared = context(hf, settings=GatewaySettings(require_keys=False))
+        server = HttpServer(shared.wait_limit)
         url = await server.start(application(shared, dashboard=False), "127.0.0.1", 0)
         try:
             async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:

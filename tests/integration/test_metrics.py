@@ -291,7 +291,7 @@ async def test_troubles_and_faults_are_counted(sqlite_home: SqliteHome) -> None:
             hf._replica._worker.claims.ring()  # pyright: ignore[reportOptionalMemberAccess]
             await heard(hf).until(StoreTroubled)
             await run.result(timeout=30)
-    assert counted(hf, "holdfast_part_failures_total", part="Worker.claim") == 1
+    assert counted(hf, "holdfast_part_failures_total", part="Claims.claim") == 1
     assert counted(hf, "holdfast_store_troubles_total") == 1
 
 

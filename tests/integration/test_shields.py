@@ -489,4 +489,4 @@ def _has_come_to_the_run(hf: Holdfast, run: Run[Any]) -> bool:
     """Whether the request to cancel lies before the run in memory, which is busy."""
     execution = worker_of(hf).held.execution_of(run.id)
     assert isinstance(execution, Activation)
-    return any(isinstance(arrival, CancelRequest) for arrival in execution._delivery.arrivals)
+    return any(isinstance(arrival, CancelRequest) for arrival in execution._loaded.arrivals)

@@ -522,7 +522,7 @@ async def test_a_holdfast_describes_its_workflows(home: Home) -> None:
         key="c:{order}",
         version="7",
         queue="slow",
-        retention_ms=3_600_000,
+        retention=timedelta(hours=1),
         markers={"new": ("done",), "done": ()},
         outcomes=("no_effects", "compensated"),
         input_schema=described["shop.checkout"].input_schema,

@@ -126,7 +126,7 @@ async def chat(order: str, words: int, knocks: int = 0, hold_ms: int = 0) -> lis
 
     The token of the second hook is the order's name. With `hold_ms`, the last thing that it does is an effect.
     """
-    await set_attributes(context=STAGES[0], talk=order.partition("-")[0])
+    await set_attributes(stage=STAGES[0], talk=order.partition("-")[0])
     await mark(STAGES[0])
     taken: list[str] = []
 
@@ -135,12 +135,12 @@ async def chat(order: str, words: int, knocks: int = 0, hold_ms: int = 0) -> lis
             for _ in range(count):
                 taken.append(await heard)
                 if len(taken) == 1:
-                    await set_attributes(context=STAGES[1])
+                    await set_attributes(stage=STAGES[1])
                     await mark(STAGES[1])
 
     knocking = [take(KNOCK, order, knocks)] if knocks else []
     await asyncio.gather(take(WORD, None, words), *knocking)
-    await set_attributes(context=STAGES[2])
+    await set_attributes(stage=STAGES[2])
     await mark(STAGES[2])
     if hold_ms:
         await bye(current().run_id, order, hold_ms)
