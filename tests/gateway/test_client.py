@@ -90,6 +90,19 @@ async def large(size: int) -> str:
     return "x" * size
 
 
+words = Pack("words")
+
+
+@words.workflow(key="talk:{name}")
+async def talk(name: str) -> list[str]:
+    heard = list[str]()
+    async for word in hook("word", type=str):
+        if word == "end":
+            break
+        heard.append(word)
+    return heard
+
+
 @pytest.fixture
 async def gateway(serve: Serve, sqlite_home: SqliteHome) -> Gateway:
     return await serve(pack, on=sqlite_home)
@@ -471,3 +484,17 @@ def test_an_address_that_cannot_be_one_is_refused_at_once() -> None:
     for url in ("http://127.0.0.1:99999", "http://", "ftp://x", "http://[", "http://a\x00b", "127.0.0.1:8787"):
         with pytest.raises(InvalidConfig):
             Client(url)
+
+
+async def test_over_http_two_callers_may_use_the_same_request_id_for_signals_of_their_own(
+    serve: Serve, sqlite_home: SqliteHome
+) -> None:
+    gateway = await serve(words, on=sqlite_home, keys=True)
+    tokens = [(await gateway.hf.api_keys.create(name, namespace="default", scope="write"))[0] for name in "ab"]
+    for token in tokens:
+        async with Client(gateway.url, api_key=token, packs=[words]) as client:
+            for _ in range(2):
+                await client.start(talk("1"), signal=("word", token[-4:]), request_id="1")
+    run = await gateway.hf.find(talk, "talk:1")
+    await run.signal("word", "end")
+    assert await run.result(timeout=30) == [token[-4:] for token in tokens]

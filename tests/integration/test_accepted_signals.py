@@ -14,10 +14,11 @@ import pytest
 
 from holdfast import Holdfast, Pack, Run, RunFailed, hook
 from holdfast.events import EffectBegan
+from holdfast.kernel import hooks
 from holdfast.kernel.journal import KeyReleased, Received
 from holdfast.ports.store import Store
 from tests.integration.conftest import Home, eventually, heard
-from tests.integration.wrappers import GatedStore
+from tests.integration.wrappers import GatedStore, StoreWrapper
 
 LIVE = ["pending", "running", "waiting", "blocked"]
 
@@ -251,3 +252,43 @@ async def test_a_blocked_run_that_is_superseded_ends_although_a_signal_comes_jus
 
 def _held_at_a_cancelled_run(store: Store) -> GatedStore:
     return GatedStore(store, lambda changes: any(each.run and each.run.status == "cancelled" for each in changes))
+
+
+@pytest.mark.parametrize("safety", ["keyed", "once"])
+async def test_what_returned_before_a_refused_end_is_not_performed_again_however_much_mail_came(
+    home: Home, safety: Any
+) -> None:
+    """The end is refused over so many signals that what it recorded waits behind them for more than one commit."""
+    pack, calls, told = Pack("p"), list[str](), list[str]()
+
+    @pack.effect(safety=safety)
+    async def act() -> None:
+        calls.append("act")
+
+    @pack.workflow
+    async def collect() -> int:
+        taken = list[int]()
+
+        async def take() -> None:
+            async for item in hook("items", type=int):
+                taken.append(item)
+
+        taking = asyncio.create_task(take())
+        await act()
+        taking.cancel()
+        return len(taken)
+
+    class Crowded(StoreWrapper):
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            if name == "commit" and not told:
+                for change in args[0]:
+                    if change.run is not None and change.run.status == "completed":
+                        told.append(change.run.id)
+                        sent = (hooks.signal("items", b"1", dedupe=str(n), nonce=str(n)) for n in range(1_100))
+                        await verb([hooks.to_run(change.run.id, each) for each in sent])
+            return await verb(*args)
+
+    async with home.holdfast(pack, through=Crowded) as hf:
+        run = (await hf.start(collect())).run
+        await run.result(timeout=30)
+    assert (len(told), calls) == (1, ["act"])

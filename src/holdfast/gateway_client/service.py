@@ -137,9 +137,11 @@ class GatewayBackend:
         if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
             raise UsageError(f"signal={signal!r:.60} is not Signal(hook, payload, dedupe)")
         hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
-        # A start that is repeated under the same request id must not deliver twice.
-        dedupe = rest[0] if rest and rest[0] is not None else request_id  # pyright: ignore[reportUnknownVariableType]
-        return self._signal(hook, payload, dedupe)  # pyright: ignore[reportUnknownArgumentType]
+        dedupe = rest[0] if rest else None  # pyright: ignore[reportUnknownVariableType]
+        body = self._signal(hook, payload, dedupe)  # pyright: ignore[reportUnknownArgumentType]
+        # A start that is repeated under the same request id must not deliver twice. The gateway makes the id of such a
+        # signal of the request's and of who asks: two callers may choose the same request id, and mean two signals.
+        return replace(body, dedupe=None) if dedupe is None and request_id is not None else body
 
     def _signal(self, hook: str, payload: Any, dedupe: str | None = None) -> wire.SentSignalBody:
         # Without an id of its own a signal could not be sent again after a broken connection.
@@ -327,7 +329,7 @@ class GatewayBackend:
             async with limit:
                 shown = (await self._transport.get(f"{_path(child.run_id)}/receipt")).of(wire.ReceiptView)
             receipt = await self._receipt(shown, limit)
-        except (UnknownRun, NotAllowedNow):  # removed, retried, or not ended: what it has performed is not known
+        except (UnknownRun, NotAllowedNow, TransientError):  # removed, not ended, or out of reach: it is not known
             return child
         if receipt.outcome != child.outcome:  # it has ended, or was moved, since the receipt of its parent
             return child

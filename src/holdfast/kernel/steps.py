@@ -296,7 +296,8 @@ _Completion = (
 
 
 def _begin(step: Step, policy: StepPolicy | None, now_ms: int) -> Intended | Act | Block:
-    if policy is None or policy.safety != "once" or step.may_call:
+    # An intent counts whatever the code of today declares: it was `once` when it was begun.
+    if policy is None or step.may_call or (policy.safety != "once" and not step.intended):
         return Act.CALL
     if not step.intended:
         return Intended(now_ms, step.id, step.intent, step.failures + 1)

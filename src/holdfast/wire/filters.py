@@ -5,9 +5,9 @@
     order="42"          text, whatever it looks like
     due={"at": "2026-12-01T12:00:00Z"}           an instant, as JSON has it everywhere else
 
-A value is JSON, a date, or else text. The dashboard takes all conditions in one field, parted by blanks, so a value
-with blanks needs quotes there; a shell parts them by itself. What sets an attribute reads values in the same way, so
-that the same words find the run again.
+A value is JSON or else text; the bound of a range may be a date. The dashboard takes all conditions in one field,
+parted by blanks, so a value with blanks needs quotes there; a shell parts them by itself. What sets an attribute
+reads values in the same way, so that the same words find the run again.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ def parse_each(texts: Iterable[str]) -> dict[str, Scalar | Range]:
 
 
 def value_of(text: str) -> Scalar:
-    """The value that a person means: JSON or a date if it is one, else the text itself."""
-    if _DATE.fullmatch(text) and (instant := instant_of(text)) is not None:
-        return instant
+    """The value that a person means: JSON if it is some, else the text itself."""
     try:
         value: Any = msgspec.json.decode(text)
     except RecursionError as error:
@@ -71,6 +69,12 @@ def value_of(text: str) -> Scalar:
         raise UsageError(
             f"an attribute cannot be {text:.60}", hint='Instants are written {"at": "2026-01-31T12:00:00Z"}.'
         ) from error
+
+
+def _bound_of(text: str) -> Scalar:
+    """The same of a bound, which may be a date as well: text has no ranges."""
+    instant = instant_of(text) if _DATE.fullmatch(text) else None
+    return value_of(text) if instant is None else instant
 
 
 def _terms(text: str) -> Iterator[Term]:
@@ -95,7 +99,7 @@ def _conditions(terms: Iterable[Term]) -> dict[str, Scalar | Range]:
     exact: dict[str, Scalar] = {}
     bounds: dict[str, dict[str, float | datetime]] = {}
     for term in terms:
-        value = value_of(term.value)
+        value = value_of(term.value) if term.sign == "=" else _bound_of(term.value)
         if term.name in exact or (term.sign == "=" and term.name in bounds):
             raise UsageError(
                 f"{str(term)!r} is one condition too many", hint=f"Say one value of {term.name!r}, or one range."

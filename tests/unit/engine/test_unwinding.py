@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import Pack, hook, shield, spawn
 from holdfast.engine.code.commands import CodeCancelled
+from holdfast.errors import TimedOut
 from holdfast.kernel import cancels
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.journal import Cancelled, Forked, Late, Performed
@@ -234,6 +235,19 @@ def test_an_effect_that_fails_late_did_not_happen():
     play.late("0/send#1", error=OSError("net")).late("1/buy#1", "p-1").stopped()
     assert play.waits_for == ["undo:1/buy#1"]
     assert play.perform("undo:1/buy#1").is_cancelled
+    assert_same_from_every_prefix(play)
+
+
+def test_an_attempt_that_timed_out_may_have_happened_though_a_later_one_failed_late():
+    @code_of
+    async def code() -> None:
+        await send("lamp")
+
+    play = Play(code).attempt("send#1", TimedOut("slow"), delay_ms=5).cancel()
+    play.dropped()
+    play.late("send#1", error=OSError("net")).stopped()
+    assert play.waits_for == ["undo:send#1"]
+    assert play.perform("undo:send#1").is_cancelled
     assert_same_from_every_prefix(play)
 
 

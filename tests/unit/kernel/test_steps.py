@@ -137,6 +137,8 @@ def decided(step: Step, event: Event, policy: Policy | None = None) -> Decision:
         (known(CHARGE, intended=True, may_call=True), BLIND, Act.CALL),  # recorded by this very process
         (known(CHARGE, intended=True), ASKING, Act.RECONCILE),  # by one that has died since
         (known(CHARGE, intended=True), BLIND, blocked("the process died after it was begun")),
+        # It was `once` when it was begun, whatever the code of today declares.
+        (known(CHARGE, intended=True), KEYED, blocked("the process died after it was begun")),
         (known(REMOTE, intended=True), BLIND, Act.CALL),  # its task is there to be joined
         (known(REMOTE, intended=True), ASKING, Act.CALL),
     ],

@@ -51,6 +51,7 @@ class LeftBehind:
     def __init__(self) -> None:
         self._calls: dict[str, tuple[Call[Any], Intent]] = {}  # of effects that can be undone, by step
         self._done: dict[str, tuple[Intent, Value | None]] = {}  # as it was performed, and its result, by step
+        self._timed_out: set[str] = set()  # steps with an attempt that may have happened, whatever became of later ones
         self._children: dict[str, Other] = {}  # by step; those of an earlier generation by their id
         self._steps_of: dict[str, list[str]] = {}  # where each child stands there
 
@@ -79,16 +80,14 @@ class LeftBehind:
             case Performed(step=step, intent=intent, value=value) if step in self._calls:
                 self._done[step] = (intent, value)
             case Late(step=step, intent=intent, value=value) if step in self._calls:
-                if value is None:
-                    self._done.pop(step, None)  # it failed: it did not happen
-                else:
-                    self._done[step] = (intent, value)
+                self._came_late(step, intent, value)
             case Dropped(step=step, intent=intent) if step in self._calls:
                 self._done[step] = (intent, None)
             case Attempted(step=step, intent=intent, error=error) | GaveUp(step=step, intent=intent, error=error) if (
                 step in self._calls and error.type == TIMED_OUT
             ):
                 self._done[step] = (intent, None)  # it may have happened, or be happening still
+                self._timed_out.add(step)
             case Spawned(step=step, intent=intent, run_id=run_id, created=True, detached=False):
                 self._add(step, Other(run_id, intent.name))
             case Late(step=step, intent=intent, run_id=run_id) if run_id:
@@ -100,6 +99,12 @@ class LeftBehind:
                     self._children.pop(step, None)
             case _:
                 pass
+
+    def _came_late(self, step: str, intent: Intent, value: Value | None) -> None:
+        if value is not None:
+            self._done[step] = (intent, value)
+        elif step not in self._timed_out:
+            self._done.pop(step, None)  # it failed: it did not happen
 
     async def unwind(self, undoer: Undoer) -> None:
         """Stop the children, then undo the effects in reverse order."""

@@ -33,13 +33,7 @@ from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, UsageError, 
 from holdfast.kernel import transitions, waits
 from holdfast.kernel.changes import Committed
 from holdfast.kernel.journal import (
-    Attempted,
     Continued,
-    GaveUp,
-    Late,
-    Opened,
-    Performed,
-    Spawned,
     Stopped,
     Value,
     input_of,
@@ -47,7 +41,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.runs import Run
-from holdfast.kernel.steps import Interrupted, Repeated
+from holdfast.kernel.steps import Interrupted
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
 
@@ -403,11 +397,7 @@ class Activation:
         begun = frozenset(step for step in self._loaded.dropped if self._loaded.in_flight.has_begun(step))
         await self._begin_again(history, await self._host.blobs_of(history) | blobs)
         self._loaded.in_doubt = begun
-        self._loaded.arrivals.extend(
-            Completion(entry.step, Repeated(entry))
-            for entry in entries
-            if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened | Late)
-        )
+        self._loaded.record_again(entries)
         await self._make_mail_durable()
         return None
 

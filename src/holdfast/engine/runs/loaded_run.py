@@ -12,7 +12,7 @@ follows from a completion is decided in `kernel/steps.py`; here that is applied 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -41,10 +41,12 @@ from holdfast.kernel.journal import (
     GaveUp,
     KeyReleased,
     Late,
+    Opened,
     Performed,
     Received,
     Resumed,
     Retried,
+    Spawned,
     StepEntry,
     Stopped,
     Value,
@@ -94,6 +96,7 @@ class LoadedRun:
         self._now_ms = host.store.now_ms
         self._pauses = workflow.pauses
         self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
+        self._repeated_left = 0  # how many arrivals are to be recorded again
         self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
     def close(self) -> None:
@@ -219,8 +222,19 @@ class LoadedRun:
                 pass
         return None
 
+    def record_again(self, entries: Iterable[Entry]) -> None:
+        """What a change recorded that was refused is recorded once more, as far as it is still true."""
+        repeated = [
+            Completion(entry.step, Repeated(entry))
+            for entry in entries
+            if isinstance(entry, Performed | GaveUp | Attempted | Spawned | Opened | Late)
+        ]
+        self._repeated_left += len(repeated)
+        self.arrivals.extend(repeated)
+
     def _repeat(self, event: Repeated, record: ActivationRecord, *, waited: bool) -> Entry | None:
         """What was recorded in a change that the store has refused."""
+        self._repeated_left -= 1
         step = Step(event.entry.step, event.entry.intent, waited=waited)
         entry = steps.decide(step, event, None, now_ms=self._now_ms())
         if isinstance(entry, Performed | Late) and entry.value is not None:
@@ -339,7 +353,8 @@ class LoadedRun:
 
     def to_begin(self, record: ActivationRecord) -> list[Command]:
         """What is to be begun once `record` is durable; adds the intents of `once` effects to it."""
-        if self.pausing or self.machine.outcome is not None:
+        # What waits to be recorded again may be the result of a step that would be begun here, for the second time.
+        if self.pausing or self.machine.outcome is not None or self._repeated_left:
             return []
         commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
         self._to_call.clear()

@@ -29,6 +29,8 @@ from holdfast.stores.redis.rows import pack
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
+_WRITTEN = [b"ok"]
+
 
 class ChangeOutcome(Struct):
     """What became of a change: its answer, or the id of the run that has to be looked up for it."""
@@ -79,6 +81,8 @@ class Commits:
     # -- changes of one shard
 
     def _outcome(self, change: Change, reply: Reply) -> ChangeOutcome:
+        if reply == _WRITTEN:  # nearly always: nothing to decode
+            return ChangeOutcome(True, change.run)
         written = scripts.ChangeReply(*rows.items(reply))
         match written.verdict:
             case b"again":
