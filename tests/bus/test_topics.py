@@ -178,3 +178,11 @@ async def test_a_handler_that_finishes_within_the_grace_is_acknowledged(ends: En
     await staying.publish("orders", b"", id="m1")
     await until(lambda: "m1" in rest.ids)
     assert rest.ids == ["m1"]
+
+
+async def test_an_empty_topic_leaves_room_for_many_more(ends: Ends) -> None:
+    """Each reserves a gibibyte: a server that reserves by its free disk refuses the next after a dozen or two."""
+    bus = ends.end()
+    await bus.open()
+    for number in range(64):
+        await bus.publish(f"orders-{number}", b"", id="m0")

@@ -17,6 +17,7 @@ from holdfast.lab.cluster.processes import ServerProcess, wait_until
 HEALTHY_SECONDS = 60.0
 ATTEMPTS = 10
 CLUSTER_NAME = "holdfast"
+RESERVABLE = 2**40  # bytes
 
 
 class NatsPorts(NamedTuple):
@@ -149,7 +150,10 @@ def _configuration(name: str, directory: Path, ports: NatsPorts, *, jetstream: b
     lines = [f"server_name: {name}", f"listen: {HOST}:{ports.client}", f"http: {HOST}:{ports.monitor}"]
     if jetstream:
         # By default it syncs every two minutes, and what it has acknowledged until then can be lost.
-        lines.append(f"jetstream {{ store_dir: {json.dumps(str(directory / 'data'))}, sync_interval: always }}")
+        # A topic reserves all that it may ever hold. By default a server may reserve three quarters of the free disk:
+        # after a dozen empty topics there would be no room for the next.
+        data = json.dumps(str(directory / "data"))
+        lines.append(f"jetstream {{ store_dir: {data}, sync_interval: always, max_file_store: {RESERVABLE} }}")
     if routes:
         urls = ", ".join(f"nats://{HOST}:{port}" for port in routes)
         lines.append(f"cluster {{ name: {CLUSTER_NAME}, listen: {HOST}:{ports.peers}, routes: [{urls}] }}")
