@@ -69,10 +69,11 @@ def test_what_else_a_test_may_patch_is_let_pass(line: str) -> None:
 
 
 def test_no_test_patches_a_constant_of_the_engine() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py") if path != Path(__file__)}
     found = {
         str(path.relative_to(TESTS)): names
-        for path in TESTS.rglob("*.py")
-        if path != Path(__file__) and (names := list(patched_constants(path.read_text(encoding="utf-8"))))
+        for path, source in sources.items()
+        if "setattr" in source and (names := list(patched_constants(source)))  # most need not be parsed
     }
     assert found == {}, "give the Holdfast another Pace instead"
 
