@@ -444,7 +444,7 @@ async def test_the_next_process_begins_nothing_after_the_deadline(home: Home, *,
         raise NotPerformed
 
     options: Any = {"safety": safety} | ({"reconcile": not_performed} if safety == "once" else {})
-    effect: Any = pack.effect(key="charge", retry=Retry(attempts=9, deadline="300ms"), **options)(
+    effect: Any = pack.effect(key="charge", retry=Retry(attempts=9, deadline="1500ms"), **options)(
         charge_sync if sync else charge
     )
 
@@ -458,7 +458,7 @@ async def test_the_next_process_begins_nothing_after_the_deadline(home: Home, *,
         severable.append(SeverableStore(store))
         return severable[0]
 
-    async with home.holdfast(pack, through=through, lease="600ms") as first:
+    async with home.holdfast(pack, through=through, lease="3s") as first:
         run = (await first.start(work())).run
         await eventually(lambda: calls)
         severable[0].sever()

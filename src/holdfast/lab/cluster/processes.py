@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import subprocess
@@ -85,8 +86,11 @@ class ServerProcess:
         self._reap()
 
     def stop_signal(self) -> None:
-        """SIGSTOP: it stays, holds its connections, and does nothing."""
+        """SIGSTOP: it stays, holds its connections, and does nothing. All its threads stand still when this returns."""
         self._signal(signal.SIGSTOP)
+        # The signal alone is only on its way: a thread may serve one more request. WNOWAIT leaves an exit code to `poll`.
+        with contextlib.suppress(ChildProcessError):  # it was dead before
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._is_stopped = True
 
     def cont(self) -> None:

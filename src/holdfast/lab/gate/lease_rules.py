@@ -36,10 +36,17 @@ def not_given_back(evidence: Evidence) -> Iterator[Violation]:
 
 
 def two_leaders(evidence: Evidence) -> Iterator[Violation]:
-    """One says that it leads, another one does, and the first one still does, without an election in between."""
+    """One says that it leads, another one does, and the first one still does, without an election in between.
+
+    A process that goes on after a stop may believe that it leads until it has spoken to the store, or its lease has
+    ended by its own clock. What it says counts again after the time of a worker's lease, twice that of a duty's.
+    """
+    went_on = [fault for fault in evidence.faults if fault.deed == "continue"]
     by_duty: dict[str, list[DutySeen]] = defaultdict(list)
     for sight in evidence.sights:
-        by_duty[sight.duty].append(sight)
+        ages_ms = (sight.at_ms - fault.at_ms for fault in went_on if fault.pid == sight.pid)
+        if not any(0 <= age_ms < evidence.lease_ms for age_ms in ages_ms):
+            by_duty[sight.duty].append(sight)
     for duty, sights in by_duty.items():
         last: dict[int, tuple[int, DutySeen]] = {}
         for at, sight in enumerate(sights):

@@ -21,6 +21,7 @@ from holdfast.lab.gate.world_rules import repeats
 from tests.unit.lab.gate.evidences import (
     CHAT,
     LEADER,
+    LEASE_MS,
     NAP,
     OTHER,
     WORKER,
@@ -297,6 +298,15 @@ PLANTED: dict[str, tuple[str, Plant]] = {
 
 def test_a_flawless_scenario_has_no_violations() -> None:
     assert checker.violations(flawless()) == ()
+
+
+@pytest.mark.parametrize(("after_ms", "is_found"), [(-1, True), (0, False), (LEASE_MS - 1, False), (LEASE_MS, True)])
+def test_who_goes_on_after_a_stop_may_believe_for_a_while_that_it_leads(after_ms, is_found) -> None:
+    went_on = InjectedFault(at_ms=20_000, deed="continue", part="scheduler-1", role="scheduler", pid=1)
+    spoken = ((11_000, 1), (19_000, 2), (20_000 + after_ms, 1))
+    sights = tuple(DutySeen(at_ms, pid, "rescuer", True, 1) for at_ms, pid in spoken)
+    found = checker.violations(replace(flawless(), faults=(went_on,), sights=sights))
+    assert [each.kind for each in found] == ["two_leaders"] * is_found
 
 
 @pytest.mark.parametrize("bug", PLANTED)

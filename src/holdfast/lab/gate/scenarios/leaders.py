@@ -17,6 +17,7 @@ from holdfast.lab.gate.verdict import Proof
 DUTY = "rescuer"
 PROBES = 4
 CHANGE_SECONDS = 20.0
+LEASES_WATCHED = 1.5  # the first one goes by before the process that went on has to know better
 
 
 async def leaders(context: ScenarioContext) -> Findings:
@@ -33,7 +34,8 @@ async def leaders(context: ScenarioContext) -> Findings:
             second = _leader(context, sights)
             context.tell(f"SIGCONT {first}: {second} leads")
             await context.nemesis.resume(first, unaware=True)
-            await asyncio.gather(*(load.order() for _ in range(PROBES)), context.pause(context.options.lease_ms / 1000))
+            watched = context.pause(LEASES_WATCHED * context.options.lease_ms / 1000)
+            await asyncio.gather(*(load.order() for _ in range(PROBES)), watched)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
