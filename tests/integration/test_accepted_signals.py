@@ -255,11 +255,12 @@ def _held_at_a_cancelled_run(store: Store) -> GatedStore:
 
 
 @pytest.mark.parametrize("safety", ["keyed", "once"])
+@pytest.mark.parametrize("stops", [False, True], ids=["goes on", "stops"])
 async def test_what_returned_before_a_refused_end_is_not_performed_again_however_much_mail_came(
-    home: Home, safety: Any
+    home: Home, safety: Any, *, stops: bool
 ) -> None:
     """The end is refused over so many signals that what it recorded waits behind them for more than one commit."""
-    pack, calls, told = Pack("p"), list[str](), list[str]()
+    pack, calls, told, stopped = Pack("p"), list[str](), list[str](), asyncio.Event()
 
     @pack.effect(safety=safety)
     async def act() -> None:
@@ -286,9 +287,17 @@ async def test_what_returned_before_a_refused_end_is_not_performed_again_however
                         told.append(change.run.id)
                         sent = (hooks.signal("items", b"1", dedupe=str(n), nonce=str(n)) for n in range(1_100))
                         await verb([hooks.to_run(change.run.id, each) for each in sent])
+            elif name == "commit" and stops and not stopped.is_set():
+                hf.runtime.wind_down()
+                stopped.set()
             return await verb(*args)
 
     async with home.holdfast(pack, through=Crowded) as hf:
         run = (await hf.start(collect())).run
-        await run.result(timeout=30)
+        if stops:
+            await stopped.wait()
+        else:
+            await run.result(timeout=30)
+    async with home.holdfast(pack) as another:
+        await (await another.get(run.id)).result(timeout=30)
     assert (len(told), calls) == (1, ["act"])

@@ -183,7 +183,7 @@ class Activation:
         if self._stopping:  # it may have come while the record was being written
             commands = [command for command in commands if command.may_call]
             if not commands and not loaded.in_flight.tasks:
-                return False
+                return loaded.records_again
         await self._begin(commands)
         return True
 
@@ -256,13 +256,13 @@ class Activation:
         """The run only waits. True if something came soon; otherwise it has been let go."""
         if self._stopping:
             await self._progress(record)  # the next holder begins what is left
-            return False
+            return self._loaded.records_again
         if not self._may_wake_soon():
             await self._let_go(record)
             return False
         await self._progress(record)
         if self._stopping:
-            return False
+            return self._loaded.records_again
         due_in_ms = self._due_in_ms()
         self._host.quiet()
         try:

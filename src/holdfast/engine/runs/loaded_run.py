@@ -232,6 +232,11 @@ class LoadedRun:
         self._repeated_left += len(repeated)
         self.arrivals.extend(repeated)
 
+    @property
+    def records_again(self) -> bool:
+        """Whether something that was performed here still waits to be recorded again: a run is not left before."""
+        return self._repeated_left > 0
+
     def _repeat(self, event: Repeated, record: ActivationRecord, *, waited: bool) -> Entry | None:
         """What was recorded in a change that the store has refused."""
         self._repeated_left -= 1
@@ -354,7 +359,7 @@ class LoadedRun:
     def to_begin(self, record: ActivationRecord) -> list[Command]:
         """What is to be begun once `record` is durable; adds the intents of `once` effects to it."""
         # What waits to be recorded again may be the result of a step that would be begun here, for the second time.
-        if self.pausing or self.machine.outcome is not None or self._repeated_left:
+        if self.pausing or self.machine.outcome is not None or self.records_again:
             return []
         commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
         self._to_call.clear()

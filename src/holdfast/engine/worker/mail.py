@@ -78,10 +78,10 @@ class Mail:
         self._adopting, self._missed = True, False
         try:
             yield
-        finally:
+        finally:  # the store may be in trouble after the first runs of several were adopted
             self._adopting = False
-        if self._missed:
-            self.look_at_all()
+            if self._missed:
+                self.look_at_all()
 
     def forget(self, run_id: str) -> bool:
         """The run leaves the memory. True if a commit of this process has brought it messages that it has not seen."""

@@ -88,7 +88,7 @@ class ServerProcess:
     def stop_signal(self) -> None:
         """SIGSTOP: it stays, holds its connections, and does nothing. All its threads stand still when this returns."""
         self._signal(signal.SIGSTOP)
-        # The signal alone is only on its way: a thread may serve one more request. WNOWAIT leaves an exit code to `poll`.
+        # The signal alone is only on its way: a thread may serve one more request. WNOWAIT leaves exit codes to `poll`.
         with contextlib.suppress(ChildProcessError):  # it was dead before
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._is_stopped = True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from holdfast.errors import TransientError
 from holdfast.events import AskedInVain
 from holdfast.kernel import hooks
 from tests.builders import a_signal
@@ -94,6 +97,16 @@ async def test_what_comes_while_a_run_is_adopted_is_looked_for_afterwards(world:
     await world.settle()
     assert list(world.executions) == ["a"]
     assert reads(world) >= 1
+
+
+async def test_what_comes_is_looked_for_even_if_the_store_fails_in_the_middle_of_an_adoption(world: World) -> None:
+    one = await executed(world, "one")
+    sent = await send(world, "one")
+    with contextlib.suppress(TransientError), world.mail.adopting():
+        world.mail.note_notice(["a run that is about to be adopted"])
+        raise TransientError("the store is gone")
+    await world.settle()
+    assert one.arrived == [sent]
 
 
 async def test_nothing_is_looked_for_after_an_adoption_during_which_nothing_came(world: World) -> None:
