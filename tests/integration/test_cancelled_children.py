@@ -105,6 +105,32 @@ async def test_grandchildren_are_cancelled_too(home: Home) -> None:
         assert (await child.refresh()).status == "cancelled"
 
 
+async def test_what_a_grandchild_performed_is_left_behind_though_its_parent_had_completed(home: Home) -> None:
+    """A run that was never asked to stop has a receipt without children: they count all the same."""
+    family = Family()
+
+    @family.pack.workflow
+    async def leaf() -> str:
+        return await family.act("leaf")
+
+    @family.pack.workflow
+    async def middle() -> None:
+        await leaf()
+
+    @family.pack.workflow
+    async def parent() -> None:
+        await middle()
+        await hook("never")
+
+    async with home.holdfast(family.pack) as hf:
+        run = (await hf.start(parent())).run
+        await until_recorded(run, "middle#1")
+        receipt = await run.cancel()
+        [left] = receipt.children
+        assert (left.outcome, left.is_empty) == ("completed_first", False)
+        assert receipt.outcome == "partial"
+
+
 async def test_detached_children_go_on(home: Home) -> None:
     """C7"""
     family = Family()
@@ -261,6 +287,7 @@ def _of_a_slow_child(family: Family) -> Workflow[[], None]:
 
     @family.pack.workflow
     async def slow() -> None:
+        await family.act("begin")
         try:
             await hook("never")
         finally:
@@ -278,7 +305,7 @@ async def _with_its_child(hf: Holdfast, parent: Workflow[[], None]) -> tuple[Run
     run = (await hf.start(parent())).run
     await until_recorded(run, "slow#1")
     [child] = [each async for each in hf.runs("slow")]
-    await eventually(lambda: _has_begun(child))
+    await until_recorded(child, "act#1")  # its code is where the cancellation is to meet it
     return run, child
 
 
@@ -307,10 +334,6 @@ async def test_children_have_the_deadline_of_their_parent(home: Home) -> None:
         asked = [each.deadline_ms for each in await run.journal() if isinstance(each, CancelAsked)]
         assert asked == [each.deadline_ms for each in await child.journal() if isinstance(each, CancelAsked)]
         assert (await child.receipt()).stopped
-
-
-async def _has_begun(run: Run[Any]) -> bool:
-    return (await run.refresh()).status != "pending"
 
 
 async def test_a_child_sees_the_cancellation_as_its_parent_does(home: Home) -> None:

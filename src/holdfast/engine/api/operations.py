@@ -86,6 +86,14 @@ class Operations:
 
     async def receipt(self, run_id: str) -> Receipt:
         """What the cancellation of an ended run has left behind."""
+        receipt, _ = await self._receipt(run_id)
+        return receipt
+
+    async def _receipt(self, run_id: str) -> tuple[Receipt, bool]:
+        """The receipt, and whether neither the run nor any run below it has performed anything.
+
+        The receipt of a run that was never asked to stop names no children, whatever they have done.
+        """
         history = await self._scope.history(run_id)
         if history.run.status not in ENDED:
             raise NotAllowedNow(
@@ -97,16 +105,16 @@ class Operations:
             for child in cancels.children_of(history.journal)
             if child.has_ended or not paused
         ]
-        return cancels.receipt(history.run, history.journal, tuple(children))
+        receipt = cancels.receipt(history.run, history.journal, tuple(children))
+        return receipt, not receipt.effects and all(child.is_empty for child in children)
 
     async def _receipt_of_child(self, child: Child) -> ChildLeft:
         if child.has_ended:
             try:
-                receipt = await self.receipt(child.run_id)
+                receipt, is_empty = await self._receipt(child.run_id)
             except (UnknownRun, NotAllowedNow):
                 pass  # removed or retried since: how it was then is not known any more
             else:
-                is_empty = not receipt.effects and all(each.is_empty for each in receipt.children)
                 return ChildLeft(child.run_id, child.workflow, receipt.outcome, is_empty)
         return ChildLeft(child.run_id, child.workflow, "unknown")
 
