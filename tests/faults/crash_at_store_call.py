@@ -106,7 +106,9 @@ class CrashingStore:
         n = self.counts[verb]
         if verb == "histories":
             self.read += args[0]
-        self._reach(verb, n, "before")
+        self._reach(
+            verb, n, "before", fenced=verb == "commit" and any(isinstance(each.guard, Fenced) for each in args[0])
+        )
         answer = await method(*args)
         if verb == "commit":
             self._note(args[0], answer)
@@ -115,10 +117,10 @@ class CrashingStore:
         self._reach(verb, n, "after")
         return answer
 
-    def _reach(self, verb: str, n: int, when: str) -> None:
+    def _reach(self, verb: str, n: int, when: str, *, fenced: bool = False) -> None:
         point = self._point
         if point is not None and (point.verb, point.n, point.when) == (verb, n, when):
-            self._ledger.write(reached=str(point))
+            self._ledger.write(reached=str(point), fenced=fenced)
             os.kill(os.getpid(), point.signal)
 
     def _note(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:

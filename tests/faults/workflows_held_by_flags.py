@@ -44,11 +44,16 @@ def clutch(name: str, seconds: float) -> str:
 
 @trial.effect
 async def freeze(name: str, seconds: float) -> str:
-    """Holds up the whole event loop the first time it is called."""
+    """Holds up the whole event loop the first time it is called: until another process has called it, too."""
     note("freeze", name)
-    if len([call for call in ledger.here().calls("freeze") if call["order"] == name]) == 1:
-        time.sleep(seconds)
+    give_up = time.monotonic() + seconds
+    while _frozen(name) == 1 and time.monotonic() < give_up:
+        time.sleep(0.05)
     return name
+
+
+def _frozen(name: str) -> int:
+    return len([call for call in ledger.here().calls("freeze") if call["order"] == name])
 
 
 @trial.effect
