@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -91,3 +93,41 @@ async def test_a_generator_of_another_run_that_is_collected_reaches_no_run(home:
     by_step = [(key.rpartition("/")[2], amounts[0]) for key, amounts in called.items()]
     assert (-1 in {amount for _, amount in by_step}) is False
     assert len(by_step) == 5 * 8 + 5
+
+
+OFTEN = """
+import asyncio, contextvars, gc
+from holdfast.engine.code.sandbox import keep_order, keep_the_collector_out
+from tests.unit.engine.driving import Play, workflow_of
+
+variables = [contextvars.ContextVar(f"v{n}") for n in range(40)]
+
+
+async def setting(n):
+    for variable in variables:
+        variable.set(n)
+
+
+@workflow_of
+async def code() -> None:
+    for variable in variables:
+        variable.set(0)
+    for _ in range(20):
+        await asyncio.gather(*map(setting, range(20)))
+
+
+keep_order()
+keep_the_collector_out()
+gc.freeze()
+for threshold in (1, 2, 3, 5, 7, 11, 50):
+    gc.set_threshold(threshold, 2, 2)
+    assert Play(code).result is None
+"""
+
+
+def test_a_collection_may_come_at_any_moment_of_an_activation():
+    """Python 3.11 collects also in the middle of its own C code, for example while a context variable is being set."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", OFTEN], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

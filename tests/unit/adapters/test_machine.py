@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from holdfast.adapters.machine import SystemClock, SystemIds
 
 
@@ -14,24 +11,6 @@ def test_ids_sort_by_time_and_never_repeat():
     assert len({ids.nonce() for _ in range(200)}) == 200
     assert all(len(ids.nonce()) == 32 for _ in range(10))
     assert all(0 <= ids.chance() < 1 for _ in range(100))
-
-
-FORK = """
-import os
-from holdfast.adapters.machine import SystemIds
-ids = SystemIds()
-child = os.fork()
-if child:
-    os.waitpid(child, 0)
-print(ids.nonce(), flush=True)
-"""
-
-
-def test_a_forked_process_draws_other_ids_than_its_parent():
-    """Tried in a process of its own, which has no threads."""
-    printed = subprocess.run([sys.executable, "-c", FORK], capture_output=True, check=True, text=True).stdout.split()
-    assert len(printed) == 2
-    assert len(set(printed)) == 2
 
 
 async def test_the_steady_clock_goes_on_and_the_boot_has_a_name():

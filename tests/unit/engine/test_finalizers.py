@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
 import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -377,41 +376,3 @@ def test_the_loop_is_back_in_its_place_after_collections_at_the_end_of_the_stack
     assert Play(code).perform("0/charge#1", 7).result == 7
     assert (asyncio._get_running_loop(), sys.get_asyncgen_hooks()) == (None, outer)
     assert "Error" not in capfd.readouterr().out  # Python says on stderr that it could not call it
-
-
-OFTEN = """
-import asyncio, contextvars, gc
-from holdfast.engine.code.sandbox import keep_order, keep_the_collector_out
-from tests.unit.engine.driving import Play, workflow_of
-
-variables = [contextvars.ContextVar(f"v{n}") for n in range(40)]
-
-
-async def setting(n):
-    for variable in variables:
-        variable.set(n)
-
-
-@workflow_of
-async def code() -> None:
-    for variable in variables:
-        variable.set(0)
-    for _ in range(20):
-        await asyncio.gather(*map(setting, range(20)))
-
-
-keep_order()
-keep_the_collector_out()
-gc.freeze()
-for threshold in (1, 2, 3, 5, 7, 11, 50):
-    gc.set_threshold(threshold, 2, 2)
-    assert Play(code).result is None
-"""
-
-
-def test_a_collection_may_come_at_any_moment_of_an_activation():
-    """Python 3.11 collects also in the middle of its own C code, for example while a context variable is being set."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", OFTEN], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -698,31 +697,3 @@ def test_a_failed_attempt_keeps_the_step_open_and_is_due_again():
     play.attempt("charge#1", OSError("net"), delay_ms=1_000)
     assert play.machine.open["charge#1"].failures == 2
     assert play.perform("charge#1", 5).result == 5
-
-
-def test_a_gather_ten_times_as_long_costs_about_ten_times_as_much():
-    """No walk over all tasks for each new one. Calls are counted, not seconds."""
-
-    @workflow_of
-    async def code(count: int) -> None:
-        await asyncio.gather(*(charge(amount) for amount in range(count)))
-
-    def calls(count: int) -> int:
-        seen = 0
-
-        def on_call(_frame: object, event: str, _argument: object) -> None:
-            nonlocal seen
-            seen += "call" in event
-
-        outer = sys.getprofile()
-        sys.setprofile(on_call)
-        try:
-            play = Play(code, count)
-        finally:
-            sys.setprofile(outer)
-        assert len(play.waits_for) == count
-        play.evict()
-        return seen
-
-    calls(10)  # whatever is done once only
-    assert calls(2_000) < 15 * calls(200)

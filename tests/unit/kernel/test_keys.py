@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import enum
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -233,33 +230,6 @@ def test_an_instant_gives_one_key_in_whatever_zone_it_is_told(moment, minutes):
     elsewhere = utc.astimezone(timezone(timedelta(minutes=minutes)))
     at = template("{at}", "at")
     assert at.fill({"at": utc}) == at.fill({"at": elsewhere})
-
-
-SCRIPT = """
-from datetime import datetime, UTC
-from holdfast.kernel.keys import parse
-key = parse("{a}:{b}:{c}", parameters=frozenset("abc"), owner="x")
-print(key.fill({"a": "grün:%", "b": datetime(2024, 7, 1, tzinfo=UTC), "c": 1.1}))
-"""
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"TZ": "UTC", "PYTHONHASHSEED": "1"},
-        {"TZ": "Asia/Kolkata", "PYTHONHASHSEED": "2", "LC_ALL": "C"},
-    ],
-)
-def test_the_key_is_the_same_in_every_process_and_time_zone(environment):
-    """K18. The expected text is written down: a version that changed it would strand every live key."""
-    printed = subprocess.run(
-        [sys.executable, "-X", "utf8", "-c", SCRIPT],
-        env=os.environ | environment,
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-    ).stdout
-    assert printed.strip() == "grün%3A%25:2024-07-01T00%3A00%3A00+00%3A00:1.1"
 
 
 # -- keys that Holdfast makes

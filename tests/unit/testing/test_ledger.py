@@ -1,34 +1,10 @@
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
 
 from holdfast.testing import Ledger
-
-PROCESSES = 4
-LINES = 200
-
-
-def write_all(path: str, name: int) -> None:
-    ledger = Ledger(path)
-    for number in range(LINES):
-        ledger.write(writer=name, number=number, padding="x" * 500)
-
-
-def test_lines_of_several_processes_are_whole_and_in_the_order_of_each(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=write_all, args=(str(ledger.path), name)) for name in range(PROCESSES)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert ledger.count() == PROCESSES * LINES
-    for name, writer in enumerate(writers):
-        assert [line["number"] for line in ledger.lines(writer=name)] == list(range(LINES))
-        assert {line["pid"] for line in ledger.lines(writer=name)} == {writer.pid}
 
 
 def test_lines_are_chosen_by_their_fields(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Replay costs as much as the journal is long, however wide the code fans out, and is done in pieces."""
+"""Work grows with the journal and no faster, however wide the code fans out, and a replay is done in pieces.
+
+Instructions and calls are counted, not seconds. Counting makes the code many times slower, so these tests of a machine
+alone are not among the unit tests.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,17 @@ import pytest
 
 from holdfast.engine.code.machine import Machine
 from holdfast.engine.code.replay import ENTRIES_AT_ONCE, replay, replaying
+from holdfast.engine.code.sandbox import keep_order, keep_the_collector_out
 from holdfast.kernel.journal import Entry, GaveUp, Joined, Late, Performed, Retried, Spawned, Started
 from holdfast.kernel.replay import noted
 from holdfast.pack import Workflow
 from holdfast.workflow import Current
 from tests.builders import NOW_MS, a_failure, a_run, a_value
-from tests.unit.engine.driving import CODEC, value_of, workflow_of
+from tests.unit.engine.driving import CODEC, Play, value_of, workflow_of
 from tests.unit.engine.shop import charge, pay
+
+keep_order()  # as a worker does
+keep_the_collector_out()
 
 
 @workflow_of
@@ -116,3 +124,31 @@ def test_a_long_replay_is_done_in_pieces(
     assert pieces >= len(journal) // ENTRIES_AT_ONCE
     assert machine.outcome is not None
     machine.evict()
+
+
+def test_a_gather_ten_times_as_long_costs_about_ten_times_as_much():
+    """No walk over all tasks for each new one. Calls are counted, not seconds."""
+
+    @workflow_of
+    async def code(count: int) -> None:
+        await asyncio.gather(*(charge(amount) for amount in range(count)))
+
+    def calls(count: int) -> int:
+        seen = 0
+
+        def on_call(_frame: object, event: str, _argument: object) -> None:
+            nonlocal seen
+            seen += "call" in event
+
+        outer = sys.getprofile()
+        sys.setprofile(on_call)
+        try:
+            play = Play(code, count)
+        finally:
+            sys.setprofile(outer)
+        assert len(play.waits_for) == count
+        play.evict()
+        return seen
+
+    calls(10)  # whatever is done once only
+    assert calls(2_000) < 15 * calls(200)
