@@ -40,7 +40,9 @@ def test_a_page_is_plain_english(page):
 
 @pytest.mark.parametrize("path", [*SOURCES, *EXAMPLES], ids=name_of)
 def test_the_prose_of_a_module_is_plain_english(path):
-    assert [text for text in prose_of(path.read_text(encoding="utf-8")) if WORDS.search(_own(text))] == []
+    source = path.read_text(encoding="utf-8")
+    if WORDS.search(source):  # most need not be taken apart
+        assert [text for text in prose_of(source) if WORDS.search(_own(text))] == []
 
 
 def test_a_name_in_code_is_not_prose():
