@@ -5,9 +5,8 @@ Rules
   workflow is blocked" is a fact and not a guess.
 - Its time is what the engine says: the instant of the last thing that was delivered to the run.
 - A timer is a step of the run. It fires when the engine delivers it, never by itself.
-- Whatever belongs to the world (sockets, threads, subprocesses, real time) is refused, and the error names the
-  cure: an effect.
-- Each task knows its lineage, carried by its context, so that steps are numbered per task.
+- Whatever belongs to the world (sockets, threads, subprocesses, real time) is refused, see `isolated_loop`.
+- Each task knows its lineage, so that steps are numbered per task.
 - What Python runs to free memory (`finally` blocks of abandoned generators, `__del__`, callbacks of weak references) is
   code of the run if its last reference went away in the run's own code: that is the same on every replay. What the
   collector of cycles runs, at any moment and in whatever is executed then, reaches no run.
@@ -22,8 +21,11 @@ import threading
 from asyncio import futures
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.engine.code.isolated_loop import IsolatedLoop
+from holdfast.engine.code.lineage import LINEAGE, outside_of_its_run
+from holdfast.engine.code.tasks import Handle, WorkflowFuture, WorkflowTask
 from holdfast.errors import UsageError
 from holdfast.kernel.replay import TaskLineage
 from holdfast.kernel.units import DURATION_MS_MAX
@@ -32,26 +34,6 @@ if TYPE_CHECKING:
     from holdfast.workflow import WorkflowScope
 
 
-class _Nowhere(TaskLineage):
-    """The lineage of code that runs outside the activations of its run: it has no steps and makes no tasks."""
-
-    def child(self) -> NoReturn:
-        raise _outside_of_its_run()
-
-    def step(self, name: str) -> NoReturn:
-        del name
-        raise _outside_of_its_run()
-
-
-def _outside_of_its_run() -> UsageError:
-    return UsageError(
-        "code of a workflow was executed outside of its run, as by the garbage collector",
-        hint="Leave generators in order: `async with contextlib.aclosing(...)`, or read them to their end.",
-    )
-
-
-_NOWHERE = _Nowhere()
-LINEAGE: contextvars.ContextVar[TaskLineage] = contextvars.ContextVar("holdfast_lineage", default=_NOWHERE)
 _swap_task = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 
@@ -84,77 +66,7 @@ class Timer(asyncio.TimerHandle):
     due_ms: int = 0
 
 
-class WorkflowTask(asyncio.Task[Any]):
-    """A task that hashes by its place in the run: sets of tasks (`asyncio.wait`) are iterated alike on replay."""
-
-    def __init__(
-        self,
-        coro: Coroutine[Any, Any, Any],
-        *,
-        order: int,
-        loop: WorkflowLoop,
-        name: str | None,
-        context: contextvars.Context,
-    ) -> None:
-        super().__init__(coro, loop=loop, name=name, context=context)
-        self._order = order
-        self._withholds = loop.withholds
-        self.context = context
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        return True if self._withholds(self) else super().cancel(msg)
-
-    # While the task is being made, asyncio puts it into a set with the tasks of all other runs; there it must not
-    # hash like the n-th task of each of them.
-    _order: int | None = None
-
-    def __hash__(self) -> int:
-        return id(self) >> 4 if self._order is None else self._order
-
-
-class _Future(asyncio.Future[Any]):
-    """A future that hashes by its place in the run, as `WorkflowTask` does."""
-
-    def __init__(self, order: int, *, loop: WorkflowLoop) -> None:
-        super().__init__(loop=loop)
-        self._order = order
-
-    def __hash__(self) -> int:
-        return self._order
-
-
-class _Handle:
-    """asyncio.Handle, without what only debugging needs: this is the innermost loop of every workflow."""
-
-    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_loop")
-
-    def __init__(
-        self, callback: Callable[..., Any], args: tuple[Any, ...], loop: WorkflowLoop, context: contextvars.Context
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = context
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        self._cancelled = True
-
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-    def _run(self) -> None:
-        if self._cancelled:
-            return
-        try:
-            self._context.run(self._callback, *self._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - as asyncio.Handle does: a callback's error is not the loop's
-            self._loop.call_exception_handler({"message": "a callback raised", "exception": error})
-
-
-class WorkflowLoop(asyncio.AbstractEventLoop):
+class WorkflowLoop(IsolatedLoop):
     """Drives the coroutine of one run. `holdfast` is the run's scope, found there by the authoring functions."""
 
     def __init__(
@@ -168,9 +80,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     ) -> None:
         self.holdfast = holdfast
         self._may_set_timer = may_set_timer
-        self.withholds = withholds  # whether a cancellation is kept from a task
+        self._withholds = withholds
         self.now_ms = 0
-        self._ready: deque[_Handle | asyncio.Handle] = deque()
+        self._ready: deque[Handle | asyncio.Handle] = deque()
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[WorkflowTask] = []
@@ -258,7 +170,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def refuse_elsewhere(self) -> None:
         """Raise a `UsageError` if the code that is being executed is not that of this run."""
         if not self.is_here():
-            raise _outside_of_its_run()
+            raise outside_of_its_run()
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         # Left by the last reference in its own run, it is closed as a task of the run. Anywhere else, its code is not
@@ -292,7 +204,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         if context is None:  # elsewhere it would be the context of another run
             context = contextvars.copy_context() if self.is_here() else contextvars.Context()
-        handle = _Handle(callback, args, self, context)
+        handle = Handle(callback, args, self, context)
         if not self._evicted:
             self._ready.append(handle)
         return cast("asyncio.Handle", cast("object", handle))
@@ -307,7 +219,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         self._refuse_if_evicted()
         if _set_aside.step_back is not None:
-            raise _outside_of_its_run()
+            raise outside_of_its_run()
         timer = Timer(when, callback, args, self, context)
         timer.due_ms = self._due_ms(when)
         if timer.due_ms <= self.now_ms:
@@ -348,7 +260,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         self._made += 1
-        return _Future(self._made, loop=self)
+        return WorkflowFuture(self._made, loop=self)
 
     def create_task(  # pyright: ignore[reportIncompatibleMethodOverride] - calls may be given where asyncio wants coroutines
         self,
@@ -368,14 +280,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context = contextvars.copy_context() if context is None else context.copy()
         if not self.is_here():
             coro.close()
-            raise _outside_of_its_run()
+            raise outside_of_its_run()
         lineage = LINEAGE.get().child()
         context.run(LINEAGE.set, lineage)
         return self._task(coro, name=name or f"Task-{lineage.path}", context=context)
 
     def _task(self, coro: Coroutine[Any, Any, Any], *, name: str | None, context: contextvars.Context) -> WorkflowTask:
         self._made += 1
-        task = WorkflowTask(coro, order=self._made, loop=self, name=name, context=context)
+        task = WorkflowTask(coro, order=self._made, loop=self, withholds=self._withholds, name=name, context=context)
         self._tasks.append(task)
         if len(self._tasks) > self._tasks_kept:  # forget ended tasks now and then, not each time
             self._tasks = [task for task in self._tasks if not task.done()]
@@ -408,56 +320,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _refuse_if_evicted(self) -> None:
         if self._evicted:
             raise Evicted
-
-
-def _refusing(name: str) -> Callable[..., NoReturn]:
-    def refuse(self: WorkflowLoop, *_args: Any, **_kwargs: Any) -> NoReturn:
-        del self
-        raise UsageError(
-            f"a workflow used {name}(), which reaches the outside world",
-            hint="Move it into a function decorated with @pack.effect and await that.",
-        )
-
-    return refuse
-
-
-for _name in [
-    "run_forever",
-    "run_until_complete",
-    "run_in_executor",
-    "call_soon_threadsafe",
-    "set_default_executor",
-    "getaddrinfo",
-    "getnameinfo",
-    "create_connection",
-    "create_server",
-    "create_unix_connection",
-    "create_unix_server",
-    "create_datagram_endpoint",
-    "connect_accepted_socket",
-    "connect_read_pipe",
-    "connect_write_pipe",
-    "subprocess_shell",
-    "subprocess_exec",
-    "add_reader",
-    "remove_reader",
-    "add_writer",
-    "remove_writer",
-    "sock_recv",
-    "sock_recv_into",
-    "sock_recvfrom",
-    "sock_recvfrom_into",
-    "sock_sendall",
-    "sock_sendto",
-    "sock_connect",
-    "sock_accept",
-    "sock_sendfile",
-    "sendfile",
-    "start_tls",
-    "add_signal_handler",
-    "remove_signal_handler",
-]:
-    setattr(WorkflowLoop, _name, _refusing(_name))
 
 
 class _SetAside(threading.local):

@@ -27,10 +27,12 @@ from msgspec import UNSET
 from holdfast.engine.code import shields
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.code.inbox import Inbox
-from holdfast.engine.code.loop import LINEAGE, WorkflowLoop, WorkflowTask
+from holdfast.engine.code.lineage import LINEAGE
+from holdfast.engine.code.loop import WorkflowLoop
 from holdfast.engine.code.notes import Notes
 from holdfast.engine.code.pending import Pending
 from holdfast.engine.code.shields import SHIELD, Shield, Shields
+from holdfast.engine.code.tasks import WorkflowTask
 from holdfast.engine.code.unwinding import LeftBehind
 from holdfast.engine.failures import described, members_of, rebuilt
 from holdfast.engine.values import digest_of

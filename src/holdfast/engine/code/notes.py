@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import UNSET, Raw, UnsetType
 
-from holdfast.engine.code.loop import LINEAGE
+from holdfast.engine.code.lineage import LINEAGE
 from holdfast.kernel import attributes, keys, markers
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import HookOpen, Shown

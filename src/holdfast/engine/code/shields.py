@@ -15,7 +15,8 @@ import asyncio
 import contextvars
 from types import TracebackType
 
-from holdfast.engine.code.loop import WorkflowLoop, WorkflowTask
+from holdfast.engine.code.loop import WorkflowLoop
+from holdfast.engine.code.tasks import WorkflowTask
 
 SHIELD: contextvars.ContextVar[Shield | None] = contextvars.ContextVar("holdfast_shield", default=None)
 

@@ -1,0 +1,87 @@
+"""Tasks, futures and handles of a workflow's event loop: as asyncio's, but the same in every life of a run.
+
+A task or a future hashes by its place in the run and not by its memory address, so that sets of them are iterated alike
+on every replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class WorkflowTask(asyncio.Task[Any]):
+    """A task that hashes by its place in the run: sets of tasks (`asyncio.wait`) are iterated alike on replay."""
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        order: int,
+        loop: asyncio.AbstractEventLoop,
+        withholds: Callable[[WorkflowTask], bool],
+        name: str | None,
+        context: contextvars.Context,
+    ) -> None:
+        super().__init__(coro, loop=loop, name=name, context=context)
+        self._order = order
+        self._withholds = withholds  # whether a cancellation is kept from the task
+        self.context = context
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return True if self._withholds(self) else super().cancel(msg)
+
+    # While the task is being made, asyncio puts it into a set with the tasks of all other runs; there it must not
+    # hash like the n-th task of each of them.
+    _order: int | None = None
+
+    def __hash__(self) -> int:
+        return id(self) >> 4 if self._order is None else self._order
+
+
+class WorkflowFuture(asyncio.Future[Any]):
+    """A future that hashes by its place in the run, as `WorkflowTask` does."""
+
+    def __init__(self, order: int, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._order = order
+
+    def __hash__(self) -> int:
+        return self._order
+
+
+class Handle:
+    """asyncio.Handle, without what only debugging needs: this is the innermost loop of every workflow."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_loop")
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def _run(self) -> None:
+        if self._cancelled:
+            return
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio.Handle does: a callback's error is not the loop's
+            self._loop.call_exception_handler({"message": "a callback raised", "exception": error})
