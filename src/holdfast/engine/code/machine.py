@@ -17,8 +17,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
-from pathlib import PurePath
-from types import FrameType
 from typing import Any, NoReturn
 
 import msgspec
@@ -28,9 +26,10 @@ from holdfast.engine.code import shields
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.code.inbox import Inbox
 from holdfast.engine.code.lineage import LINEAGE
+from holdfast.engine.code.lines import line_of
 from holdfast.engine.code.loop import WorkflowLoop
 from holdfast.engine.code.notes import Notes
-from holdfast.engine.code.pending import Pending
+from holdfast.engine.code.pending import Pending, StepFuture
 from holdfast.engine.code.shields import SHIELD, Shield, Shields
 from holdfast.engine.code.tasks import WorkflowTask
 from holdfast.engine.code.unwinding import LeftBehind
@@ -78,23 +77,6 @@ class _ContinuesAsNew(BaseException):
     def __init__(self, call: Call[Any]) -> None:
         super().__init__()
         self.call = call
-
-
-class _StepFuture(asyncio.Future[Any]):
-    """What the code awaits. Cancelling it says that the code does not wait for the step any more."""
-
-    pending: Pending
-    step: str
-    shield: Shield | None  # of the code that waits: the step may be asked for in any task of the run
-
-    def is_shielded(self) -> bool:
-        return self.shield is not None and self.shield.holds
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        cancelled = super().cancel(msg)
-        if cancelled:
-            self.pending.drop(self.step)
-        return cancelled
 
 
 class Machine:
@@ -213,7 +195,7 @@ class Machine:
     def is_shielded(self, step: str) -> bool:
         """Whether a cancellation would not reach the code that waits for this step."""
         command = self.open.get(step)
-        return command is not None and isinstance(command.future, _StepFuture) and command.future.is_shielded()
+        return command is not None and isinstance(command.future, StepFuture) and command.future.is_shielded()
 
     def waits(self) -> tuple[Wait, ...]:
         """What the code waits for."""
@@ -227,7 +209,7 @@ class Machine:
     def where(self) -> str:
         """The line at which the main task waits, for messages."""
         stack = self._main.get_stack(limit=1) if self._main and not self._main.done() else []
-        return _line(stack[0]) if stack else ""
+        return line_of(stack[0]) if stack else ""
 
     # -- asked by the code
 
@@ -235,7 +217,7 @@ class Machine:
         target = call.target
         kind = "effect" if isinstance(target, Effect) else "child"
         key = target.key.fill(call.arguments) if target.key else None
-        line = _line(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
+        line = line_of(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
         return self._ask(kind, call, key, line)
 
     def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]:
@@ -250,7 +232,7 @@ class Machine:
         if key is None and target.key is not None:
             key = target.key.fill(call.arguments)
         key = None if key is None else keys.checked(key)
-        line = _line(sys._getframe(2))  # noqa: SLF001 - spawn ← workflow.spawn ← the code
+        line = line_of(sys._getframe(2))  # noqa: SLF001 - spawn ← workflow.spawn ← the code
         return self._ask("spawn", call, key, line, detached=detached)
 
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]:
@@ -434,8 +416,8 @@ class Machine:
         self.pending.add(command)
         return command.future
 
-    def _future(self, step: str) -> _StepFuture:
-        future = _StepFuture(loop=self._loop)
+    def _future(self, step: str) -> StepFuture:
+        future = StepFuture(loop=self._loop)
         future.pending = self.pending
         future.step = step
         future.shield = SHIELD.get()
@@ -554,18 +536,3 @@ def exhaust(pieces: Iterator[None]) -> None:
 
 def _parts(holder: Other) -> tuple[str, str, str | None]:
     return holder.run_id, holder.workflow, holder.key or None
-
-
-_lines: dict[tuple[object, int], str] = {}
-_FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent))
-
-
-def _line(frame: FrameType) -> str:
-    """`file.py:12` of the code that asks; nothing if asyncio asks on its behalf (gather)."""
-    place = (frame.f_code, frame.f_lineno)
-    line = _lines.get(place)
-    if line is None:
-        path = frame.f_code.co_filename
-        foreign = path.startswith(_FOREIGN)
-        line = _lines[place] = "" if foreign else f"{PurePath(path).name}:{frame.f_lineno}"
-    return line

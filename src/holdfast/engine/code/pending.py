@@ -8,10 +8,13 @@ dropped   those that the code no longer waits for (a timeout, a lost race, a can
 
 from __future__ import annotations
 
+import asyncio
 from heapq import heappop, heappush
+from typing import Any
 
 from holdfast.engine.code.commands import Command
 from holdfast.engine.code.loop import Timer
+from holdfast.engine.code.shields import Shield
 from holdfast.kernel.journal import Intent
 from holdfast.kernel.replay import TIMER
 from holdfast.kernel.waits import Wait
@@ -122,3 +125,20 @@ class Pending:
             elif command.retry_at_ms is not None:
                 waits.append(Wait("retry", command.intent.name, command.retry_at_ms, command.step))
         return waits
+
+
+class StepFuture(asyncio.Future[Any]):
+    """What the code awaits. Cancelling it says that the code does not wait for the step any more."""
+
+    pending: Pending
+    step: str
+    shield: Shield | None  # of the code that waits: the step may be asked for in any task of the run
+
+    def is_shielded(self) -> bool:
+        return self.shield is not None and self.shield.holds
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self.pending.drop(self.step)
+        return cancelled

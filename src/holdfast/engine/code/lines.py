@@ -1,0 +1,21 @@
+"""Where in its own files the code of a run asks for something: for messages, and beside the intent in the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import PurePath
+from types import FrameType
+
+_lines: dict[tuple[object, int], str] = {}
+_FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent))
+
+
+def line_of(frame: FrameType) -> str:
+    """`file.py:12` of the code that asks; nothing if asyncio asks on its behalf (gather)."""
+    place = (frame.f_code, frame.f_lineno)
+    line = _lines.get(place)
+    if line is None:
+        path = frame.f_code.co_filename
+        foreign = path.startswith(_FOREIGN)
+        line = _lines[place] = "" if foreign else f"{PurePath(path).name}:{frame.f_lineno}"
+    return line
