@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import Intent
+from holdfast.kernel.steps import Step
 from holdfast.pack import Call, Effect
 
 
@@ -67,6 +68,23 @@ class Command(Struct):
         if self.awaits_a_child:
             return True
         return self.retry_at_ms is not None and self.retry_at_ms > now_ms()
+
+    def as_step(self, *, waited: bool, begun: bool = False, under_way: bool = False, in_doubt: bool = False) -> Step:
+        """What is known of the step, for the kernel to decide."""
+        return Step(
+            self.step,
+            self.intent,
+            self.asked_ms,
+            self.failures,
+            waited,
+            self.intended,
+            self.may_call,
+            self.is_remote,
+            self.detached,
+            begun,
+            under_way,
+            in_doubt,
+        )
 
     def effect(self) -> Effect[..., object]:
         assert self.call is not None

@@ -197,7 +197,7 @@ class LoadedRun:
 
     def _decide(self, command: Command, event: steps.Event, *, waited: bool) -> steps.Decision:
         chance = self._host.ids.chance() if isinstance(event, Raised) else 0.0
-        step = _known(command, waited=waited)
+        step = command.as_step(waited=waited)
         return steps.decide(step, event, self._policy(command), now_ms=self._now_ms(), chance=chance)
 
     def _follow(
@@ -312,7 +312,7 @@ class LoadedRun:
         for command in self.machine.pending.take_dropped():
             self.dropped[command.step] = command
             self._stop(command)
-            step = _known(command, waited=False, begun=self._may_have_begun(command))
+            step = command.as_step(waited=False, begun=self._may_have_begun(command))
             entry = steps.decide(step, steps.CODE_LEFT, None, now_ms=self.machine.now_ms())
             if isinstance(entry, StepEntry):
                 self._apply(entry, record)
@@ -320,8 +320,7 @@ class LoadedRun:
     def _stop(self, command: Command) -> None:
         """Do no more for the step; find out what a former holder of the run may have begun."""
         step, in_flight = command.step, self.in_flight
-        known = _known(
-            command,
+        known = command.as_step(
             waited=False,
             under_way=step in in_flight.tasks,
             in_doubt=self._may_be_with_a_former_holder(command),
@@ -436,7 +435,7 @@ class LoadedRun:
         for step, command in self.machine.open.items():
             if step in self.dropped or step in self.came_to_its_end:
                 continue  # the journal says so already
-            known = _known(command, waited=True, begun=self._may_have_begun(command))
+            known = command.as_step(waited=True, begun=self._may_have_begun(command))
             entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._now_ms())
             if isinstance(entry, StepEntry):
                 record.entries.append(entry)
@@ -497,23 +496,3 @@ class LoadedRun:
             and self.deadline_ms is None
             and not command.reconciles
         )
-
-
-def _known(
-    command: Command, *, waited: bool, begun: bool = False, under_way: bool = False, in_doubt: bool = False
-) -> Step:
-    """What is known of the step that the code asked for with this command."""
-    return Step(
-        command.step,
-        command.intent,
-        command.asked_ms,
-        command.failures,
-        waited,
-        command.intended,
-        command.may_call,
-        command.is_remote,
-        command.detached,
-        begun,
-        under_way,
-        in_doubt,
-    )
