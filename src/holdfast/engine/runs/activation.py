@@ -26,6 +26,7 @@ from msgspec import UNSET
 from holdfast import events
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
 from holdfast.engine.failures import described
+from holdfast.engine.runs import leftovers
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
@@ -328,7 +329,7 @@ class Activation:
         self._loaded.take_what_ended(record)
         self._loaded.note_what_may_be_under_way(record)
         if not isinstance(event, transitions.RunReturned):
-            self._loaded.record_leftovers(record)
+            leftovers.record_leftovers(self._loaded, record)
         while True:
             try:
                 await self._commit(event, record)
@@ -388,7 +389,7 @@ class Activation:
             if isinstance(event, transitions.RunReturned) and not history.run.holds_key:
                 event = msgspec.structs.replace(event, unheard=(), unread=())
                 news = [message for message in history.messages if message.id not in record.read]
-            self._loaded.dismiss(news, record)
+            leftovers.dismiss(self._loaded, news, record)
             return event
         # What the code has left under way would be begun again beside itself: it is asked for once more.
         await self._until_effects_end(record)
@@ -471,13 +472,14 @@ class Activation:
 
     async def _end_cancelled(self, record: ActivationRecord) -> None:
         """End it whatever is still in its inbox: signals are recorded, and seen if it is resumed some day."""
-        self._loaded.record_leftovers(record)
+        leftovers.record_leftovers(self._loaded, record)
         while True:
             try:
                 await self._commit(transitions.CancelledItself(), record)
             except MailCame:
                 history = await self._as_it_is()
-                self._loaded.dismiss([each for each in history.messages if each.id not in record.read], record)
+                news = [each for each in history.messages if each.id not in record.read]
+                leftovers.dismiss(self._loaded, news, record)
             else:
                 self._host.settled(self.run)
                 return
@@ -490,8 +492,8 @@ class Activation:
         except UsageError as error:
             return transitions.RunRaised(described(error, codec))
         output, first = self._loaded.keep(data, record), input_of(self._loaded.history.journal)
-        unheard, unread = self._loaded.for_a_successor()
-        self._loaded.record_leftovers(record, but=unread)
+        unheard, unread = leftovers.for_a_successor(self._loaded)
+        leftovers.record_leftovers(self._loaded, record, but=unread)
         return transitions.RunReturned(output, first, unheard, unread, self._loaded.kept(original_input(first)))
 
     async def _block(self, code: str, message: str, record: ActivationRecord) -> None:

@@ -12,12 +12,11 @@ follows from a completion is decided in `kernel/steps.py`; here that is applied 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
-from msgspec.structs import replace
+from msgspec import UNSET
 
 from holdfast import events
 from holdfast.engine.code.commands import Command
@@ -162,7 +161,7 @@ class LoadedRun:
                 return None if self.deadline_ms is not None else self.cancel(arrival)
             case SignalMessage() | KeyTaken():
                 record.read.append(arrival.id)
-                return self._entry_of_message(arrival, record)
+                return self.entry_of_message(arrival, record)
             case OutcomeMessage():
                 record.read.append(arrival.id)
                 return self._complete(Completion(arrival.step, self._end_of_a_run(arrival)), record)
@@ -272,7 +271,7 @@ class LoadedRun:
             return AwaitedRunEnded(run_id, error=msgspec.json.decode(message.error, type=Failure))
         return AwaitedRunEnded(run_id, error=described(RunCancelled(run_id), self._host.codec))
 
-    def _entry_of_message(self, message: SignalMessage | KeyTaken, record: ActivationRecord) -> Received | KeyReleased:
+    def entry_of_message(self, message: SignalMessage | KeyTaken, record: ActivationRecord) -> Received | KeyReleased:
         """The entry that records a message to the run itself."""
         now_ms = self._now_ms()
         if isinstance(message, KeyTaken):
@@ -440,47 +439,10 @@ class LoadedRun:
             if isinstance(entry, StepEntry):
                 record.entries.append(entry)
 
-    def record_leftovers(self, record: ActivationRecord, *, but: Collection[str] = ()) -> None:
-        """Record the signals that had come before the code ended, so that the journal says where they went."""
-        left = [
-            each for each in self.arrivals if isinstance(each, SignalMessage) and each.id not in {*but, *record.read}
-        ]
-        self.dismiss(left, record)
-
-    def dismiss(self, messages: Collection[Message], record: ActivationRecord) -> None:
-        """Read what came too late to change anything.
-
-        Signals are recorded all the same, since they were accepted; and that the key was released.
-        """
-        for message in messages:
-            record.read.append(message.id)
-            if isinstance(message, SignalMessage | KeyTaken):
-                entry = self._entry_of_message(message, record)
-                record.entries.append(replace(entry, left=True) if isinstance(entry, Received) else entry)
-
-    def for_a_successor(self) -> tuple[tuple[SignalMessage, ...], tuple[str, ...]]:
-        """The signals that the next owner of the key should see: those recorded, and the ids of those not even read."""
-        unheard = tuple(
-            SignalMessage(each.id, each.hook, Raw(self._data_of(each.value)), by_key=True)
-            for each in self.machine.inbox.untaken()
-            if self._is_for_a_successor(each)
-        )
-        unread = (each for each in self.arrivals if isinstance(each, SignalMessage) and self._is_for_a_successor(each))
-        return unheard, tuple(each.id for each in unread)
-
-    def _is_for_a_successor(self, signal: SignalMessage | Received) -> bool:
-        """Whether the next owner of the key should see this signal.
-
-        It was sent to the key, which the run still has, and for a hook that the code did take from: so each run takes
-        one at least, and a hook that is never read does not start one run after the other.
-        """
-        has_key = self.run.key is not None and self.run.holds_key
-        return signal.by_key and has_key and self.machine.inbox.took_any(signal.hook)
-
     def kept(self, *values: Value) -> tuple[Blob, ...]:
         return tuple(Blob(value.blob, self.blobs[value.blob]) for value in values if value.blob)
 
-    def _data_of(self, value: Value) -> bytes:
+    def data_of(self, value: Value) -> bytes:
         return self.blobs[value.blob] if value.blob else bytes(value.json)  # pyright: ignore[reportArgumentType]
 
     def is_all_there_is(self, command: Command) -> bool:

@@ -11,6 +11,7 @@ from msgspec import Raw
 from holdfast import Pack, Retry, workflow as wf
 from holdfast.engine.code.commands import CodeReturned
 from holdfast.engine.failures import described
+from holdfast.engine.runs import leftovers
 from holdfast.engine.runs.completions import ActivationRecord, Broken, Completion, NeedsPerson
 from holdfast.errors import UnknownOutcome
 from holdfast.events import EffectGaveUp, EffectPerformed, EffectWillRetry
@@ -440,9 +441,8 @@ async def test_an_effect_that_was_interrupted_before_it_began_leaves_no_trace():
 
 async def test_messages_that_come_too_late_are_read_and_signals_recorded():
     loaded = Loaded(one_charge)
-    loaded.run.dismiss(
-        [SignalMessage("s-1", "approval", Raw(b"1")), CancelRequest("c-1", 1), KeyTaken("k-1")], loaded.record
-    )
+    late = [SignalMessage("s-1", "approval", Raw(b"1")), CancelRequest("c-1", 1), KeyTaken("k-1")]
+    leftovers.dismiss(loaded.run, late, loaded.record)
     assert loaded.record.read == ["s-1", "c-1", "k-1"]
     assert [entry.what for entry in loaded.record.entries] == ["received", "key_released"]
     [received, _] = loaded.record.entries
