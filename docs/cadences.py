@@ -10,14 +10,15 @@ from holdfast.buses.nats import link
 from holdfast.engine.pace import Pace
 from holdfast.gateway import health, limits, server
 from holdfast.kernel import leaders, leases, units
-from holdfast.stores.redis import store as redis
-from holdfast.stores.redis.net import client, confirmations, connections, topologies, urls
+from holdfast.stores.redis.net import connections, topologies, urls
+from holdfast.stores.redis.pace import RedisPace
 from holdfast.stores.sqlite import files, store as sqlite
 from holdfast.telemetry import metrics
 
 Row = tuple[str, str, str]
 
 PACE = Pace()
+REDIS_PACE = RedisPace()
 LEASE = config.Config().lease
 LEASES = ("3s", "10s", LEASE, "60s")
 LEASE_MS = units.milliseconds(LEASE)
@@ -140,7 +141,7 @@ def _polls() -> list[Row]:
         ("who waits for remote tasks looks at them", _seconds(PACE.tasks_poll_seconds), "at the latest"),
         ("a worker tells how many of its threads hang", _seconds(PACE.hangs_seconds), "only if that has changed"),
         ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if a notice says that it has changed"),
-        ("Redis: its clock, which decides, is read again", _seconds(redis.CLOCK_SECONDS), ""),
+        ("Redis: its clock, which decides, is read again", _seconds(REDIS_PACE.clock_seconds), ""),
         ("SQLite: the file is looked at for commits of others", _seconds(sqlite.NOTICE_SECONDS), ""),
         ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only when it is scraped"),
     ]
@@ -151,10 +152,10 @@ def _patience() -> list[Row]:
         ("Redis: an answer may take", _shown(REDIS.timeout_ms), "`timeout=` in the URL"),
         (
             "Redis: what was not executed is tried again",
-            _seconds(client.PATIENCE_SECONDS),
+            _seconds(REDIS_PACE.patience_seconds),
             "failover, loading, moved slots",
         ),
-        ("Redis: replicas may take to confirm a write", _shown(confirmations.CONFIRM_MS), "`wait=` in the URL"),
+        ("Redis: replicas may take to confirm a write", _shown(REDIS_PACE.confirm_ms), "`wait=` in the URL"),
         (
             "Redis: a replica may be silent before `wait=auto` does without it",
             _seconds(connections.LAG_SECONDS_MAX),
@@ -162,7 +163,7 @@ def _patience() -> list[Row]:
         ),
         (
             "Redis: a primary that has lost its last replica is mistrusted, with `wait=auto`",
-            _seconds(confirmations.ALONE_SECONDS),
+            _seconds(REDIS_PACE.alone_seconds),
             "it may have been replaced, and not know it yet",
         ),
         ("Redis: connecting may take", _seconds(connections.CONNECT_SECONDS), ""),

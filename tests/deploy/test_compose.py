@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.engine.pace import Pace
 from holdfast.gateway import health, server
-from holdfast.stores.redis import outbox
 from holdfast.stores.redis.net import pubsub
+from holdfast.stores.redis.pace import RedisPace
 from tests.deploy import settings
 from tests.deploy.manifests import DEPLOY, compose, documents
 from tests.deploy.shapes import Project, Service, project
@@ -27,7 +27,7 @@ STOP_SECONDS = sum(
         PACE.clean_up_seconds,
         server.LAST_SECONDS,
         2 * PACE.last_words_seconds,
-        outbox.LAST_WORDS_SECONDS,
+        RedisPace().last_words_seconds,
         pubsub.LAST_WORDS_SECONDS,
     )
 )

@@ -17,9 +17,10 @@ import pytest
 
 from holdfast import Holdfast, Pack, RetryAfter, current, sleep
 from holdfast.lab.cluster.redis import RedisServer
-from holdfast.stores.redis import store as redis_store
+from holdfast.stores.redis.pace import RedisPace
 from tests.faults.conftest import NewCase, NewRedisCase
 from tests.faults.processes import patiently
+from tests.paces import redis_store
 
 pytestmark = pytest.mark.faults
 
@@ -97,17 +98,17 @@ def stopped(server: RedisServer) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", ["redis", "sqlite"])
 async def test_no_wait_is_shorter_than_it_was_to_be(
-    new_case: NewCase, case_on: NewRedisCase, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
+    new_case: NewCase, case_on: NewRedisCase, redis_server: RedisServer, kind: str
 ) -> None:
-    monkeypatch.setattr(redis_store, "CLOCK_SECONDS", 0.02)
     world = World()
     case = new_case("case") if kind == "sqlite" else case_on(redis_server)
     stalled = case.locked() if kind == "sqlite" else stopped(redis_server)
-    url = case.url
-    async with (
-        Holdfast(url, packs=[world.pack], lease="1s") as hf,
-        Holdfast(url, packs=[world.pack], lease="1s"),
-    ):
+
+    def holdfast() -> Holdfast:
+        often = RedisPace(clock_seconds=0.02)  # so that a look at its clock is under way when Redis stalls
+        return Holdfast(case.url if kind == "sqlite" else redis_store(case.url, often), packs=[world.pack], lease="1s")
+
+    async with holdfast() as hf, holdfast():
 
         async def delayed(wait_ms: int, number: int) -> None:
             call = world.later(wait_ms, number)

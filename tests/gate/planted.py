@@ -127,7 +127,7 @@ async def _all_owners(self: leases.Leases) -> list[str]:
 
 async def _unmarked(self: confirmations.Confirmations, node: Any, wanted: int, topology: object) -> int:
     connection = node.connection("waits") or await node.connect("waits")
-    words = confirmations.packed(b"WAIT", wanted, confirmations.CONFIRM_MS)
+    words = confirmations.packed(b"WAIT", wanted, self._pace.confirm_ms)
     [confirmed] = await connection.request(words, 1, 5.0)
     return confirmed
 

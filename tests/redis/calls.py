@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import StoreUnavailable
 from holdfast.lab.cluster.redis_cluster import RedisCluster
-from holdfast.stores.redis.net import confirmations
-from holdfast.stores.redis.net.client import LuaSource, ScriptCall
+from holdfast.ports.store import Store
+from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.net.client import LuaSource, RedisClient, ScriptCall
+from holdfast.stores.redis.pace import RedisPace
 
 ADD = LuaSource("return redis.call('INCR', KEYS[1])")
 READ = LuaSource("return redis.call('GET', KEYS[1])")
@@ -37,13 +40,29 @@ async def until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None
             await asyncio.sleep(0.01)
 
 
+# A replica that is well confirms in time, however busy the machine is.
+PATIENT = RedisPace(confirm_ms=10_000)
+
+
 @contextmanager
-def unconfirmed() -> Iterator[None]:
+def impatient(of: RedisClient | Store) -> Iterator[None]:
+    """Inside, this client or store, and no other, does not wait long for replicas to confirm."""
+    client = of._client if isinstance(of, RedisStore) else of
+    assert isinstance(client, RedisClient)
+    confirmations = client._confirmations
+    before = confirmations._pace
+    confirmations._pace = replace(before, confirm_ms=200)
+    try:
+        yield
+    finally:
+        confirmations._pace = before
+
+
+@contextmanager
+def unconfirmed(of: RedisClient | Store) -> Iterator[None]:
     """Inside, a write is expected to be unknown, and to say how many replicas have it. It need not take long."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confirmations, "CONFIRM_MS", 200)
-        with pytest.raises(StoreUnavailable, match="0 of 1 replicas confirmed"):
-            yield
+    with impatient(of), pytest.raises(StoreUnavailable, match="0 of 1 replicas confirmed"):
+        yield
 
 
 def move(cluster: RedisCluster, slot: int) -> None:

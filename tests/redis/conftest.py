@@ -8,27 +8,35 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.servers import start_redis
 from holdfast.stores.redis.net import urls
 from holdfast.stores.redis.net.client import RedisClient
+from holdfast.stores.redis.pace import RedisPace
 from tests.redis.calls import until
 
-Opens = Callable[[str], Awaitable[RedisClient]]
+Opens = Callable[..., Awaitable[RedisClient]]
 Starts = Callable[..., RedisServer]
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Opens]:
-    """Opens a client for a URL."""
+def pace() -> RedisPace:
+    """The pace of the clients that a test opens."""
+    return RedisPace()
+
+
+@pytest.fixture
+async def opened(pace: RedisPace) -> AsyncIterator[Opens]:
+    """Opens a client for a URL. What else is given differs from the pace of the others."""
     async with AsyncExitStack() as stack:
 
-        async def open_one(url: str) -> RedisClient:
-            client = RedisClient(urls.parse(url), clock=SystemClock())
+        async def open_one(url: str, **numbers: float) -> RedisClient:
+            client = RedisClient(urls.parse(url), clock=SystemClock(), pace=replace(pace, **numbers))
             await client.open()
             stack.push_async_callback(client.close)
             return client

@@ -9,7 +9,6 @@ import pytest
 from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_commands import RedisCommandError
-from holdfast.stores.redis.net import client as clients
 from holdfast.stores.redis.net.client import LuaSource, ScriptCall, ScriptFailed
 from tests.redis.calls import add, echo, read, until
 from tests.redis.conftest import Opens, Starts
@@ -70,11 +69,10 @@ async def test_a_read_whose_reply_was_lost_is_asked_again(redis_server: RedisSer
 
 
 async def test_a_read_that_nobody_answers_is_an_error_in_the_end(
-    redis_server: RedisServer, opened: Opens, tag: bytes, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer, opened: Opens, tag: bytes
 ) -> None:
-    monkeypatch.setattr(clients, "PATIENCE_SECONDS", 0.3)
     async with proxy_to(redis_server.port) as proxy:
-        client = await opened(f"redis://127.0.0.1:{proxy.port}?timeout=100ms")
+        client = await opened(f"redis://127.0.0.1:{proxy.port}?timeout=100ms", patience_seconds=0.3)
         proxy.delay(0.2)
         with pytest.raises(StoreUnavailable, match="in time"):
             await client.run([read(tag)], writes=False)
@@ -131,12 +129,9 @@ async def test_a_server_that_is_away_for_a_moment_is_waited_for(opened: Opens, s
     assert await waiting == [2]
 
 
-async def test_a_server_that_stays_away_is_an_error_that_says_so(
-    opened: Opens, started: Starts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "PATIENCE_SECONDS", 0.3)
+async def test_a_server_that_stays_away_is_an_error_that_says_so(opened: Opens, started: Starts) -> None:
     server = started()
-    client = await opened(server.url)
+    client = await opened(server.url, patience_seconds=0.3)
     server.kill()
     await until(lambda: client._topology.node(b"n").connection("calls") is None)
     with pytest.raises(StoreUnavailable, match=f"{server.address} cannot be reached"):
@@ -179,13 +174,10 @@ async def test_a_primary_that_is_made_a_replica_is_waited_for_until_it_is_one_ag
     assert await waiting == [2, 3]
 
 
-async def test_a_replica_is_not_taken_for_a_store(
-    opened: Opens, started: Starts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "PATIENCE_SECONDS", 0.2)
+async def test_a_replica_is_not_taken_for_a_store(opened: Opens, started: Starts) -> None:
     server = started(replicaof="127.0.0.1 1")
     with pytest.raises(StoreUnavailable, match="replica"):
-        await opened(server.url)
+        await opened(server.url, patience_seconds=0.2)
 
 
 async def test_full_memory_is_an_error_with_a_hint_and_changes_nothing(opened: Opens, started: Starts) -> None:

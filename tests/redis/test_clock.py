@@ -10,7 +10,8 @@ import pytest
 from holdfast import Holdfast
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.ports.store import Store
-from holdfast.stores.redis import store as redis_store
+from holdfast.stores.redis.pace import RedisPace
+from tests.paces import redis_store
 from tests.redis.calls import until
 from tests.redis.conftest import Starts
 from tests.redis.proxy import Proxy, proxy_to
@@ -30,10 +31,9 @@ async def proxy(server: RedisServer) -> AsyncIterator[Proxy]:
         yield proxy
 
 
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a look is under way when Redis stalls."""
-    monkeypatch.setattr(redis_store, "CLOCK_SECONDS", 0.02)
+def looking_often(url: str) -> Holdfast:
+    """So often that a look at Redis' clock is under way when Redis stalls."""
+    return Holdfast(redis_store(url, RedisPace(clock_seconds=0.02)), worker=False)
 
 
 def redis_ms(server: RedisServer) -> float:
@@ -51,7 +51,7 @@ def is_right(store: Store, server: RedisServer) -> bool:
 
 
 async def test_a_stall_between_question_and_answer_moves_it_neither_way(server: RedisServer) -> None:
-    async with Holdfast(server.url, worker=False) as hf:
+    async with looking_often(server.url) as hf:
         for _ in range(3):
             server.stop_signal()
             await asyncio.sleep(STALL_MS / 1000)
@@ -62,7 +62,7 @@ async def test_a_stall_between_question_and_answer_moves_it_neither_way(server: 
 
 
 async def test_an_answer_that_is_late_moves_it_neither_way(server: RedisServer, proxy: Proxy) -> None:
-    async with Holdfast(server.url.replace(f":{server.port}", f":{proxy.port}"), worker=False) as hf:
+    async with looking_often(server.url.replace(f":{server.port}", f":{proxy.port}")) as hf:
         proxy.delay(STALL_MS / 1000)
         await asyncio.sleep(STALL_MS / 1000 * 1.5)
         proxy.heal()
@@ -72,11 +72,11 @@ async def test_an_answer_that_is_late_moves_it_neither_way(server: RedisServer, 
 
 
 async def test_a_store_that_is_opened_during_a_stall_is_right(server: RedisServer) -> None:
-    async with Holdfast(server.url, worker=False):
+    async with looking_often(server.url):
         pass  # it exists
     server.stop_signal()
     asyncio.get_running_loop().call_later(STALL_MS / 1000, server.cont)
-    async with Holdfast(server.url, worker=False) as hf:
+    async with looking_often(server.url) as hf:
         assert is_right(hf.runtime.store, server)
 
 
@@ -85,7 +85,7 @@ async def test_it_follows_a_server_whose_clock_is_another_one(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, step_ms: int
 ) -> None:
     """A failover: the next primary has a clock of its own."""
-    async with Holdfast(server.url, worker=False) as hf:
+    async with looking_often(server.url) as hf:
         client = hf.runtime.store._client  # type: ignore[attr-defined]
         right = client._time_at
 

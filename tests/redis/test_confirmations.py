@@ -6,22 +6,23 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.errors import StoreUnavailable
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster
-from holdfast.stores.redis.net import confirmations, urls
+from holdfast.stores.redis.net import urls
 from holdfast.stores.redis.net.client import RedisClient
 from holdfast.stores.redis.net.topologies import slot_of
-from tests.redis.calls import add, echo, move, read, unconfirmed, until
+from holdfast.stores.redis.pace import RedisPace
+from tests.redis.calls import PATIENT, add, echo, impatient, move, read, unconfirmed, until
 from tests.redis.conftest import Opens, Starts
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica that is well confirms in time, however busy the machine is."""
-    monkeypatch.setattr(confirmations, "CONFIRM_MS", 10_000)
+@pytest.fixture
+def pace() -> RedisPace:
+    return PATIENT
 
 
 @pytest.mark.parametrize("wait", ["auto", "1"])
@@ -32,7 +33,7 @@ async def test_a_write_that_the_replica_does_not_confirm_is_unknown(
     assert await client.run([add(b"n")], writes=True) == [1]
     assert replica.ask("GET", "n") == "1"
     replica.stop_signal()
-    with unconfirmed():
+    with unconfirmed(client):
         await client.run([add(b"n")], writes=True)
     assert await client.run([read(b"n")], writes=False) == [b"2"]  # it was done all the same
     replica.cont()
@@ -45,10 +46,10 @@ async def test_a_repeat_that_writes_nothing_is_not_confirmed_before_the_first_on
     client, other = await opened(f"{primary.url}?wait=1"), await opened(f"{primary.url}?wait=1")
     assert await other.run([echo(b"n", b"warm")], writes=True) == [b"warm"]
     replica.stop_signal()
-    with unconfirmed():
+    with unconfirmed(client):
         await client.run([add(b"n")], writes=True)
     for one in (other, await opened(f"{primary.url}?wait=1")):
-        with unconfirmed():
+        with unconfirmed(one):
             await one.run([read(b"n")], writes=True)
     replica.cont()
     assert await other.run([read(b"n")], writes=True) == [b"1"]
@@ -63,15 +64,14 @@ async def test_reads_do_not_wait_for_replicas(opened: Opens, primary: RedisServe
 
 
 async def test_auto_goes_on_without_a_replica_that_has_left(
-    opened: Opens, primary: RedisServer, replica: RedisServer, monkeypatch: pytest.MonkeyPatch
+    opened: Opens, primary: RedisServer, replica: RedisServer
 ) -> None:
-    monkeypatch.setattr(confirmations, "ALONE_SECONDS", 0.5)
-    client = await opened(primary.url)
+    client = await opened(primary.url, alone_seconds=0.5)
     assert await client.run([add(b"n")], writes=True) == [1]
-    monkeypatch.setattr(confirmations, "CONFIRM_MS", 200)
     replica.kill()
-    assert await client.run([add(b"n")], writes=True) == [2]
-    assert await client.run([add(b"n")], writes=True) == [3]
+    with impatient(client):
+        assert await client.run([add(b"n")], writes=True) == [2]
+        assert await client.run([add(b"n")], writes=True) == [3]
 
 
 class HeldClock(SystemClock):
@@ -86,39 +86,42 @@ class HeldClock(SystemClock):
         await self.may_end.wait()
 
 
-@pytest.fixture
-async def mistrusting(primary: RedisServer, replica: RedisServer) -> AsyncIterator[tuple[RedisClient, HeldClock]]:
-    """A client that knows of the replica, and whose pauses are in the hands of the test."""
+@pytest.fixture(params=[0.0])
+async def mistrusting(
+    request: pytest.FixtureRequest, primary: RedisServer, replica: RedisServer, pace: RedisPace
+) -> AsyncIterator[tuple[RedisClient, HeldClock]]:
+    """A client that knows of the replica, and whose pauses are in the hands of the test.
+
+    It counts replicas as often as the parameter says, and does not wait long for them once it has written.
+    """
     assert replica.pid
     clock = HeldClock()
-    client = RedisClient(urls.parse(f"{primary.url}?wait=auto"), clock=clock)
+    pace = replace(pace, count_seconds=request.param)
+    client = RedisClient(urls.parse(f"{primary.url}?wait=auto"), clock=clock, pace=pace)
     await client.open()
     assert await client.run([add(b"n")], writes=True) == [1]
-    yield client, clock
+    with impatient(client):
+        yield client, clock
     await client.close()
 
 
-@pytest.mark.parametrize("look_seconds", [0.0, 3600.0])
+@pytest.mark.parametrize("mistrusting", [0.0, 3600.0], indirect=True)
 async def test_auto_mistrusts_a_primary_that_has_just_lost_its_replica(
     mistrusting: tuple[RedisClient, HeldClock],
     primary: RedisServer,
     replica: RedisServer,
-    look_seconds: float,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is being replaced, perhaps, and learns that a moment later: here, while we wait. What it took is lost.
 
     That the replica has gone is found by counting replicas, or by asking for a confirmation that does not come.
     """
-    monkeypatch.setattr(confirmations, "LOOK_SECONDS", look_seconds)
-    monkeypatch.setattr(confirmations, "CONFIRM_MS", 200)
     client, clock = mistrusting
     replica.ask("REPLICAOF", "NO", "ONE")
     await until(lambda: primary.info("replication").get("connected_slaves") == "0")
     writing = asyncio.create_task(client.run([add(b"n")], writes=True))
     await until(lambda: bool(clock.pauses) or writing.done())
     assert not writing.done()
-    assert clock.pauses == [pytest.approx(confirmations.ALONE_SECONDS, abs=0.5)]
+    assert clock.pauses == [pytest.approx(PATIENT.alone_seconds, abs=0.5)]
     primary.ask("REPLICAOF", "127.0.0.1", replica.port)
     clock.may_end.set()
     with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
@@ -128,14 +131,9 @@ async def test_auto_mistrusts_a_primary_that_has_just_lost_its_replica(
 
 
 async def test_auto_goes_on_mistrusting_until_the_time_is_over(
-    mistrusting: tuple[RedisClient, HeldClock],
-    primary: RedisServer,
-    replica: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
+    mistrusting: tuple[RedisClient, HeldClock], primary: RedisServer, replica: RedisServer
 ) -> None:
     """Also after the first look has found it alone: that look does not make it trustworthy."""
-    monkeypatch.setattr(confirmations, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(confirmations, "CONFIRM_MS", 200)
     client, clock = mistrusting
     replica.kill()
     await until(lambda: primary.info("replication").get("connected_slaves") == "0")
@@ -151,21 +149,18 @@ async def test_auto_goes_on_mistrusting_until_the_time_is_over(
 
 async def test_a_number_of_replicas_is_strict(opened: Opens, primary: RedisServer) -> None:
     client = await opened(f"{primary.url}?wait=1")
-    with unconfirmed():
+    with unconfirmed(client):
         await client.run([add(b"n")], writes=True)
 
 
-async def test_auto_waits_for_a_replica_that_has_come(
-    opened: Opens, started: Starts, primary: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(confirmations, "LOOK_SECONDS", 0.0)
-    client = await opened(primary.url)
+async def test_auto_waits_for_a_replica_that_has_come(opened: Opens, started: Starts, primary: RedisServer) -> None:
+    client = await opened(primary.url, count_seconds=0.0)
     assert await client.run([add(b"n")], writes=True) == [1]
     replica = started(replicaof=f"127.0.0.1 {primary.port}")
     await until(lambda: "state=online" in primary.info("replication").get("slave0", ""))
     assert await client.run([add(b"n")], writes=True) == [2]  # counts the replicas behind it
     replica.stop_signal()
-    with unconfirmed():
+    with unconfirmed(client):
         await client.run([add(b"n")], writes=True)
     replica.cont()
 
@@ -180,9 +175,9 @@ async def test_a_mark_that_was_refused_confirms_nothing(opened: Opens, redis_clu
     move(redis_cluster, slot_of(mark))
     replica.stop_signal()
     try:
-        with unconfirmed():
+        with unconfirmed(client):
             await client.run([add(tag)], writes=True)
-        with unconfirmed():  # by another mark
+        with unconfirmed(client):  # by another mark
             await client.run([add(tag)], writes=True)
     finally:
         replica.cont()

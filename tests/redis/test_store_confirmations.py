@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Holdfast
 from holdfast.kernel.messages import Watcher
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.ports.store import Claim
-from holdfast.stores.redis import RedisStore, outbox
-from holdfast.stores.redis.net import confirmations
+from holdfast.stores.redis import RedisStore
 from tests.contract.helpers import WORKFLOW, admitted, completion, held, unread
-from tests.redis.calls import unconfirmed
+from tests.paces import redis_store
+from tests.redis.calls import PATIENT, unconfirmed
 from tests.redis.test_store_outbox import die_after
 
 
 @pytest.fixture
-async def hf(primary: RedisServer, replica: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Holdfast]:
-    """On a primary whose replica confirms what is written."""
+async def hf(primary: RedisServer, replica: RedisServer) -> AsyncIterator[Holdfast]:
+    """On a primary whose replica confirms what is written. What has just been left is relayed, too."""
     assert replica.pid
-    monkeypatch.setattr(confirmations, "CONFIRM_MS", 10_000)
-    async with Holdfast(f"{primary.url}?wait=1&shards=4", worker=False) as hf:
+    pace = replace(PATIENT, outbox_age_ms=-60_000)
+    async with Holdfast(redis_store(f"{primary.url}?wait=1&shards=4", pace), worker=False) as hf:
         yield hf
 
 
@@ -30,9 +31,9 @@ async def test_what_a_process_holds_is_said_when_a_replica_has_it(hf: Holdfast, 
     """A worker whose claim got no answer asks what it holds, and works on that."""
     run = await admitted(hf.runtime.store, "run-1-00", key=None)
     replica.stop_signal()
-    with unconfirmed():
+    with unconfirmed(hf.runtime.store):
         await hf.runtime.store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 1))
-    with unconfirmed():
+    with unconfirmed(hf.runtime.store):
         await hf.runtime.store.held("w-1")
     replica.cont()
     assert await hf.runtime.store.held("w-1") == [run.id]
@@ -41,14 +42,13 @@ async def test_what_a_process_holds_is_said_when_a_replica_has_it(hf: Holdfast, 
 async def test_a_message_between_shards_is_passed_on_when_a_replica_has_it(
     hf: Holdfast, replica: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "AGE_MS", -60_000)
     assert isinstance(hf.runtime.store, RedisStore)
     parent, child = "parent-00", "child-01"
     await held(hf.runtime.store, parent, key=None)
     run = await held(hf.runtime.store, child, key=None, watcher=Watcher(parent, "child#1"))
     await die_after(hf.runtime.store, completion(hf.runtime.store, run), monkeypatch)
     replica.stop_signal()
-    with unconfirmed():
+    with unconfirmed(hf.runtime.store):
         await hf.runtime.store.relay(10)
     assert await unread(hf.runtime.store, parent) == ()
     replica.cont()
@@ -62,7 +62,7 @@ async def test_a_revocation_that_is_repeated_is_answered_when_a_replica_has_the_
     _, key = await hf.api_keys.create("me", namespace="default", scope="read")
     replica.stop_signal()
     for _ in range(2):
-        with unconfirmed():
+        with unconfirmed(hf.runtime.store):
             await hf.api_keys.revoke("default", key.id)
     replica.cont()
     revoked = await hf.api_keys.revoke("default", key.id)

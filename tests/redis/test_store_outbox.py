@@ -12,17 +12,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.errors import EngineFault
 from holdfast.kernel import hooks, transitions
 from holdfast.kernel.changes import Change, HookOpen
 from holdfast.kernel.journal import Value
 from holdfast.kernel.messages import Watcher
 from holdfast.lab.cluster.redis import RedisServer
-from holdfast.stores.redis import RedisStore, outbox
-from holdfast.stores.redis.net import urls
+from holdfast.stores.redis import RedisStore
 from holdfast.stores.redis.net.client import LuaSource, ScriptCall
-from holdfast.stores.redis.net.pubsub import PubSub
+from holdfast.stores.redis.pace import RedisPace
 from tests.builders import performed
 from tests.contract.helpers import (
     A_BLOB,
@@ -35,6 +33,7 @@ from tests.contract.helpers import (
     opening,
     unread,
 )
+from tests.paces import redis_store
 
 HOOK = HookOpen("paid", "payment:77", b'{"type":"string"}')
 Opens = Callable[[], Awaitable[RedisStore]]
@@ -42,15 +41,14 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-async def processes(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opens]:
+async def processes(redis_server: RedisServer) -> AsyncIterator[Opens]:
     """Opens stores on the same data, as further processes would."""
-    monkeypatch.setattr(outbox, "AGE_MS", -60_000)  # relay what has just been left, too
-    url = urls.parse(f"{redis_server.url}?name=outbox-{os.getpid()}-{next(_numbers)}&shards=4")
+    url = f"{redis_server.url}?name=outbox-{os.getpid()}-{next(_numbers)}&shards=4"
+    pace = RedisPace(outbox_age_ms=-60_000)  # relay what has just been left, too
     async with AsyncExitStack() as stack:
 
         async def one() -> RedisStore:
-            clock = SystemClock()
-            store = RedisStore(url, clock=clock, bus=PubSub(url, clock=clock, ids=SystemIds()))
+            store = redis_store(url, pace)
             await store.open()
             stack.push_async_callback(store.close)
             return store

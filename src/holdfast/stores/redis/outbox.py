@@ -39,13 +39,11 @@ from holdfast.stores.redis.encode_change import (
     wish,
 )
 from holdfast.stores.redis.net.client import Reply, ScriptCall
+from holdfast.stores.redis.pace import RedisPace
 from holdfast.stores.redis.script_calls import CALLS_MAX, Asks
 from holdfast.stores.redis.shards import Shards
 
-TIDY_SECONDS = 0.5
-LAST_WORDS_SECONDS = 1.0
 BLOBS_MS = 86_400_000  # how long large values of a watched run outlive it: a watcher may have to be told its outcome
-AGE_MS = 2_000  # what is younger, its own process is about to deliver
 
 
 class Delivered(Struct, frozen=True, gc=False):
@@ -66,13 +64,21 @@ class Outbox:
     """Takes messages to other shards."""
 
     def __init__(
-        self, asks: Asks, shards: Shards, writes: ChangeEncoder, *, clock: Clock, instant: Callable[[], bytes]
+        self,
+        asks: Asks,
+        shards: Shards,
+        writes: ChangeEncoder,
+        *,
+        clock: Clock,
+        instant: Callable[[], bytes],
+        pace: RedisPace,
     ) -> None:
         self._asks = asks
         self._clock = clock
         self._shards = shards
         self._writes = writes
         self._instant = instant
+        self._pace = pace
         self._done: dict[int, list[bytes]] = {}  # delivered, and still in the outbox
         self._tidying: asyncio.Task[None] | None = None
         self._strange: set[tuple[int, bytes]] = (
@@ -135,14 +141,16 @@ class Outbox:
 
     async def _with_mail(self) -> list[int]:
         """The shards in whose outbox something has been waiting: most often none."""
-        args: dict[str, Any] = {"now": self._instant(), "age_ms": AGE_MS, "after": "-", "limit": "1"}
+        args: dict[str, Any] = {"now": self._instant(), "age_ms": self._pace.outbox_age_ms, "after": "-", "limit": "1"}
         replies = await self._asks.everywhere(scripts.LEFT, **args)
         return [shard for shard, reply in zip(self._shards.all, replies, strict=True) if reply]
 
     async def _left_in(self, shard: int, after: bytes, limit: int) -> tuple[list[LeftMessage], bytes | None]:
         """What waits in an outbox behind `after`, and where to go on; None if that is all."""
         keys = self._shards.of_shard(shard)
-        call = scripts.LEFT.call(keys, now=self._instant(), age_ms=AGE_MS, after=after, limit=str(limit))
+        call = scripts.LEFT.call(
+            keys, now=self._instant(), age_ms=self._pace.outbox_age_ms, after=after, limit=str(limit)
+        )
         # Confirmed like a write: what follows from a message must not outlive the message in a failover.
         [reply] = await self._asks.ask([call], writes=True)
         found: list[LeftMessage] = []
@@ -162,12 +170,12 @@ class Outbox:
         if self._tidying is not None:
             self._tidying.cancel()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(self._pace.last_words_seconds):
                 await self.tidy_up()
 
     async def _tidy_up_later(self) -> None:
         """The next commit takes it along, most often; if there is none, it is done before `relay` would see it."""
-        await self._clock.pause(TIDY_SECONDS)
+        await self._clock.pause(self._pace.tidy_seconds)
         self._tidying = None
         await self.tidy_up()
 

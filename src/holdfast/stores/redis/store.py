@@ -47,6 +47,7 @@ from holdfast.stores.redis.net.clocks import ServerClock
 from holdfast.stores.redis.net.urls import RedisUrl
 from holdfast.stores.redis.notifier import Notifier
 from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
+from holdfast.stores.redis.pace import PACE, RedisPace
 from holdfast.stores.redis.rows import instant, safe, under
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.searches import Searches
@@ -56,21 +57,21 @@ from holdfast.stores.redis.shards import Shards
 BATCHES = Batches(size=16, at_once=4)
 LAYOUT = "1"  # of keys, rows and members: a store of another one is not touched
 CLAIM_TRIES = 5
-CLOCK_SECONDS = 10.0  # how often we look at Redis' clock
-LOOKS = 5  # each time: one of them may meet a server that is busy
+LOOKS = 5  # at Redis' clock, each time: one of them may meet a server that is busy
 
 
 class RedisStore:
     """All shards of one name."""
 
-    def __init__(self, url: RedisUrl, *, clock: Clock, bus: Bus) -> None:
+    def __init__(self, url: RedisUrl, *, clock: Clock, bus: Bus, pace: RedisPace = PACE) -> None:
+        self._pace = pace
         self._url = url
         self._clock = clock
-        self._client = RedisClient(url, clock=clock)
+        self._client = RedisClient(url, clock=clock, pace=pace)
         self._shards = self._places(url)
         self._writes = ChangeEncoder(self._shards, self._instant, self.now_ms)
         self._asks = Asks(self._client, self._shards)
-        self._outbox = Outbox(self._asks, self._shards, self._writes, clock=clock, instant=self._instant)
+        self._outbox = Outbox(self._asks, self._shards, self._writes, clock=clock, instant=self._instant, pace=pace)
         self._commits = Commits(self._asks, self._shards, self._writes, self._outbox)
         self._documents = RedisDocuments(self._asks, self._shards, self._instant)
         self._searches = Searches(self._asks, self._shards)
@@ -153,7 +154,7 @@ class RedisStore:
 
     async def _keep_time(self) -> None:
         while True:
-            await self._clock.pause(CLOCK_SECONDS)
+            await self._clock.pause(self._pace.clock_seconds)
             try:
                 await self._look_at_clock()
             except TransientError:

@@ -1,8 +1,8 @@
 """Runs scripts on Redis: many in one round trip, each at the node that has its keys.
 
 A call ends in one of three ways: it was executed and here is its reply; it was not executed (then it is tried again,
-for `PATIENCE_SECONDS`); it is not known which (then `StoreUnavailable` says so, and nothing is repeated, but for reads:
-they change nothing, and are tried again, too).
+for the `patience_seconds` of the pace); it is not known which (then `StoreUnavailable` says so, and nothing is
+repeated, but for reads: they change nothing, and are tried again, too).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from holdfast.stores.redis.net.connections import (
 from holdfast.stores.redis.net.errors import LostConnection, NotSent, ServerError, Unwelcome, Verdict, trouble, verdict
 from holdfast.stores.redis.net.topologies import RedisTopology
 from holdfast.stores.redis.net.urls import RedisUrl, ServerAddress
+from holdfast.stores.redis.pace import PACE, RedisPace
 
 __all__ = ["LuaSource", "RedisClient", "Reply", "ScriptCall", "ScriptFailed", "Word"]
 
-PATIENCE_SECONDS = 5.0
 HURRIES_MAX = 3  # how often a call is sent on without a pause
 
 
@@ -59,10 +59,10 @@ class _Sent(NamedTuple):
 class _Patience:
     """How long a caller waits for what was not executed, or only read, and how long between two tries."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._backoff = Backoff(clock)
-        self._until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        self._until = asyncio.get_running_loop().time() + seconds
 
     async def wait(self, obstacle: StoreUnavailable) -> None:
         """Pause; raises the obstacle when it has been there for too long."""
@@ -74,16 +74,17 @@ class _Patience:
 class RedisClient:
     """The way to a Redis, whatever it consists of."""
 
-    def __init__(self, url: RedisUrl, *, clock: Clock) -> None:
+    def __init__(self, url: RedisUrl, *, clock: Clock, pace: RedisPace = PACE) -> None:
         self.url = url
         self._clock = clock
+        self._patience_seconds = pace.patience_seconds
         self._seconds = url.timeout_ms / 1000
-        self._confirmations = Confirmations(url, clock)
+        self._confirmations = Confirmations(url, clock, pace)
         self._found: RedisTopology | None = None
 
     async def open(self) -> None:
         """Find the servers. Raises `InvalidConfig` on what can never work, `StoreUnavailable` if none replies."""
-        patience = _Patience(self._clock)
+        patience = self._patience()
         while True:
             try:
                 topology = await topologies.find(self.url, self._clock)
@@ -106,6 +107,9 @@ class RedisClient:
         if self._found is not None:
             topology, self._found = self._found, None
             await topology.close()
+
+    def _patience(self) -> _Patience:
+        return _Patience(self._clock, self._patience_seconds)
 
     @property
     def replicas_needed(self) -> int | None:
@@ -149,7 +153,7 @@ class RedisClient:
                 await self._confirmations.confirm(executed, self._topology)
             batch.end_round()
             if batch.left:
-                patience = patience or _Patience(self._clock)
+                patience = patience or self._patience()
                 hurries += 1
                 if batch.obstacle is not None or hurries > HURRIES_MAX:
                     await patience.wait(batch.obstacle or StoreUnavailable("the nodes send each other's keys round"))
@@ -158,7 +162,7 @@ class RedisClient:
 
     async def time(self, key: bytes) -> Look:
         """What time it is at the node in charge of `key`."""
-        patience = _Patience(self._clock)
+        patience = self._patience()
         while True:
             try:
                 return await self._time_at(self._topology.node(key))

@@ -30,10 +30,8 @@ from holdfast.stores.redis.net.connections import REPLICATION, Node, packed
 from holdfast.stores.redis.net.errors import LostConnection, NotSent, ServerError, Unconfirmed, Unwelcome
 from holdfast.stores.redis.net.topologies import RedisTopology
 from holdfast.stores.redis.net.urls import RedisUrl
+from holdfast.stores.redis.pace import RedisPace
 
-CONFIRM_MS = 1_000  # how long replicas may take
-LOOK_SECONDS = 1.0  # how often replicas are counted
-ALONE_SECONDS = 3.0  # how long a primary that has lost its last replica is mistrusted
 MARKS_MAX = 10_000  # names of marks that are tried for a node; one of three in charge has every third
 
 
@@ -47,9 +45,10 @@ def replicas_needed(url: RedisUrl, topology: RedisTopology) -> int | None:
 class Confirmations:
     """The rounds of all nodes."""
 
-    def __init__(self, url: RedisUrl, clock: Clock) -> None:
+    def __init__(self, url: RedisUrl, clock: Clock, pace: RedisPace) -> None:
         self._url = url
         self._clock = clock
+        self._pace = pace
         # Rounds that have not begun, which may still be joined.
         self._next: dict[Node, asyncio.Task[Unconfirmed | None]] = {}
         self._under_way: dict[Node, asyncio.Lock] = {}
@@ -69,12 +68,13 @@ class Confirmations:
         return self._replicas_wanted(node, needed) > 0 or self._wants_a_look(node, needed)
 
     def _wants_a_look(self, node: Node, needed: int | None) -> bool:
-        return needed is None and asyncio.get_running_loop().time() - node.looked_at > LOOK_SECONDS
+        return needed is None and asyncio.get_running_loop().time() - node.looked_at > self._pace.count_seconds
 
     def _replicas_wanted(self, node: Node, needed: int | None) -> int:
         if needed is not None:
             return needed
-        return 1 if node.replicas or asyncio.get_running_loop().time() - node.left_alone_at < ALONE_SECONDS else 0
+        alone_seconds = asyncio.get_running_loop().time() - node.left_alone_at
+        return 1 if node.replicas or alone_seconds < self._pace.alone_seconds else 0
 
     def _join(self, node: Node, needed: int | None, topology: RedisTopology) -> asyncio.Task[Unconfirmed | None]:
         if node not in self._next:
@@ -94,16 +94,16 @@ class Confirmations:
                     return None
             except (NotSent, Unwelcome) as error:
                 return Unconfirmed(node.address, f"no replica could be asked whether it has the write ({error})")
-            return Unconfirmed(
-                node.address, f"{confirmed} of {wanted} replicas confirmed the write within {CONFIRM_MS} ms"
-            )
+            within = f"within {self._pace.confirm_ms} ms"
+            return Unconfirmed(node.address, f"{confirmed} of {wanted} replicas confirmed the write {within}")
 
     async def _confirm_at(self, node: Node, wanted: int, topology: RedisTopology) -> int:
         """How many replicas have what was executed before."""
         connection = node.connection("waits") or await node.connect("waits")
+        confirm_ms = self._pace.confirm_ms
         # The mark first: WAIT covers the last write of its own connection, and the calls went over another one.
-        commands = packed(b"SET", self._mark(node, topology), b"") + packed(b"WAIT", wanted, CONFIRM_MS)
-        replies = await connection.request(commands, 2, (CONFIRM_MS + self._url.timeout_ms) / 1000)
+        commands = packed(b"SET", self._mark(node, topology), b"") + packed(b"WAIT", wanted, confirm_ms)
+        replies = await connection.request(commands, 2, (confirm_ms + self._url.timeout_ms) / 1000)
         if isinstance(replies, LostConnection):
             raise NotSent(replies.why)  # only the round was lost; the calls before it were executed
         marked, confirmed = replies
@@ -132,7 +132,7 @@ class Confirmations:
             return False
         # In a failover a primary loses its replica before it learns that it is none any more. What it confirmed in
         # between would be lost, so it is asked again after a while, and the others are asked who is the primary.
-        mistrusted = node.left_alone_at + ALONE_SECONDS - asyncio.get_running_loop().time()
+        mistrusted = node.left_alone_at + self._pace.alone_seconds - asyncio.get_running_loop().time()
         await self._clock.pause(max(0.0, mistrusted))
         await topology.look_again()
         node.followed_by(await node.ask(*REPLICATION))
