@@ -12,13 +12,14 @@ from holdfast.gateway import health, limits, server
 from holdfast.kernel import leaders, leases, units
 from holdfast.stores.redis.net import connections, topologies, urls
 from holdfast.stores.redis.pace import RedisPace
-from holdfast.stores.sqlite import files, store as sqlite
+from holdfast.stores.sqlite.pace import SqlitePace
 from holdfast.telemetry import metrics
 
 Row = tuple[str, str, str]
 
 PACE = Pace()
 REDIS_PACE = RedisPace()
+SQLITE_PACE = SqlitePace()
 LEASE = config.Config().lease
 LEASES = ("3s", "10s", LEASE, "60s")
 LEASE_MS = units.milliseconds(LEASE)
@@ -142,7 +143,7 @@ def _polls() -> list[Row]:
         ("a worker tells how many of its threads hang", _seconds(PACE.hangs_seconds), "only if that has changed"),
         ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if a notice says that it has changed"),
         ("Redis: its clock, which decides, is read again", _seconds(REDIS_PACE.clock_seconds), ""),
-        ("SQLite: the file is looked at for commits of others", _seconds(sqlite.NOTICE_SECONDS), ""),
+        ("SQLite: the file is looked at for commits of others", _seconds(SQLITE_PACE.notice_seconds), ""),
         ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only when it is scraped"),
     ]
 
@@ -170,7 +171,7 @@ def _patience() -> list[Row]:
         ("Redis: the longest pause between two attempts", _seconds(connections.BACKOFF_SECONDS_MAX), "with jitter"),
         ("NATS: connecting may take", _seconds(link.CONNECT_S), ""),
         ("NATS: the longest pause between two attempts", _seconds(link.PAUSE_S_MAX), "with jitter, forever"),
-        ("SQLite: a locked file is waited for", _shown(files.BUSY_MS), ""),
+        ("SQLite: a locked file is waited for", _shown(SQLITE_PACE.busy_ms), ""),
         ("`/readyz` waits for the store", _seconds(health.STORE_SECONDS_MAX), "then it is not ready"),
     ]
 

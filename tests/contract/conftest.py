@@ -21,7 +21,7 @@ from holdfast.stores.redis.net.pubsub import PubSub
 from holdfast.stores.redis.net.urls import RedisUrl
 from holdfast.stores.redis.shards import Shards
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.store import NOTICE_SECONDS
+from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import FakeClock
 
 POLLS_MAX = 2  # of 10 ms each: the port promises 20 ms
@@ -64,7 +64,7 @@ class Backend:
     async def _poll(self) -> None:
         """Let one poll pass: a look may take a thread, and how long that takes depends on the machine."""
         await self._until_paused()
-        self.clock.advance(NOTICE_SECONDS * 1000)
+        self.clock.advance(SqlitePace().notice_seconds * 1000)
         for _ in range(3):
             await asyncio.sleep(0)
         await self._until_paused()
@@ -86,8 +86,12 @@ class MemoryBackend(Backend):
 
 
 class SqliteBackend(Backend):
+    def __init__(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+        super().__init__(tmp_path, request)
+        self.pace = SqlitePace()  # of the stores that are made from now on
+
     def _made(self) -> Store:
-        return SqliteStore(self.path, clock=self.clock)
+        return SqliteStore(self.path, clock=self.clock, pace=self.pace)
 
 
 class LearnedShards(Shards):

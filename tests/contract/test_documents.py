@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.ports.store import Store
-from holdfast.stores.sqlite.store import NOTICE_SECONDS
+from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import NOW_MS, FakeClock
 from tests.contract.conftest import Backend, SqliteBackend
 from tests.contract.helpers import a_document, admitted, ended, stored, successor, writes
@@ -381,7 +381,7 @@ async def test_a_write_of_another_process_is_noticed_as_a_commit_is(backend: Bac
     async def until_told_of(count: int) -> None:
         async with asyncio.timeout(60):
             while len(told) < count:
-                backend.clock.advance(NOTICE_SECONDS * 1000)
+                backend.clock.advance(SqlitePace().notice_seconds * 1000)
                 await asyncio.sleep(0.001)
 
     document = await stored(other)

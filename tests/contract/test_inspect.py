@@ -12,6 +12,7 @@ from holdfast.ports.store import Finding, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore, files, inspections
 from holdfast.stores.sqlite.inspections import GIB, MIB
+from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import FakeClock
 from tests.contract.conftest import SqliteBackend
 from tests.contract.helpers import admitted, database, stored
@@ -89,11 +90,9 @@ async def test_a_damaged_file_is_found(sqlite: SqliteBackend) -> None:
     assert "backup" in finding.hint
 
 
-async def test_a_large_file_is_not_checked_and_that_is_said(
-    sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_file_is_not_checked_and_that_is_said(sqlite: SqliteBackend) -> None:
+    sqlite.pace = SqlitePace(check_bytes_max=4096)
     store = await sqlite.another()
-    monkeypatch.setattr(inspections, "CHECK_MAX", 4096)
     finding = (await _inspected(store))["pages"]
     assert finding.level == "ok"
     assert "not checked" in finding.detail

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from holdfast.stores.sqlite.store import NOTICE_SECONDS
+from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import performed
 from tests.contract.conftest import POLLS_MAX, Backend, SqliteBackend
 from tests.contract.helpers import admitted, committed, completion, database, held, progress
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def test_two_polls_are_within_the_promise() -> None:
-    assert NOTICE_SECONDS * POLLS_MAX <= 0.020
+    assert SqlitePace().notice_seconds * POLLS_MAX <= 0.020
 
 
 async def test_a_commit_of_another_store_is_noticed_within_two_polls(backend: Backend) -> None:

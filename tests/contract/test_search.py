@@ -21,7 +21,8 @@ from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Condition, Range, Search, Span, conditions_of, cursor_of, matches, place_of
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore, searches
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import NOW_MS, FakeClock, a_failure, a_hand, a_value, performed, wanted
 from tests.contract.helpers import (
     admitted,
@@ -155,13 +156,12 @@ async def _ids(store: Store, search: Search) -> list[str]:
 
 
 @pytest.mark.parametrize("few", [2, 2_000], ids=["few-are-2", "few-are-2000"])
-def test_every_store_answers_what_the_kernel_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+def test_every_store_answers_what_the_kernel_says(tmp_path: Path, few: int) -> None:
     """K16. All examples share a file: each has a namespace of its own, and none sees the others."""
-    monkeypatch.setattr(searches, "FEW", few)  # from how many runs on an index counts as long
     numbers = itertools.count()
     stores: list[Store] = [
         MemoryStore(clock=FakeClock()),
-        SqliteStore(tmp_path / "search.db", clock=FakeClock()),
+        SqliteStore(tmp_path / "search.db", clock=FakeClock(), pace=SqlitePace(few_runs=few)),
     ]
 
     async def check(

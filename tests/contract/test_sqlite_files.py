@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, InvalidConfig, StoreUnavailable
 from holdfast.stores.sqlite import SqliteStore, files
+from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import FakeClock
 from tests.contract.conftest import SqliteBackend
 from tests.contract.helpers import admitted, claim, committed, completion, database, held, history
@@ -231,10 +232,8 @@ async def test_a_locked_database_is_waited_for(sqlite: SqliteBackend) -> None:
     other.close()
 
 
-async def test_a_database_locked_for_too_long_is_a_passing_trouble(
-    sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "BUSY_MS", 50)
+async def test_a_database_locked_for_too_long_is_a_passing_trouble(sqlite: SqliteBackend) -> None:
+    sqlite.pace = SqlitePace(busy_ms=50)
     store = await sqlite.another()
     other = database(sqlite.path)
     other.execute("BEGIN IMMEDIATE")

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Range, Search, Span, conditions_of
 from holdfast.stores.sqlite import files, searches
+from holdfast.stores.sqlite.pace import SqlitePace
 from holdfast.stores.sqlite.rows import run_of
 from tests.builders import NOW_MS
 from tests.contract.helpers import database
@@ -24,7 +25,7 @@ from tests.contract.helpers import database
 PAGE = 50
 SMALL, LARGE = 10_000, 100_000
 # A look at a run is some ten instructions; a search may look at `FEW` runs for each of its conditions, and sort them.
-STEPS_MAX = 50 * searches.FEW
+STEPS_MAX = 50 * SqlitePace().few_runs
 
 FILL = """
 WITH RECURSIVE n(i) AS (VALUES ({first}) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {end})

@@ -11,10 +11,10 @@ from typing import Any, Protocol, Self, cast
 import apsw
 
 from holdfast.errors import EngineFault, HoldfastError, InvalidConfig, StoreUnavailable
+from holdfast.stores.sqlite.pace import PACE
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
 SQLITE_MIN = (3, 51, 3)  # older ones may corrupt a WAL that several connections share
-BUSY_MS = 5_000
 _PACKAGE = "holdfast.stores.sqlite.migrations"
 
 
@@ -60,12 +60,12 @@ def version_number(version: tuple[int, int, int]) -> int:
     return major * 1_000_000 + minor * 1_000 + patch
 
 
-def connect(path: Path, *, reader: bool = False) -> Database:
+def connect(path: Path, *, reader: bool = False, busy_ms: int = PACE.busy_ms) -> Database:
     """A connection with the settings that durability needs."""
     if version_number(SQLITE_MIN) > apsw.SQLITE_VERSION_NUMBER:
         raise InvalidConfig(f"SQLite {apsw.sqlite_lib_version()} is too old", hint="Install apsw 3.51.3 or newer.")
     db = cast("Database", cast("object", apsw.Connection(str(path))))
-    db.set_busy_timeout(BUSY_MS)
+    db.set_busy_timeout(busy_ms)
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA foreign_keys = ON")
     db.execute("PRAGMA cache_size = -65536")
@@ -76,15 +76,15 @@ def connect(path: Path, *, reader: bool = False) -> Database:
     return db
 
 
-def prepare(path: Path) -> Database:
+def prepare(path: Path, *, busy_ms: int = PACE.busy_ms) -> Database:
     """The writer's connection to a database that exists, is Holdfast's, and has the newest schema."""
     if not path.parent.is_dir():
         raise InvalidConfig(f"the directory of {path} does not exist", hint=f"Create it: mkdir -p {path.parent}")
-    give_up = time.monotonic() + 2 * BUSY_MS / 1000
+    give_up = time.monotonic() + 2 * busy_ms / 1000
     while True:
         db = None
         try:
-            db = connect(path)
+            db = connect(path, busy_ms=busy_ms)
             _check_owner(db, path)
             if db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
                 raise InvalidConfig(
@@ -99,16 +99,16 @@ def prepare(path: Path) -> Database:
                 raise StoreUnavailable(f"{path} is locked by another process") from None
             time.sleep(0.1)
         except apsw.Error as error:
-            raise translated(error, path, opening=True) from error
+            raise translated(error, path, busy_ms=busy_ms, opening=True) from error
         else:
             return db
 
 
-def translated(error: apsw.Error, path: Path, *, opening: bool = False) -> HoldfastError:
+def translated(error: apsw.Error, path: Path, *, busy_ms: int, opening: bool = False) -> HoldfastError:
     """SQLite's errors in our words."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(f"{path} is locked by another process for longer than {BUSY_MS} ms")
+            return StoreUnavailable(f"{path} is locked by another process for longer than {busy_ms} ms")
         case apsw.FullError():
             return StoreUnavailable(
                 f"the disk that holds {path} is full", hint="Free some space; work goes on by itself then."

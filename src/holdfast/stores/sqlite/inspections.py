@@ -14,11 +14,11 @@ from msgspec import Struct
 from holdfast.ports.store import Finding
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.files import Database
+from holdfast.stores.sqlite.pace import PACE
 
 MIB = 1024**2
 GIB = 1024**3
 FREE_MIN, FREE_SCARCE = 64 * MIB, GIB
-CHECK_MAX = 256 * MIB  # a check reads every page: larger files would take long
 LOG_MAX = GIB
 APART_MS_MAX = 5_000
 MOUNTS = Path("/proc/mounts")
@@ -42,7 +42,9 @@ def settings(db: Database) -> WriterSettings:
     return WriterSettings(db.pragma("journal_mode"), db.pragma("synchronous"), db.pragma("user_version"))
 
 
-def inspect(path: Path, writer: WriterSettings, *, wall_ms: int, now_ms: int) -> tuple[Finding, ...]:
+def inspect(
+    path: Path, writer: WriterSettings, *, wall_ms: int, now_ms: int, check_bytes_max: int = PACE.check_bytes_max
+) -> tuple[Finding, ...]:
     """All that is known about the file at `path`, which `writer` writes."""
     size = _size(path)
     return (
@@ -50,7 +52,7 @@ def inspect(path: Path, writer: WriterSettings, *, wall_ms: int, now_ms: int) ->
         synchronous(writer.synchronous),
         library(apsw.SQLITE_VERSION_NUMBER, apsw.sqlite_lib_version()),
         schema(writer.schema, files.newest_schema()),
-        pages(path, size),
+        pages(path, size, check_bytes_max=check_bytes_max),
         room(shutil.disk_usage(path.parent).free, size),
         log_size(_size(path.with_name(path.name + "-wal"))),
         file_system(mount_type(path.resolve(), MOUNTS)),
@@ -103,9 +105,9 @@ def schema(found: int, newest: int) -> Finding:
     )
 
 
-def pages(path: Path, size: int) -> Finding:
+def pages(path: Path, size: int, *, check_bytes_max: int) -> Finding:
     """Reads every page once, if there are not too many."""
-    if size >= CHECK_MAX:
+    if size >= check_bytes_max:
         return Finding(
             "ok",
             "pages",

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from holdfast.kernel.runs import Status
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.stores.sqlite.files import Database
+from holdfast.stores.sqlite.pace import PACE
 from holdfast.stores.sqlite.rows import COLUMNS
 
-FEW = 2_000
 _LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xE000)  # code points that text never holds
 _BY_ATTRIBUTE = "attributes a INDEXED BY attributes_by_value CROSS JOIN runs ON runs.id = a.run_id"
@@ -47,9 +47,9 @@ class Lead(NamedTuple):
     ordered: bool = True
 
 
-def statement(db: Database, search: Search) -> Term:
+def statement(db: Database, search: Search, *, few: int = PACE.few_runs) -> Term:
     """The query for a page, and what to bind."""
-    lead = _fewest(db, _leads(search))
+    lead = _fewest(db, _leads(search), few)
     filters = [term for covers, term in _filters(search) if covers != lead.covers]
     way, than = ("DESC", "<") if search.newest_first else ("ASC", ">")
     parts: list[str] = []
@@ -131,9 +131,9 @@ def _by_attribute(number: int, condition: Condition, namespace: str) -> Lead:
     return Lead(f"attribute {condition.name}", (walk,), condition.is_equality)
 
 
-def _fewest(db: Database, leads: list[Lead]) -> Lead:
+def _fewest(db: Database, leads: list[Lead], few: int) -> Lead:
     """The lead with the fewest runs. If all hold many, any that is in order fills a page soon."""
-    best, fewest = next(lead for lead in leads if lead.ordered), FEW
+    best, fewest = next(lead for lead in leads if lead.ordered), few
     for lead in leads if len(leads) > 1 else ():
         held = sum(_count(db, walk, fewest) for walk in lead.walks)
         if held < fewest:

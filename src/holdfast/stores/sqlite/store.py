@@ -30,30 +30,35 @@ from holdfast.ports.notices import ANYTHING, Notice
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
 from holdfast.stores.sqlite.files import Database
+from holdfast.stores.sqlite.pace import PACE, SqlitePace
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.rows import decode_names, journal_of, member_of, message_of, messages_of, run_of
 from holdfast.stores.sqlite.threads import DatabaseThread
 from holdfast.stores.sqlite.writes import SqlWrites, run_by_id, run_of_key
 
 T = TypeVar("T")
-NOTICE_SECONDS = 0.01
 BATCHES = Batches(size=512, at_once=1)  # one transaction after the other, hence as few as possible
 
 
 class SqliteStore:
     """One file."""
 
-    def __init__(self, path: Path, *, clock: Clock) -> None:
+    def __init__(self, path: Path, *, clock: Clock, pace: SqlitePace = PACE) -> None:
         self._path = path
+        self._pace = pace
         self._clock = clock
         self._offset_ms: int = 0
-        self._writer = DatabaseThread(lambda: files.prepare(path), path, "holdfast-writer")
-        self._reader = DatabaseThread(lambda: files.connect(path, reader=True), path, "holdfast-reader")
+        busy_ms = pace.busy_ms
+        self._writer = DatabaseThread(lambda: files.prepare(path, busy_ms=busy_ms), path, "holdfast-writer", pace)
+        self._reader = DatabaseThread(self._connect_reader, path, "holdfast-reader", pace)
         self._notices: asyncio.Task[None] | None = None
         self._writer_version: object = None
         self._foreign_commits = False
         self._own_commits = 0
         self._writes = SqlWrites(self.now_ms)
+
+    def _connect_reader(self) -> Database:
+        return files.connect(self._path, reader=True, busy_ms=self._pace.busy_ms)
 
     @property
     def batches(self) -> Batches:
@@ -71,7 +76,9 @@ class SqliteStore:
         except BaseException as error:
             await self.close()
             if isinstance(error.__cause__, apsw.CorruptError | apsw.NotADBError):
-                raise files.translated(error.__cause__, self._path, opening=True) from error.__cause__
+                raise files.translated(
+                    error.__cause__, self._path, busy_ms=self._pace.busy_ms, opening=True
+                ) from error.__cause__
             raise
 
     async def close(self) -> None:
@@ -181,9 +188,11 @@ class SqliteStore:
         if search.statuses == frozenset():
             return []
 
+        few = self._pace.few_runs
+
         def read(db: Database) -> list[Run]:
             with db:  # one snapshot: what is counted is what is read
-                return [run_of(row) for row in db.execute(*searches.statement(db, search)).fetchall()]
+                return [run_of(row) for row in db.execute(*searches.statement(db, search, few=few)).fetchall()]
 
         return await self._read(read)
 
@@ -216,11 +225,14 @@ class SqliteStore:
 
     async def inspect(self) -> tuple[Finding, ...]:
         settings = await self._writer.do(inspections.settings)
+        check_bytes_max = self._pace.check_bytes_max
         clocks = {"wall_ms": self._clock.wall_ms(), "now_ms": self.now_ms()}
         try:
-            return await asyncio.to_thread(inspections.inspect, self._path, settings, **clocks)
+            return await asyncio.to_thread(
+                inspections.inspect, self._path, settings, check_bytes_max=check_bytes_max, **clocks
+            )
         except apsw.Error as error:
-            raise files.translated(error, self._path) from error
+            raise files.translated(error, self._path, busy_ms=self._pace.busy_ms) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be looked at: {error}") from error
 
@@ -343,7 +355,7 @@ class SqliteStore:
         begins, so it sees just the foreign ones; while it is idle, so does the connection that is looked at here.
         In doubt, after a tick in which both may have happened, the writer is asked as soon as it is idle.
         """
-        db = files.connect(self._path, reader=True)
+        db = self._connect_reader()
         cursor = db.cursor()
         seen, own, in_doubt = None, -1, True
         try:
@@ -360,7 +372,7 @@ class SqliteStore:
                     on_notice(ANYTHING)
                 in_doubt = not idle
                 seen = version
-                await self._clock.pause(NOTICE_SECONDS)
+                await self._clock.pause(self._pace.notice_seconds)
         finally:
             db.close()
 

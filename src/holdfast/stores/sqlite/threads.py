@@ -13,9 +13,9 @@ import apsw
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.files import Database, translated
+from holdfast.stores.sqlite.pace import SqlitePace
 
 T = TypeVar("T")
-LAST_MOMENT_SECONDS = 1.0
 Work = Callable[[Database], Any]
 Job = tuple[Work, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
@@ -23,9 +23,10 @@ Job = tuple[Work, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 class DatabaseThread:
     """Everything on its connection happens on its thread: SQLite waits for locks and disks, the event loop must not."""
 
-    def __init__(self, connect: Callable[[], Database], path: Path, name: str) -> None:
+    def __init__(self, connect: Callable[[], Database], path: Path, name: str, pace: SqlitePace) -> None:
         self._connect = connect
         self._path = path
+        self._pace = pace
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._open = False
@@ -47,7 +48,8 @@ class DatabaseThread:
             self._drop_queued()
             self._jobs.put(None)
             # The thread may hang with a disk or a lock. It is a daemon: the process need not wait for it.
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join, LAST_MOMENT_SECONDS)
+            last_moment = self._pace.last_moment_seconds
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join, last_moment)
 
     def _drop_queued(self) -> None:
         while True:
@@ -76,7 +78,7 @@ class DatabaseThread:
                     db = self._connect()
                 result = work(db)
             except apsw.Error as error:
-                failure = translated(error, self._path)
+                failure = translated(error, self._path, busy_ms=self._pace.busy_ms)
                 failure.__cause__ = error
                 _answer(loop, done.set_exception, done, failure)
                 db = self._recover(db)

@@ -1,0 +1,23 @@
+"""How long a store on SQLite waits, how often it looks and how much it takes: a value, so that a test can have another.
+
+They are no settings: the numbers suit every installation. `docs/reference/cadences.md` is generated from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+
+class SqlitePace(Struct, frozen=True, kw_only=True):
+    """The cadences and limits of one store on SQLite."""
+
+    busy_ms: int = 5_000  # a locked file is waited for
+    notice_seconds: float = 0.01  # how often the file is looked at for commits of others
+    last_moment_seconds: float = 1.0  # for what is under way, when the store is closed
+    few_runs: int = 2_000  # an index that holds as many is long: see `searches`
+    check_bytes_max: int = 256 * 1024**2  # a check reads every page: larger files would take long
+
+
+PACE: Final = SqlitePace()
