@@ -8,7 +8,8 @@ from typing import get_args
 from holdfast import config
 from holdfast.buses.nats import link
 from holdfast.engine.pace import Pace
-from holdfast.gateway import health, limits, server
+from holdfast.gateway import limits, server
+from holdfast.gateway.endpoints import GatewaySettings
 from holdfast.kernel import leaders, leases, units
 from holdfast.stores.redis.net import connections, topologies, urls
 from holdfast.stores.redis.pace import RedisPace
@@ -20,6 +21,7 @@ Row = tuple[str, str, str]
 PACE = Pace()
 REDIS_PACE = RedisPace()
 SQLITE_PACE = SqlitePace()
+GATEWAY = GatewaySettings()
 LEASE = config.Config().lease
 LEASES = ("3s", "10s", LEASE, "60s")
 LEASE_MS = units.milliseconds(LEASE)
@@ -172,7 +174,7 @@ def _patience() -> list[Row]:
         ("NATS: connecting may take", _seconds(link.CONNECT_S), ""),
         ("NATS: the longest pause between two attempts", _seconds(link.PAUSE_S_MAX), "with jitter, forever"),
         ("SQLite: a locked file is waited for", _shown(SQLITE_PACE.busy_ms), ""),
-        ("`/readyz` waits for the store", _seconds(health.STORE_SECONDS_MAX), "then it is not ready"),
+        ("`/readyz` waits for the store", _seconds(GATEWAY.store_seconds_max), "then it is not ready"),
     ]
 
 

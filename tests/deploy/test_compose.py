@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.engine.pace import Pace
 from holdfast.gateway import health, server
+from holdfast.gateway.endpoints import GatewaySettings
 from holdfast.stores.redis.net import pubsub
 from holdfast.stores.redis.pace import RedisPace
 from tests.deploy import settings
@@ -79,7 +80,7 @@ def test_the_health_of_a_role_is_asked_where_it_listens(role, service):
     [url] = re.findall(r"http://[^\"]+", " ".join(service.healthcheck.test))
     assert url == f"http://127.0.0.1:{settings.parsed(service.command)['port']}/readyz"
     assert "/readyz" in {endpoint.path for endpoint in health.ENDPOINTS}
-    assert seconds(service.healthcheck.timeout) > health.STORE_SECONDS_MAX
+    assert seconds(service.healthcheck.timeout) > GatewaySettings().store_seconds_max
 
 
 @each_role

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.gateway import health
+from holdfast.gateway.endpoints import GatewaySettings
 from tests.deploy import settings
 from tests.deploy.manifests import DEPLOY, documents
 from tests.deploy.shapes import Deployment, Kubernetes, Kustomization, manifest
@@ -91,7 +92,7 @@ def test_probes_ask_endpoints_that_exist_and_need_no_key(deployment):
         assert probe.http_get.port in {port.name for port in container.ports}
     assert container.liveness_probe.http_get.path == "/livez", "a store in trouble is no reason to restart a process"
     assert container.readiness_probe.http_get.path == "/readyz"
-    assert container.readiness_probe.timeout_seconds > health.STORE_SECONDS_MAX
+    assert container.readiness_probe.timeout_seconds > GatewaySettings().store_seconds_max
 
 
 @each_deployment

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast import Pack
 from holdfast.errors import StoreUnavailable
-from holdfast.gateway import health
 from holdfast.gateway.app import ENDPOINTS
+from holdfast.gateway.endpoints import GatewaySettings
 from tests.gateway.conftest import Serve
 from tests.integration.conftest import Home
 
@@ -47,11 +47,9 @@ async def test_without_a_worker_there_is_no_lease_to_be_lost(serve: Serve) -> No
 
 
 @pytest.mark.parametrize(("trouble", "state"), [("fails", "failing"), ("hangs", "slow")])
-async def test_a_store_in_trouble_makes_it_unready_but_not_dead(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, trouble: str, state: str
-) -> None:
-    monkeypatch.setattr(health, "STORE_SECONDS_MAX", 0.05)
-    gateway = await serve(through=Troubled)
+async def test_a_store_in_trouble_makes_it_unready_but_not_dead(serve: Serve, trouble: str, state: str) -> None:
+    settings = GatewaySettings(require_keys=False, store_seconds_max=0.05)
+    gateway = await serve(through=Troubled, settings=settings)
     store = gateway.hf.runtime.store
     assert isinstance(store, Troubled)
     store.trouble = trouble

@@ -8,9 +8,7 @@ import socket
 from contextlib import aclosing
 from typing import Any
 
-import pytest
-
-from holdfast.gateway import streams
+from holdfast.gateway.endpoints import GatewaySettings
 from tests.gateway.conftest import PATIENCE_SECONDS, Gateway, Serve
 from tests.gateway.works import Heard, Works, listening, problem, settled, started
 from tests.integration.conftest import Home, SqliteHome, eventually
@@ -84,8 +82,9 @@ async def test_any_replica_tells_the_same(serve: Serve, works: Works, sqlite_hom
     assert seen == await _journal(home, run)
 
 
-async def test_a_stream_beats_while_nothing_happens(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.02)
+async def test_a_stream_beats_while_nothing_happens(serve: Serve, works: Works, sqlite_home: SqliteHome) -> None:
+    settings = GatewaySettings(require_keys=False, heartbeat_seconds=0.02)
+    gateway = await serve(works.pack, on=sqlite_home, settings=settings)
     run = await started(gateway, "day", name="a")
     beats = 0
     async with (
@@ -111,10 +110,10 @@ async def test_a_gateway_that_closes_ends_its_streams_without_an_end(gateway: Ga
 
 
 async def test_whoever_follows_for_long_has_to_show_their_key_again(
-    serve: Serve, works: Works, sqlite_home: SqliteHome, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, works: Works, sqlite_home: SqliteHome
 ) -> None:
-    monkeypatch.setattr(streams, "LASTS_SECONDS_MAX", 0.2)
-    gateway = await serve(works.pack, on=sqlite_home, keys=True)
+    settings = GatewaySettings(require_keys=True, stream_seconds_max=0.2)
+    gateway = await serve(works.pack, on=sqlite_home, keys=True, settings=settings)
     writer = await gateway.client(scope="write")
     run = (await writer.post("/v1/workflows/day/runs", json={"input": {"name": "a"}})).json()
     token, key = await gateway.hf.api_keys.create("reader", namespace=gateway.hf.namespace, scope="read")

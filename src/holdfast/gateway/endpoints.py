@@ -38,13 +38,16 @@ B = TypeVar("B")
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
-    """What a gateway takes at most."""
+    """What a gateway takes at most, and how long it waits."""
 
     require_keys: bool = True
     body_bytes_max: int = 1024 * 1024
     body_seconds_max: float = 30.0
     wait_seconds_max: float = 60.0
     waiting_max: int = 1000
+    stream_seconds_max: float = 900.0  # then its reader has to come back, and to show the key again
+    heartbeat_seconds: float = 15.0  # of a stream on which nothing happens
+    store_seconds_max: float = 1.0  # a store that is slower is not ready
 
 
 class Header(Struct, frozen=True):

@@ -15,8 +15,6 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
 from holdfast.gateway.problems import NoSuchPath
 
-STORE_SECONDS_MAX = 1.0
-
 
 async def livez(request: ApiRequest[NoParameters, None]) -> JsonResponse:  # noqa: ARG001 - it depends on nothing
     return JsonResponse(wire.AliveView())
@@ -25,7 +23,7 @@ async def livez(request: ApiRequest[NoParameters, None]) -> JsonResponse:  # noq
 async def readyz(request: ApiRequest[NoParameters, None]) -> JsonResponse:
     context = request.context
     parts: dict[str, wire.PartState] = {"gateway": "closing" if context.wait_limit.closing.is_set() else "ok"}
-    parts["store"] = await _store(context.hf)
+    parts["store"] = await _store(context.hf, seconds_max=context.settings.store_seconds_max)
     if (reliable := context.hf.runtime.lease_reliable) is not None:
         parts["worker"] = "ok" if reliable else "lost"
     ready = all(state == "ok" for state in parts.values())
@@ -42,9 +40,9 @@ async def metrics(request: ApiRequest[NoParameters, None]) -> Response:
     return Response(text, headers={"Content-Type": content_type})
 
 
-async def _store(hf: Holdfast) -> wire.PartState:
+async def _store(hf: Holdfast, *, seconds_max: float) -> wire.PartState:
     try:
-        async with asyncio.timeout(STORE_SECONDS_MAX):
+        async with asyncio.timeout(seconds_max):
             await hf.runtime.store.document("", "health", "any")  # there is none: it is enough that the store says so
     except TimeoutError:
         return "slow"

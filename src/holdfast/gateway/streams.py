@@ -37,8 +37,6 @@ MEDIA_TYPE = "text/event-stream"
 LAST_EVENT_ID = "Last-Event-ID"
 RECONNECT = b"retry: 1000\n\n"
 HEARTBEAT = b": still here\n\n"
-HEARTBEAT_SECONDS = 15.0
-LASTS_SECONDS_MAX = 900.0
 _encode = msgspec.json.Encoder().encode
 
 
@@ -89,9 +87,10 @@ class Following(Response):
             await send({"type": "http.response.body", "body": data, "more_body": more})
 
         wait_limit = self._request.context.wait_limit
+        seconds = self._request.context.settings.stream_seconds_max
         with self._slot:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await wait_limit.first_of(self._tell(write), seconds=LASTS_SECONDS_MAX, gone=self._request.sent.until_gone)
+            await wait_limit.first_of(self._tell(write), seconds=seconds, gone=self._request.sent.until_gone)
             await write(b"", more=False)
 
     async def _tell(self, write: Write) -> None:
@@ -121,9 +120,10 @@ class Following(Response):
 
     async def _beat(self, write: Write) -> None:
         closing = self._request.context.wait_limit.closing
+        seconds = self._request.context.settings.heartbeat_seconds
         while not closing.is_set():
             try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                async with asyncio.timeout(seconds):
                     await closing.wait()
             except TimeoutError:
                 await write(HEARTBEAT)
