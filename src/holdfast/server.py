@@ -31,7 +31,12 @@ def application(context: AppContext, *, api: bool = True, dashboard: bool = True
         return gateway_app.create(context, endpoints=health.ENDPOINTS)
     if not dashboard:
         return gateway_app.create(context)
-    pages = dashboard_app.routes(context.hf, require_keys=context.settings.require_keys, wait_limit=context.wait_limit)
+    pages = dashboard_app.routes(
+        context.hf,
+        require_keys=context.settings.require_keys,
+        wait_limit=context.wait_limit,
+        cancel_seconds_max=context.settings.cancel_seconds_max,
+    )
     return gateway_app.create(context, more=pages)
 
 

@@ -86,12 +86,12 @@ class Site:
 
 
 @asynccontextmanager
-async def served(*, require_keys: bool = False) -> AsyncGenerator[Site]:
+async def served(**settings: Any) -> AsyncGenerator[Site]:
     """A site with nothing in it."""
     former, gate = world.gate, asyncio.Event()
     world.gate = gate
     async with Holdfast("memory://", packs=[shop]) as hf:
-        context = server.context(hf, settings=GatewaySettings(require_keys=require_keys))
+        context = server.context(hf, settings=GatewaySettings(**{"require_keys": False, **settings}))
         listening = HttpServer(context.wait_limit)
         url = await listening.start(server.application(context), "127.0.0.1", 0)
         try:

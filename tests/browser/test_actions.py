@@ -8,7 +8,6 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
-from holdfast.dashboard import actions
 from holdfast.kernel.attributes import FORKED_FROM
 from holdfast.kernel.journal import Received
 from tests.browser.conftest import ITEMS, Site, Visiting, served
@@ -94,11 +93,8 @@ async def test_cancelling_answers_with_the_receipt(site: Site, visit: Visiting):
     assert (await run.refresh()).status == "cancelled"
 
 
-async def test_a_cancellation_that_takes_long_goes_on_without_the_request(
-    visit: Visiting, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(actions, "CANCEL_SECONDS_MAX", 0.1)
-    async with served() as fresh:
+async def test_a_cancellation_that_takes_long_goes_on_without_the_request(visit: Visiting):
+    async with served(cancel_seconds_max=0.1) as fresh:
         run, _ = await fresh.hf.start(loan("a boat"))
         await fresh.reached(run, "waiting")
         page = await visit(f"/runs/{run.id}", at=fresh.url)

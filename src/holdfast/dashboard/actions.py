@@ -24,7 +24,6 @@ from holdfast.dashboard.context import Handler, HtmlPage, Visit, problem_of, see
 from holdfast.errors import HoldfastError, UsageError
 
 DEADLINE = "30s"
-CANCEL_SECONDS_MAX = 20.0  # for a page; a cancellation may take longer
 Action = Callable[[Run[Any], Visit], Awaitable[str]]  # returns the id of the run to be shown
 
 
@@ -41,7 +40,8 @@ async def cancel(run: Run[Any], visit: Visit) -> str:
     form = visit.form
     with visit.wait_limit.slot():
         cancelling = await run.ask_cancel(form["reason"] or None, deadline=form["deadline"] or DEADLINE)
-        done = await visit.wait_limit.first_of(cancelling.receipt(), seconds=CANCEL_SECONDS_MAX, gone=visit.until_gone)
+        seconds = visit.cancel_seconds_max
+        done = await visit.wait_limit.first_of(cancelling.receipt(), seconds=seconds, gone=visit.until_gone)
     if done is not None:
         done.result()  # raises what it raised
     return run.id

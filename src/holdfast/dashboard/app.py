@@ -53,9 +53,12 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
 )
 
 
-def routes(hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots) -> list[BaseRoute]:
-    """All of it. With `require_keys` every page needs an API key; without, all visitors may do everything."""
-    guard = PageGuard(hf, require_keys=require_keys, wait_limit=wait_limit)
+def routes(hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots, cancel_seconds_max: float) -> list[BaseRoute]:
+    """All of it. With `require_keys` every page needs an API key; without, all visitors may do everything.
+
+    A visitor who cancels a run waits for `cancel_seconds_max` at most; the cancellation may take longer.
+    """
+    guard = PageGuard(hf, require_keys=require_keys, wait_limit=wait_limit, cancel_seconds_max=cancel_seconds_max)
     return [
         *(Route(place.path, guard.to(place.handler, place.scope), methods=[place.method]) for place in PAGE_ROUTES),
         Route("/login", guard.guarded(guard.login_page), methods=["GET"]),

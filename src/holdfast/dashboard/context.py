@@ -32,6 +32,7 @@ class Visit:
     throughput: Throughput
     wait_limit: WaitSlots
     form_dedupe: FormDedupe
+    cancel_seconds_max: float
     now_ms: int
     form: Form = NOTHING
 

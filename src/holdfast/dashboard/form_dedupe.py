@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
-REMEMBERED_MAX = 1_000
-
 
 class FormDedupe:
     """Remembers, by form, the id of what was made. What was refused is forgotten, so that it can be tried again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, remembered_max: int = 1_000) -> None:
+        self._remembered_max = remembered_max
         self._made: dict[Hashable, asyncio.Task[str]] = {}  # the oldest first
 
     async def make_once(self, form: Hashable, make: Callable[[], Coroutine[Any, Any, str]]) -> str:
@@ -25,7 +24,7 @@ class FormDedupe:
         if making is None:
             making = self._made[form] = asyncio.create_task(make())
             making.add_done_callback(lambda done: self._forget_if_refused(form, done))
-            if len(self._made) > REMEMBERED_MAX:
+            if len(self._made) > self._remembered_max:
                 del self._made[next(iter(self._made))]
         # Shielded: the visitor who sent it first may be gone before it is made, and send it again.
         return await asyncio.shield(making)

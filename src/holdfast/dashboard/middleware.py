@@ -55,10 +55,11 @@ class FormForged(NotPermitted):
 class PageGuard:
     """Turns the handlers of pages into endpoints."""
 
-    def __init__(self, hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots) -> None:
+    def __init__(self, hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots, cancel_seconds_max: float) -> None:
         self._hf = hf
         self._require_keys = require_keys
         self._wait_limit = wait_limit
+        self._cancel_seconds_max = cancel_seconds_max
         self._sessions = Sessions(hf.runtime.common_documents)
         self._throughput = Throughput(hf)
         self._form_dedupe = FormDedupe()
@@ -86,7 +87,18 @@ class PageGuard:
         """Whose session this is. Raises `NotAuthenticated`."""
         caller, scope, who = await self._who(session)
         now_ms = self._hf.runtime.common_documents.now_ms()
-        return Visit(request, caller, scope, who, self._throughput, self._wait_limit, self._form_dedupe, now_ms, form)
+        return Visit(
+            request,
+            caller,
+            scope,
+            who,
+            self._throughput,
+            self._wait_limit,
+            self._form_dedupe,
+            self._cancel_seconds_max,
+            now_ms,
+            form,
+        )
 
     async def _who(self, session: BrowserSession) -> tuple[Caller, Scope, str]:
         if not self._require_keys:

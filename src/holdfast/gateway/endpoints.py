@@ -38,7 +38,7 @@ B = TypeVar("B")
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
-    """What a gateway takes at most, and how long it waits."""
+    """What a gateway, and the dashboard beside it, take at most, and how long they wait."""
 
     require_keys: bool = True
     body_bytes_max: int = 1024 * 1024
@@ -48,6 +48,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     stream_seconds_max: float = 900.0  # then its reader has to come back, and to show the key again
     heartbeat_seconds: float = 15.0  # of a stream on which nothing happens
     store_seconds_max: float = 1.0  # a store that is slower is not ready
+    cancel_seconds_max: float = 20.0  # for a page of the dashboard; a cancellation may take longer
 
 
 class Header(Struct, frozen=True):

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from holdfast.dashboard import form_dedupe
 from holdfast.dashboard.form_dedupe import FormDedupe
 from holdfast.dashboard.forms import Form
 from holdfast.errors import UsageError
@@ -56,9 +55,8 @@ async def test_it_is_made_although_who_sent_it_first_has_gone():
     assert first.cancelled()
 
 
-async def test_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(form_dedupe, "REMEMBERED_MAX", 2)
-    forms, maker = FormDedupe(), Maker()
+async def test_the_oldest_is_forgotten_first():
+    forms, maker = FormDedupe(remembered_max=2), Maker()
     maker.may.set()
     for form in "abc":
         await forms.make_once(form, maker.make)
