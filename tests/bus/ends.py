@@ -37,10 +37,18 @@ class NatsEnds:
         self.url = url
         self.name = name
         self.ack_wait_s = 10.0
+        self.patience_s = 5.0
         self._made: list[NatsBus] = []
 
     def end(self) -> NatsBus:
-        bus = NatsBus(self.url, name=self.name, clock=SystemClock(), ids=SystemIds(), ack_wait_s=self.ack_wait_s)
+        bus = NatsBus(
+            self.url,
+            name=self.name,
+            clock=SystemClock(),
+            ids=SystemIds(),
+            ack_wait_s=self.ack_wait_s,
+            patience_s=self.patience_s,
+        )
         self._made.append(bus)
         return bus
 

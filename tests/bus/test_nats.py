@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.machine import SystemClock, SystemIds
-from holdfast.buses.nats import NatsBus, jetstream, topics
+from holdfast.buses.nats import NatsBus, jetstream
 from holdfast.buses.nats.bus import UNSENT_MAX
 from holdfast.buses.nats.names import Names
 from holdfast.errors import BusUnavailable, InvalidConfig, PayloadTooLarge
@@ -105,11 +105,9 @@ async def test_a_process_starts_while_the_server_is_down_and_connects_later(tmp_
         await until(lambda: handled.ids == ["m"])
 
 
-async def test_a_publisher_learns_in_bounded_time_that_the_server_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topics, "PATIENCE_S", 2.0)
+async def test_a_publisher_learns_in_bounded_time_that_the_server_is_gone(tmp_path: Path) -> None:
     async with server_and_ends(tmp_path) as (server, ends):
+        ends.patience_s = 2.0
         bus = ends.end()
         await opened(bus)
         await bus.consume("orders", "billing", Handled())

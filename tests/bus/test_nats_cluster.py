@@ -8,7 +8,7 @@ from secrets import token_hex
 
 import pytest
 
-from holdfast.buses.nats import jetstream, topics
+from holdfast.buses.nats import jetstream
 from holdfast.buses.nats.names import Names
 from holdfast.errors import BusUnavailable
 from holdfast.lab.cluster.servers import NatsCluster
@@ -29,9 +29,9 @@ async def ends(nats_cluster: NatsCluster) -> AsyncIterator[NatsEnds]:
 
 
 async def test_a_topic_survives_one_dead_node_refuses_with_two_and_heals(
-    nats_cluster: NatsCluster, ends: NatsEnds, monkeypatch: pytest.MonkeyPatch
+    nats_cluster: NatsCluster, ends: NatsEnds
 ) -> None:
-    monkeypatch.setattr(topics, "PATIENCE_S", 2.0)
+    ends.patience_s = 2.0
     handled, other = Handled(), Handled()
     one, two = ends.end(), ends.end()
     await opened(one, two)

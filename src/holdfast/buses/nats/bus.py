@@ -46,10 +46,13 @@ class _Subscription(Struct, frozen=True):
 class NatsBus:
     """A `Bus` and its `Topics` on NATS. `name` is the store's: two stores may share the servers.
 
-    `ack_wait_s` is how long the messages of a member that has died wait for another one.
+    `ack_wait_s` is how long the messages of a member that has died wait for another one, `patience_s` how long a
+    publisher tries.
     """
 
-    def __init__(self, url: str, *, name: str, clock: Clock, ids: Ids, ack_wait_s: float = 10.0) -> None:
+    def __init__(
+        self, url: str, *, name: str, clock: Clock, ids: Ids, ack_wait_s: float = 10.0, patience_s: float = 5.0
+    ) -> None:
         self._address = parse(url)
         self._names = Names(name)
         self._clock = clock
@@ -69,7 +72,9 @@ class NatsBus:
             serve=self._serve,
             on_error=self._on_error,
         )
-        self._topics = JetStreamTopics(self._link, self._names, clock=clock, ack_wait_s=ack_wait_s)
+        self._topics = JetStreamTopics(
+            self._link, self._names, clock=clock, ack_wait_s=ack_wait_s, patience_s=patience_s
+        )
 
     @property
     def wakes_one(self) -> bool:

@@ -22,7 +22,6 @@ from holdfast.errors import BusUnavailable, PayloadTooLarge
 from holdfast.ports.bus import Handle
 from holdfast.ports.clock import Clock
 
-PATIENCE_S = 5.0
 TRY_S = 1.5
 PAUSE_S = 0.1
 # What the headers of a message take beside its id; they count against the server's limit.
@@ -32,11 +31,12 @@ _HEADERS_SIZE = 64
 class JetStreamTopics:
     """`Topics` over the link."""
 
-    def __init__(self, link: Link, names: Names, *, clock: Clock, ack_wait_s: float) -> None:
+    def __init__(self, link: Link, names: Names, *, clock: Clock, ack_wait_s: float, patience_s: float) -> None:
         self._link = link
         self._names = names
         self._clock = clock
         self._ack_wait_s = ack_wait_s
+        self._patience_s = patience_s
         self._members: list[GroupMember] = []
         link.watch(self._connection_changed)
 
@@ -47,7 +47,7 @@ class JetStreamTopics:
     async def publish(self, topic: str, body: bytes, *, id: str) -> None:
         why: Exception | None = None
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self._patience_s):
                 while True:
                     client = await self._link.wait_for_client()
                     try:
