@@ -170,12 +170,11 @@ def test_colours_are_for_terminals_only(cli):
     assert "\x1b[3" not in cli("runs", FORCE_COLOR="1", NO_COLOR="1").out
 
 
-async def test_a_view_is_told_anew_only_when_it_has_changed(monkeypatch, capsys):
-    monkeypatch.setattr(watch, "EVERY_SECONDS", 0)
+async def test_a_view_is_told_anew_only_when_it_has_changed(capsys):
     seen = iter([View("a", ""), View("a", ""), View("b", ""), View("b", ""), View("a", "", over=True)])
 
     async def look():
         return next(seen)
 
-    await watch.keep_showing(Output(as_json=True), look)
+    await watch.keep_showing(Output(as_json=True), look, every_seconds=0)
     assert capsys.readouterr().out.splitlines() == ['"a"', '"b"', '"a"']

@@ -22,11 +22,13 @@ class View(NamedTuple):
     over: bool = False
 
 
-async def keep_showing(out: Output, look: Callable[[], Awaitable[View]]) -> None:
+async def keep_showing(
+    out: Output, look: Callable[[], Awaitable[View]], *, every_seconds: float = EVERY_SECONDS
+) -> None:
     """Show what `look` sees: drawn in place on a terminal, else once for each change."""
     if out.is_live:
         with Live(console=out.console, auto_refresh=False) as live:
-            await _each(look, lambda view: live.update(view.shown, refresh=True))
+            await _each(look, lambda view: live.update(view.shown, refresh=True), every_seconds)
     else:
         seen = b""
 
@@ -36,14 +38,14 @@ async def keep_showing(out: Output, look: Callable[[], Awaitable[View]]) -> None
                 seen = now
                 out.line(view.document, view.shown)
 
-        await _each(look, line)
+        await _each(look, line, every_seconds)
 
 
-async def _each(look: Callable[[], Awaitable[View]], show: Callable[[View], None]) -> None:
+async def _each(look: Callable[[], Awaitable[View]], show: Callable[[View], None], every_seconds: float) -> None:
     clock = SystemClock()
     while True:
         view = await look()
         show(view)
         if view.over:
             return
-        await clock.pause(EVERY_SECONDS)
+        await clock.pause(every_seconds)
