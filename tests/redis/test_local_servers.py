@@ -93,16 +93,15 @@ def test_a_port_that_somebody_takes_meanwhile_is_exchanged_for_another(
     server.stop()
 
 
-GIVES_OUT_PORTS = """
+BELOW = ports.LOWEST + 40  # so few that they would meet
+GIVES_OUT_PORTS = f"""
 from holdfast.lab.cluster import ports
-ports.HIGHEST = ports.LOWEST + 40
-print([ports.free_port() for _ in range(15)])
+print([ports.free_port(below={BELOW}) for _ in range(15)])
 """
 
 
-def test_ports_given_out_to_two_processes_are_never_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "HIGHEST", ports.LOWEST + 40)  # so few that they would meet
-    ours = [ports.free_port() for _ in range(15)]
+def test_ports_given_out_to_two_processes_are_never_the_same() -> None:
+    ours = [ports.free_port(below=BELOW) for _ in range(15)]
     asked = subprocess.run([sys.executable, "-c", GIVES_OUT_PORTS], check=True, capture_output=True)
     theirs = json.loads(asked.stdout)
     assert len({*ours, *theirs}) == 30

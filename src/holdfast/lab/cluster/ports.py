@@ -22,10 +22,10 @@ HOST = "127.0.0.1"
 _given: set[int] = set()
 
 
-def free_port() -> int:
+def free_port(*, below: int = HIGHEST) -> int:
     """A port that is free now, and never given out again."""
     while True:
-        port = LOWEST + secrets.randbelow(HIGHEST - LOWEST)
+        port = LOWEST + secrets.randbelow(below - LOWEST)
         if port not in _given and _is_free(port) and _is_reserved(port):
             _given.add(port)
             return port
