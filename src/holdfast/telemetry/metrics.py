@@ -202,7 +202,14 @@ class Sight(Protocol):
 class Metrics:
     """The metrics of one Holdfast: a listener of its events, and what a scrape reads."""
 
-    def __init__(self, sight: Sight, *, instance: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        sight: Sight,
+        *,
+        instance: str,
+        now_ms: Callable[[], int],
+        look_seconds_max: float = LOOK_SECONDS_MAX,
+    ) -> None:
         try:
             import prometheus_client as library  # noqa: PLC0415 - it is not part of the core install
         except ImportError as error:
@@ -214,6 +221,7 @@ class Metrics:
         self._sight = sight
         self._instance = instance
         self._now_ms = now_ms
+        self._look_seconds_max = look_seconds_max
         self._looked_ms: int | None = None
         counters: dict[str, Counter] = {}
         histograms: dict[str, Histogram] = {}
@@ -258,7 +266,7 @@ class Metrics:
             return
         self._looked_ms = now_ms
         try:
-            async with asyncio.timeout(LOOK_SECONDS_MAX):
+            async with asyncio.timeout(self._look_seconds_max):
                 backlog, workers = await self._sight.backlog(), await self._sight.workers()
         except (HoldfastError, TimeoutError):
             backlog, workers = None, []

@@ -194,8 +194,8 @@ async def test_what_the_store_does_not_say_is_missing_and_the_rest_is_there(coun
     assert (await rendered(counted))["holdfast_runs"]
 
 
-async def test_a_store_that_does_not_answer_holds_up_no_scrape(counted, sight, monkeypatch):
-    monkeypatch.setattr(metrics, "LOOK_SECONDS_MAX", 0.0)
+async def test_a_store_that_does_not_answer_holds_up_no_scrape(sight, monkeypatch):
+    counted = Metrics(sight, instance="box-1-a0f3", now_ms=lambda: sight.now_ms, look_seconds_max=0.0)
 
     async def for_ever() -> Backlog:
         await asyncio.Event().wait()
