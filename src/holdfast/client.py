@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.engine.api.backend import Backend, Operating
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
-from holdfast.engine.api.service import StartOptions
+from holdfast.engine.api.start_options import Signal, StartOptions
 from holdfast.engine.cancelling import Cancellation
 from holdfast.errors import InputMismatch, Overtaken, UsageError
 from holdfast.journal import Journal, RunEvent
@@ -72,14 +72,6 @@ class Marker(NamedTuple):
 
     name: str
     at: datetime
-
-
-class Signal(NamedTuple):
-    """A payload for a hook, to be sent with a start; delivered once per `dedupe` and hook."""
-
-    hook: str
-    payload: Any = None
-    dedupe: str | None = None
 
 
 class Snapshot:

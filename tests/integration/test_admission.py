@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast import InFlight, InputMismatch, NotAllowedNow, Pack, UnknownRun, heartbeat, sleep, spawn
-from holdfast.engine.api.service import StartOptions
+from holdfast.engine.api.start_options import StartOptions
 from holdfast.errors import EngineFault, StoreUnavailable
 from holdfast.events import EffectBegan, RunEnded
 from tests.integration.conftest import PATIENCE_SECONDS, Holding, Home, eventually, heard

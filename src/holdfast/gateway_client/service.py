@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast import wire
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
-from holdfast.engine.api.service import StartOptions
+from holdfast.engine.api.start_options import StartOptions, signal_of
 from holdfast.engine.cancelling import Cancellation
 from holdfast.errors import (
     GatewayUnavailable,
@@ -134,11 +134,8 @@ class GatewayBackend:
     def _first_signal(self, signal: Any, request_id: str | None) -> wire.SentSignalBody | None:
         if signal is None:
             return None
-        if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
-            raise UsageError(f"signal={signal!r:.60} is not Signal(hook, payload, dedupe)")
-        hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
-        dedupe = rest[0] if rest else None  # pyright: ignore[reportUnknownVariableType]
-        body = self._signal(hook, payload, dedupe)  # pyright: ignore[reportUnknownArgumentType]
+        hook, payload, dedupe = signal_of(signal)
+        body = self._signal(hook, payload, dedupe)
         # A start that is repeated under the same request id must not deliver twice. The gateway makes the id of such a
         # signal of the request's and of who asks: two callers may choose the same request id, and mean two signals.
         return replace(body, dedupe=None) if dedupe is None and request_id is not None else body

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from holdfast.engine.api.start_options import Priority
 from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX
 from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.cancels import Outcome, State
@@ -337,7 +338,7 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     attributes: dict[str, Attribute] | None = None
     retention: Duration | None = None
     delay: Duration | None = None
-    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
+    priority: Priority = 0
     replace: Key | None = None
     signal: SentSignalBody | None = None
     request_id: Key | None = None

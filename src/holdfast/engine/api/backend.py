@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
-from holdfast.engine.api.service import StartOptions
+from holdfast.engine.api.start_options import StartOptions
 from holdfast.engine.cancelling import Cancellation
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel.cancels import Receipt

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.engine.api.admission import Admission, wish
@@ -21,6 +21,7 @@ from holdfast.engine.api.queries import Queries, Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.signals import Signals, check
+from holdfast.engine.api.start_options import StartOptions, signal_of
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.failures import rebuilt
 from holdfast.engine.values import digest_of
@@ -50,28 +51,12 @@ from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Call, Workflow
 
 BLOCKED_AS = {error.code: error for error in (ReplayDiverged, UnknownOutcome, WaitsForNothing, EngineFault)}
-PRIORITY_MAX = 1_000_000
 
 
 class Replayer(Protocol):
     """Replays journals against the code of today."""
 
     async def check(self, workflow: str | None, statuses: frozenset[Status], limit: int | None) -> list[Replayed]: ...
-
-
-class StartOptions(Struct, frozen=True, kw_only=True):
-    """How a run is to be started, beyond its input."""
-
-    key: str | None = None
-    retention: Duration | None = None
-    request_id: str | None = None
-    delay: Duration | None = None
-    priority: int = 0
-    attributes: Mapping[str, Scalar] | None = None
-    replace: Run | None = None
-    signal: tuple[str, Any] | tuple[str, Any, str | None] | None = None
-    traceparent: str | None = None
-    join: bool = True
 
 
 class Service:
@@ -227,12 +212,7 @@ class Service:
         if not isinstance(workflow, Workflow):
             raise UsageError(f"start() was given the effect {workflow.name!r}", hint="Start a workflow that awaits it.")
         self.registry.require(workflow)
-        if type(options.priority) is not int or abs(options.priority) > PRIORITY_MAX:
-            raise UsageError(
-                f"priority {options.priority!r} is not possible", hint=f"Use a whole number, ±{PRIORITY_MAX:,} at most."
-            )
-        if options.request_id is not None:
-            keys.checked(options.request_id, what="request id")
+        options.check()
         arguments = self.codec.encode(call.arguments, what=workflow.input_name)
         try:
             if not call.fits:
@@ -295,17 +275,14 @@ class Service:
     def _first_signal(
         self, workflow: Workflow[..., Any], key: str | None, options: StartOptions
     ) -> SignalMessage | None:
-        signal: Any = options.signal
-        if signal is None:
+        if options.signal is None:
             return None
         if key is None:
             raise UsageError(f"a start of {workflow.name!r} with signal= has no key", hint="Pass key=...")
-        if not isinstance(signal, tuple) or len(signal) not in {2, 3}:  # pyright: ignore[reportUnknownArgumentType]
-            raise UsageError(f"signal={signal!r:.60} is not Signal(hook, payload, dedupe)")
-        hook, payload, *rest = signal  # pyright: ignore[reportUnknownVariableType]
+        hook, payload, dedupe = signal_of(options.signal)
         # A request that is repeated must not deliver twice.
-        dedupe = rest[0] if rest and rest[0] is not None else options.request_id  # pyright: ignore[reportUnknownVariableType]
-        return self.signals.signal(hook, payload, dedupe, by_key=True)  # pyright: ignore[reportUnknownArgumentType]
+        dedupe = options.request_id if dedupe is None else dedupe
+        return self.signals.signal(hook, payload, dedupe, by_key=True)
 
 
 def _encoded_attributes(wanted: Mapping[str, Scalar] | None, traceparent: str | None) -> bytes:

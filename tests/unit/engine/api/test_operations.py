@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import events
-from holdfast.engine.api.service import StartOptions
+from holdfast.engine.api.start_options import StartOptions
 from holdfast.errors import NotAllowedNow, UnknownRun
 from holdfast.kernel import transitions
 from holdfast.kernel.messages import CancelRequest

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.engine.api.service import StartOptions
+from holdfast.engine.api.start_options import StartOptions
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search

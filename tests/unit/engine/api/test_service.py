@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Pack
-from holdfast.engine.api.service import PRIORITY_MAX, StartOptions
+from holdfast.engine.api.start_options import PRIORITY_MAX, StartOptions
 from holdfast.errors import (
     InputRefused,
     NotAllowedNow,
