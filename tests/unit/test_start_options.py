@@ -32,6 +32,7 @@ from holdfast.gateway.requests import Sent
 from holdfast.gateway_client.service import GatewayBackend
 from holdfast.kernel.units import milliseconds
 from holdfast.pack import Call, Pack
+from holdfast.wire import StartBody
 from tests.builders import FakeClock, SeededIds, a_run
 
 PACK = Pack("shop")
@@ -254,6 +255,11 @@ async def _arrived(place: str, name: str) -> dict[str, Any]:
 def test_each_option_has_a_value_that_is_not_its_default():
     assert VALUES.keys() == set(FIELDS)
     assert [name for name in FIELDS if VALUES[name] == DEFAULTS[name]] == []
+
+
+def test_the_body_has_the_input_and_options_only():
+    """A field of it that is no option would be taken, and dropped."""
+    assert set(StartBody.__struct_fields__) - set(FIELDS) == {"input"}
 
 
 @pytest.mark.parametrize(("place", "name"), CARRIED)

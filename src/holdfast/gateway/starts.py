@@ -24,9 +24,8 @@ from holdfast.gateway import idempotency, waiting
 from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header, JsonResponse
 from holdfast.gateway.waiting import Wait
 from holdfast.kernel import keys
-from holdfast.wire import inbound, outbound
-
-TRACEPARENT = "traceparent"
+from holdfast.wire import outbound
+from holdfast.wire.starts import TRACEPARENT, options_of
 
 
 class StartQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,14 +46,11 @@ async def start(request: ApiRequest[StartQuery, wire.StartBody]) -> JsonResponse
             call,
             key=keys.of_request(request_id) if is_key and request_id is not None else body.key,
             request_id=None if is_key else request_id,
-            join=request.query.join,
-            retention=body.retention,
-            delay=body.delay,
-            priority=body.priority,
-            attributes=None if body.attributes is None else inbound.scalars(body.attributes),
             replace=None if body.replace is None else await verbs.get(body.replace),
             signal=None if body.signal is None else await _signal(request, body.signal, request_id),
+            join=request.query.join,
             traceparent=request.sent.header(TRACEPARENT),
+            **options_of(body),
         )
         run = await waiting.wait_until_settled(request, seconds, run)
     view = outbound.run(run)

@@ -44,7 +44,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Backlog, Member
-from holdfast.wire import inbound, outbound
+from holdfast.wire import inbound, outbound, starts
 
 WAIT_SECONDS_MAX = 30.0
 RECEIPTS_AT_ONCE = 8
@@ -109,23 +109,15 @@ class GatewayBackend:
             )
         if isinstance(call.target, Workflow):
             self._workflows.setdefault(call.target.name, call.target)  # it says what the result is
-        body = wire.StartBody(
+        sent = starts.request(
+            options,
             input=Raw(self._codec.encode(call.arguments, what=f"the input of {call.target.name}")),
-            key=options.key,
-            attributes=None if options.attributes is None else outbound.scalars(options.attributes),
-            retention=_seconds(options.retention),
-            delay=_seconds(options.delay),
-            priority=options.priority,
-            replace=None if options.replace is None else options.replace.id,
             signal=self._first_signal(options.signal, options.request_id),
             request_id=options.request_id or self._ids.nonce(),
         )
-        headers = {} if options.traceparent is None else {"traceparent": options.traceparent}
         path = f"/v1/workflows/{quote(call.target.name, safe='')}/runs"
         try:
-            reply = await self._transport.post(
-                path, body, query={} if options.join else {"join": "false"}, headers=headers, again=True
-            )
+            reply = await self._transport.post(path, sent.body, query=sent.query, headers=sent.headers, again=True)
         except (InputMismatch, Overtaken) as error:
             error.run = await self.get(error.run_id)
             raise
@@ -362,7 +354,3 @@ def _path(run_id: str) -> str:
     if not RUN_ID.fullmatch(run_id):  # it would be another path
         raise UnknownRun(f"no run has the id {run_id!r}")
     return f"/v1/runs/{run_id}"
-
-
-def _seconds(duration: Duration | None) -> float | None:
-    return None if duration is None else milliseconds(duration) / 1000

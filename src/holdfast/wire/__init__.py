@@ -3,6 +3,7 @@
     types      the JSON that a gateway speaks
     outbound   values of the engine become what a gateway sends; a search becomes what a client sends
     inbound    what arrived becomes values of the engine again
+    starts     the options of a start, both ways
     filters    conditions on attributes, as people write them
     samples    JSON that fits a schema, to begin with
     times      instants and durations, as people write and read them
