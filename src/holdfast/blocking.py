@@ -7,6 +7,7 @@ call, and again in a process that was forked since, which must not share the con
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
@@ -16,7 +17,7 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from holdfast.client import Caller, Run, Runs, Signal, Snapshot
+from holdfast.client import Caller, Run, Runs, Snapshot, Started
 from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
 from holdfast.journal import RunEvent
@@ -35,27 +36,12 @@ __all__ = [
     "BlockingRuns",
     "BlockingStarted",
     "SearchKeywords",
-    "StartKeywords",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Opens = Callable[[], AbstractAsyncContextManager[Caller]]
-
-
-class StartKeywords(TypedDict, total=False):
-    """The options of `start`, but `replace`."""
-
-    key: str | None
-    retention: Duration | None
-    attributes: Mapping[str, Scalar] | None
-    signal: Signal | tuple[str, Any] | tuple[str, Any, str] | None
-    request_id: str | None
-    delay: Duration | None
-    priority: int
-    traceparent: str | None
-    join: bool
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -204,6 +190,22 @@ def _of_caller(verb: Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]) -
     return blocking
 
 
+def _of_start(
+    verb: Callable[Concatenate[Caller, Call[R], P], Coroutine[Any, Any, Started[R]]],
+) -> Callable[Concatenate[Any, Call[R], P], BlockingStarted[R]]:
+    """The blocking twin of `start`, with all of its options: they are declared there, and nowhere else."""
+
+    def blocking(self: Blocking, call: Call[R], *args: P.args, **kwargs: P.kwargs) -> BlockingStarted[R]:
+        """Admit `call`, once per key; see `Holdfast.start`."""
+        started = self._portal.call(verb(self._portal.verbs(), call, *args, **kwargs))
+        return BlockingStarted(BlockingRun(started.run, self._portal), started.created)
+
+    # For people and the reference: what it returns is another type, so the verb's signature is not all of it.
+    shown = inspect.signature(verb).replace(return_annotation="BlockingStarted[R]")
+    blocking.__signature__ = shown
+    return blocking
+
+
 class BlockingRun(Snapshot, Generic[R]):
     """A run as it was when this snapshot was taken, and its verbs."""
 
@@ -316,14 +318,7 @@ class Blocking:
         """A call by name, for `start`."""
         return self._portal.verbs().call(workflow, arguments)
 
-    def start(
-        self, call: Call[R], *, replace: BlockingRun[Any] | None = None, **options: Unpack[StartKeywords]
-    ) -> BlockingStarted[R]:
-        """Admit `call`, once per key; see `Holdfast.start`."""
-        replaced = None if replace is None else replace._run  # noqa: SLF001 - of this very module
-        work = self._portal.verbs().start(call, replace=replaced, **options)
-        started = self._portal.call(work)
-        return BlockingStarted(BlockingRun(started.run, self._portal), started.created)
+    start = _of_start(Caller.start)
 
     def get(self, run_id: str) -> BlockingRun[Any]:
         """The run of this id, or `UnknownRun`."""

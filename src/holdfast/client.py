@@ -342,7 +342,7 @@ class Caller:
         key: str | None = None,
         retention: Duration | None = None,
         attributes: Mapping[str, Scalar] | None = None,
-        replace: Run[Any] | None = None,
+        replace: Snapshot | None = None,
         signal: Signal | tuple[str, Any] | tuple[str, Any, str] | None = None,
         request_id: str | None = None,
         delay: Duration | None = None,
@@ -498,7 +498,7 @@ def _words(reason: str | None) -> str:
     return reason or ""
 
 
-def _row_of(run: Run[Any]) -> RunRow:
-    if not isinstance(run, Run):
+def _row_of(run: Snapshot) -> RunRow:
+    if not isinstance(run, Snapshot):
         raise UsageError(f"replace={run!r:.60} is not a run", hint="Pass the run that start() or find() returned.")
     return run._row  # noqa: SLF001 - of this very module

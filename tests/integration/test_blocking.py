@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from holdfast import Holdfast, Pack, RunFailed, TimedOut, UnknownRun, UsageError, hook, mark, set_attributes
 from holdfast.assembly import Options
-from holdfast.blocking import Blocking, BlockingRun, SearchKeywords, StartKeywords
+from holdfast.blocking import Blocking, BlockingRun, SearchKeywords
 from holdfast.client import Caller, Run
 from holdfast.errors import InvalidConfig
 from tests.integration.conftest import Home
@@ -213,7 +213,7 @@ def test_each_option_of_the_async_verbs_is_there() -> None:
         public = [each for each in parameters if not each.name.startswith("_")]
         return {each.name for each in public if each.kind is inspect.Parameter.KEYWORD_ONLY}
 
-    assert options(Caller.start) == set(StartKeywords.__annotations__) | {"replace"}
+    assert options(Caller.start) == options(Blocking.start)
     assert options(Caller.runs) == set(SearchKeywords.__annotations__)
     assert options(Holdfast.__init__) == set(Options.__annotations__) | {"worker"}
 

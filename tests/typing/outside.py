@@ -34,6 +34,7 @@ def without_async() -> None:
         assert_type(started, BlockingStarted[int])
         run = started.run
         assert_type(run, BlockingRun[int])
+        assert_type(hf.start(sell("o-1"), replace=run, join=False), BlockingStarted[int])
         assert_type(run.result(timeout="30s"), int)
         assert_type(run.status, str)
         assert_type(run.refresh(), BlockingRun[int])
@@ -50,5 +51,6 @@ def mistakes(hf: Blocking) -> None:
     hf.start(sell(5))  # pyright: ignore[reportArgumentType]
     hf.start(sell("o-1"), keys="k")  # pyright: ignore[reportCallIssue]
     hf.start(sell("o-1"), priority="high")  # pyright: ignore[reportArgumentType]
+    hf.start(sell("o-1"), replace="run-1")  # pyright: ignore[reportArgumentType]
     hf.runs(limit="all")  # pyright: ignore[reportArgumentType]
     Holdfast.blocking("sqlite:///shop.db", pack=shop)  # pyright: ignore[reportCallIssue]

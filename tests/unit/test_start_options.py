@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.blocking import Blocking
 from holdfast.cli import starts as cli_starts
-from holdfast.client import Caller, Run, Signal
+from holdfast.client import Caller, Run, Signal, Snapshot
 from holdfast.config import Config
 from holdfast.dashboard import actions
 from holdfast.dashboard.forms import Form
@@ -308,9 +308,16 @@ async def test_what_a_client_sends_with_a_start_without_options_stays_byte_for_b
 
 
 def test_the_keywords_that_users_see_have_the_types_and_defaults_of_the_options():
-    seen = {
-        name: each
-        for name, each in inspect.signature(Caller.start).parameters.items()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    assert {name: each.default for name, each in seen.items()} == DEFAULTS
+    assert {name: each.default for name, each in _keywords(Caller.start).items()} == DEFAULTS
+    seen, declared = get_type_hints(Caller.start), get_type_hints(StartOptions)
+    assert {name: seen[name] for name in FIELDS} == declared | {"replace": Snapshot | None}  # a caller has no rows
+
+
+def test_without_async_users_see_the_same_keywords():
+    assert _keywords(Blocking.start) == _keywords(Caller.start)
+    assert inspect.signature(Blocking.start).return_annotation == "BlockingStarted[R]"
+
+
+def _keywords(verb: Any) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(verb).parameters.items()
+    return {name: each for name, each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
