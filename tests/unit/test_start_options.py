@@ -11,12 +11,13 @@ import inspect
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.blocking import Blocking
@@ -34,12 +35,14 @@ from holdfast.kernel.units import milliseconds
 from holdfast.pack import Call, Pack
 from holdfast.wire import StartBody
 from tests.builders import FakeClock, SeededIds, a_run
+from tests.unit.engine.api.conftest import Api, checkout as shop_checkout
 
 PACK = Pack("shop")
 ROW = a_run("run-7")
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 FIELDS = StartOptions.__struct_fields__
 DEFAULTS = asdict(StartOptions())
+TEMPLATE = Path(actions.__file__).parent / "templates" / "workflow.html"
 DURATIONS = ("retention", "delay")
 
 
@@ -283,6 +286,23 @@ async def test_an_option_that_a_place_leaves_out_cannot_be_given_there(place: st
             await _by_a_command(name)
     else:
         assert await _arrived(place, name) == {}
+
+
+@pytest.mark.parametrize("name", [name for place, name in CARRIED if place == "form"])
+def test_the_page_has_a_field_for_each_option_of_the_form(name: str):
+    [field] = FORM.get(name, {name: ""})
+    assert f'name="{field}"' in TEMPLATE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_an_option_makes_another_wish_of_the_service(name: str):
+    """What the service does not read would be taken everywhere, and do nothing."""
+    service = Api().service
+    value = a_run("run-7", key="k", workflow="shop.checkout") if name == "replace" else VALUES[name]
+    plain, given = {"key": "k"}, {"key": "k", name: value}
+    wishes = [service._wanted(shop_checkout("o-1"), StartOptions(**each)) for each in (plain, given)]
+    same_ids = [replace(each, run_id="", request_id=each.request_id.removeprefix(each.run_id)) for each in wishes]
+    assert same_ids[0] != same_ids[1]
 
 
 async def test_what_a_client_sends_with_a_start_stays_byte_for_byte():
