@@ -20,7 +20,7 @@ from holdfast.kernel.runs import ENDED, Status
 from holdfast.wire import outbound
 from holdfast.wire.filters import parse_each
 
-Instant = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
+InstantOption = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 
 
 async def runs(
@@ -32,10 +32,10 @@ async def runs(
         list[str] | None, typer.Option(help="NAME=VALUE, NAME>=VALUE, NAME<VALUE ...; may be repeated.")
     ] = None,
     key_prefix: Annotated[str | None, typer.Option(help="Only keys that begin so.")] = None,
-    created_after: Instant = None,
-    created_before: Instant = None,
-    finished_after: Instant = None,
-    finished_before: Instant = None,
+    created_after: InstantOption = None,
+    created_before: InstantOption = None,
+    finished_after: InstantOption = None,
+    finished_before: InstantOption = None,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="In the order of creation.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many on a page.")] = PAGE,
     after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,

@@ -35,10 +35,10 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         | None
     ) = None
     key_prefix: wire.Text | None = None
-    created_after: wire.Instant | None = None
-    created_before: wire.Instant | None = None
-    finished_after: wire.Instant | None = None
-    finished_before: wire.Instant | None = None
+    created_after: wire.Timestamp | None = None
+    created_before: wire.Timestamp | None = None
+    finished_after: wire.Timestamp | None = None
+    finished_before: wire.Timestamp | None = None
     newest_first: bool = True
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE
     after: Annotated[str, Meta(min_length=1, description="The `next` of the page before.")] | None = None

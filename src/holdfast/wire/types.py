@@ -19,7 +19,7 @@ from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.cancels import Outcome, State
 
 NAMESPACE = "Holdfast-Namespace"  # a header of each reply to an authenticated request; percent-encoded
-Instant = Annotated[datetime, Meta(tz=True)]
+Timestamp = Annotated[datetime, Meta(tz=True)]
 Text = Annotated[str, Meta(max_length=255)]
 Key = Annotated[str, Meta(min_length=1, max_length=255)]
 Duration = (
@@ -41,7 +41,7 @@ Status = Literal["pending", "running", "waiting", "blocked", "completed", "faile
 class At(Struct, frozen=True, forbid_unknown_fields=True):
     """An instant, where JSON alone would only show text."""
 
-    at: Instant
+    at: Timestamp
 
 
 Attribute = str | int | float | bool | At
@@ -51,7 +51,7 @@ Bound = int | float | At
 class Filter(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """An instant that an attribute equals, or the range in which it lies."""
 
-    at: Instant | None = None
+    at: Timestamp | None = None
     ge: Bound | None = None
     gt: Bound | None = None
     le: Bound | None = None
@@ -65,7 +65,7 @@ class MarkerView(Struct, frozen=True):
     """A marker that a run has reached."""
 
     name: str
-    at: Instant
+    at: Timestamp
 
 
 class WaitView(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
 
     kind: str
     name: str
-    until: Instant | None
+    until: Timestamp | None
     step: str
     text: str
 
@@ -101,9 +101,9 @@ class RunView(Struct, frozen=True, kw_only=True):
     markers: list[MarkerView]
     waiting_on: list[WaitView]
     next_actions: list[str]
-    created_at: Instant
-    finished_at: Instant | None
-    expires_at: Instant | None
+    created_at: Timestamp
+    finished_at: Timestamp | None
+    expires_at: Timestamp | None
     result: Raw | UnsetType = UNSET
     error: ErrorView | UnsetType = UNSET
 
@@ -161,7 +161,7 @@ class LineView(Struct, frozen=True):
     """One entry of the journal, in words."""
 
     position: int
-    at: Instant
+    at: Timestamp
     text: str
     counts: bool
 
@@ -206,8 +206,8 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     concurrency: int
     workflows: list[str]
     holds: int
-    joined_at: Instant
-    lease_until: Instant
+    joined_at: Timestamp
+    lease_until: Timestamp
 
 
 class WorkersView(Struct, frozen=True):
@@ -222,7 +222,7 @@ class DepthView(Struct, frozen=True, kw_only=True):
     workflow: str
     queue: str
     ready: int
-    oldest_at: Instant | None
+    oldest_at: Timestamp | None
 
 
 class BacklogView(Struct, frozen=True):
@@ -240,9 +240,9 @@ class ApiKeyView(Struct, frozen=True, kw_only=True):
     namespace: str
     scope: Scope
     tail: str
-    created_at: Instant
-    expires_at: Instant | None
-    revoked_at: Instant | None
+    created_at: Timestamp
+    expires_at: Timestamp | None
+    revoked_at: Timestamp | None
 
 
 class ApiKeysView(Struct, frozen=True):
@@ -295,7 +295,7 @@ class TaskView(Struct, frozen=True, kw_only=True):
     attempt: int
     input: Raw
     fence: int
-    lease_until: Instant
+    lease_until: Timestamp
     last_heartbeat: Raw
     traceparent: str | UnsetType = UNSET
 
@@ -310,7 +310,7 @@ class BeatenView(Struct, frozen=True):
     """Whether anybody still wants the outcome, and until when the task is the worker's."""
 
     wanted: bool
-    lease_until: Instant
+    lease_until: Timestamp
 
 
 class EndedView(Struct, frozen=True):
