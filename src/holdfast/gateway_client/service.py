@@ -37,6 +37,7 @@ from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
+from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Workflow
@@ -78,6 +79,7 @@ class GatewayBackend:
         self._codec = codec
         self._ids = ids
         self._clock = clock
+        self._offset_ms = clock.wall_ms() - float(clock.steady_ms())
 
     @property
     def namespace(self) -> str:
@@ -292,14 +294,18 @@ class GatewayBackend:
 
     async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
         limit_ms = milliseconds(deadline)
-        asked = Cancellation(run_id, self._ids.nonce(), reason, int(self._clock.steady_ms()) + limit_ms)
+        asked = Cancellation(run_id, self._ids.nonce(), reason, self._now_ms() + limit_ms)
         body = wire.CancelBody(reason=reason or None, deadline=limit_ms / 1000)
         await self._transport.post(f"{_path(run_id)}/cancel", body, query={"wait": "0s"}, again=True)
         return asked
 
     async def cancelled(self, asked: Cancellation) -> Receipt:
-        left_ms = max(0.0, asked.deadline_ms - self._clock.steady_ms())
+        left_ms = max(NO_TIME, asked.deadline_ms - self._now_ms())
         return await self.cancel(asked.run_id, asked.reason, left_ms / 1000)
+
+    def _now_ms(self) -> Instant:
+        """The present by our own clock, which a step of the wall clock does not move."""
+        return Instant(int(self._clock.steady_ms() + self._offset_ms))
 
     async def receipt(self, run_id: str) -> Receipt:
         return await self._receipt((await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.ReceiptView))
