@@ -186,6 +186,7 @@ def api() -> str:
         "",
         "A `Duration` is a number of seconds, a `timedelta`, or text such as `'1500ms'`, `'30s'`, `'5m'`, `'2h'` or",
         "`'3d'`. A `Scalar` is text, a whole number, a float, a truth value or a datetime with a time zone. An",
+        "`Instant` is a whole number of milliseconds since 1970; `Millis` are a duration, a whole number too. An",
         "`Outcome` is one of " + ", ".join(f"`{outcome}`" for outcome in cancels.OUTCOMES) + ".",
     ]
     for group in GROUPS:

@@ -25,6 +25,7 @@ from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as 
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
+from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Kind as WaitKind, Wait
 from holdfast.pack import Call, Workflow
@@ -40,10 +41,12 @@ __all__ = [
     "Description",
     "Duration",
     "EffectState",
+    "Instant",
     "Left",
     "Line",
     "Marker",
     "Member",
+    "Millis",
     "Outcome",
     "Page",
     "Range",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from holdfast.kernel.runs import Run
+from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
 from holdfast.kernel.traces import lineage_of
 
 __all__ = [
@@ -86,7 +87,7 @@ class RunsClaimed(Event, frozen=True):
     """Runs were taken up. `waited_ms` is how long the first of them had been ready."""
 
     count: int
-    waited_ms: int = 0
+    waited_ms: Millis = NO_TIME
 
 
 class AskedInVain(Event, frozen=True):
@@ -97,7 +98,7 @@ class AskedInVain(Event, frozen=True):
 
 class RunLetGo(Event, frozen=True):
     run_id: str
-    wake_ms: int | None
+    wake_ms: Instant | None
 
 
 class RunEnded(Event, frozen=True):
@@ -109,8 +110,8 @@ class RunEnded(Event, frozen=True):
     error: str = ""
     namespace: str = ""
     key: str | None = None
-    created_ms: int = 0
-    elapsed_ms: int = 0
+    created_ms: Instant = EPOCH
+    elapsed_ms: Millis = NO_TIME
     parent: str = ""
     root: str = ""
     traceparent: str = ""
@@ -212,7 +213,7 @@ class EffectWillRetry(Event, frozen=True):
     run_id: str
     step: str
     attempt: int
-    delay_ms: int
+    delay_ms: Millis
     error: str
     effect: str = ""
     took_ms: float | None = None
@@ -270,7 +271,7 @@ class LeaseWasLost(Event, frozen=True):
 
     owner: str
     dropped: int
-    age_ms: int = 0
+    age_ms: Millis = NO_TIME
 
 
 class RunsRescued(Event, frozen=True):

@@ -20,6 +20,7 @@ from holdfast.errors import UsageError
 from holdfast.kernel import keys, markers as states
 from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
+from holdfast.kernel.times import Millis
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.signatures import Signature
 from holdfast.workflow import running_scope
@@ -90,7 +91,7 @@ class EffectPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How an effect is carried out. Operators may change it without touching the effect: `pack.with_policy`."""
 
     retry: Retry
-    timeout_ms: int | None
+    timeout_ms: Millis | None
     safety: Safety
     reconcile: Reconcile | None
 
@@ -157,7 +158,7 @@ class Effect(Generic[P, R]):
 class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     """What a workflow declares about itself, beyond its code."""
 
-    retention_ms: int
+    retention_ms: Millis
     queue: str
     markers: Markers
     version: str | None

@@ -8,15 +8,17 @@ import random
 import time
 from pathlib import Path
 
+from holdfast.kernel.times import Instant, Steady
+
 
 class SystemClock:
     """Wall clock and boot clock of this machine."""
 
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+    def wall_ms(self) -> Instant:
+        return Instant(time.time_ns() // 1_000_000)
 
-    def steady_ms(self) -> float:
-        return time.clock_gettime_ns(_STEADY) / 1e6
+    def steady_ms(self) -> Steady:
+        return Steady(time.clock_gettime_ns(_STEADY) / 1e6)
 
     def boot_id(self) -> str:
         # Where the kernel does not name its start, the start itself does, to the minute: steps of the wall
@@ -24,7 +26,7 @@ class SystemClock:
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         except OSError:
-            return f"started-{(self.wall_ms() - self.steady_ms()) // 60_000:.0f}"
+            return f"started-{(self.wall_ms() - float(self.steady_ms())) // 60_000:.0f}"
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -42,7 +44,7 @@ os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
 class SystemIds:
     """Ids that sort by time and nonces that no other process draws."""
 
-    def run_id(self, now_ms: int) -> str:
+    def run_id(self, now_ms: Instant) -> str:
         return f"{now_ms:012x}{_random.getrandbits(80):020x}"
 
     def nonce(self) -> str:

@@ -52,6 +52,7 @@ from holdfast.kernel.idempotency import (
     Unkept,
 )
 from holdfast.kernel.leases import checked_ttl
+from holdfast.kernel.times import Millis
 from holdfast.kernel.units import Duration, milliseconds
 
 MIB = 1024 * 1024
@@ -249,7 +250,7 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
             return bytes(body)
 
 
-async def _until(changed: asyncio.Event, receive: Receive, *, within_ms: int) -> None:
+async def _until(changed: asyncio.Event, receive: Receive, *, within_ms: Millis) -> None:
     """Returns when the document may have changed, or in any case after that time."""
     changing, leaving = asyncio.ensure_future(changed.wait()), asyncio.ensure_future(receive())
     try:

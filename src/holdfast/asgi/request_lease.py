@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError, TransientError
 from holdfast.kernel import idempotency
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.idempotency import KIND, Reply, RequestWanted
+from holdfast.kernel.times import Millis
 
 RENEWALS_PER_LEASE = 3
 TRIALS_PER_LEASE = 15  # how often a store in trouble is asked again
@@ -26,7 +27,7 @@ class RequestLease:
         self._renewing = asyncio.create_task(self._renew_until_over())
 
     @property
-    def left_ms(self) -> int:
+    def left_ms(self) -> Millis:
         """How long no other process can take it over, by what has been stored for certain."""
         return idempotency.until_ms(self._held) - self._documents.now_ms()
 

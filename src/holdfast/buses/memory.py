@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from holdfast.errors import BusUnavailable
+from holdfast.kernel.times import Steady
 from holdfast.ports.bus import Handle, TopicMessage
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Finding
@@ -116,7 +117,7 @@ class _Topic:
         self._groups: dict[str, asyncio.Queue[TopicMessage]] = {}
         self._seen_ms: dict[str, float] = {}
 
-    def publish(self, delivery: TopicMessage, now_ms: float) -> None:
+    def publish(self, delivery: TopicMessage, now_ms: Steady) -> None:
         if now_ms - self._seen_ms.get(delivery.id, -SAME_ID_WINDOW_MS) < SAME_ID_WINDOW_MS:
             return
         self._seen_ms[delivery.id] = now_ms

@@ -21,6 +21,7 @@ from holdfast.cli.extras import require_lab
 from holdfast.cli.output import Output, encoded, plain
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidConfig
+from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.units import milliseconds
 
 if TYPE_CHECKING:  # other commands need none of it
@@ -63,7 +64,7 @@ async def gate(
     for file in (report, html):
         if file is not None and not file.absolute().parent.is_dir():
             raise InvalidConfig(f"{file} cannot be written: there is no such directory")
-    soak_ms = 0 if soak is None else milliseconds(soak)
+    soak_ms = NO_TIME if soak is None else milliseconds(soak)
     scenarios = suite.choose(only or (), soak_ms=soak_ms, redis=redis)
     options = GateOptions(runs=runs, soak_ms=soak_ms)
     plan = Plan(

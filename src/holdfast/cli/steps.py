@@ -15,6 +15,7 @@ from holdfast.client import Caller, Run
 from holdfast.errors import UnknownRun
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.journal import Attempted, Entry, GaveUp, Intended, Joined, Performed, Spawned
+from holdfast.kernel.times import Instant
 from holdfast.wire.times import duration
 
 DEPTH_MAX = 5
@@ -86,7 +87,7 @@ def _child(run: Run[Any]) -> Text:
     return Text.assemble("run ", run.id, " of ", plain(run.workflow), " ", render.status(run.status))
 
 
-def _label(step: StepEntries, began_ms: int) -> Text:
+def _label(step: StepEntries, began_ms: Instant) -> Text:
     last = step.last
     match last:
         case Performed(intent=intent, attempt=attempt):
@@ -104,5 +105,5 @@ def _label(step: StepEntries, began_ms: int) -> Text:
     return Text.assemble(_at(last, began_ms), words)
 
 
-def _at(entry: Entry, began_ms: int) -> Text:
+def _at(entry: Entry, began_ms: Instant) -> Text:
     return Text(f"+{duration(entry.at_ms - began_ms)} ", style="dim")

@@ -17,6 +17,7 @@ from holdfast.dashboard.live import WaitSlots
 from holdfast.dashboard.throughput import Throughput
 from holdfast.errors import HoldfastError
 from holdfast.kernel.apikeys import Scope, allows
+from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 from holdfast.statuses import status_of
 
@@ -33,7 +34,7 @@ class Visit:
     wait_limit: WaitSlots
     form_dedupe: FormDedupe
     cancel_seconds_max: float
-    now_ms: int
+    now_ms: Instant
     form: Form = NOTHING
 
     @property

@@ -21,6 +21,7 @@ from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.attributes import FORKED_FROM, PARENT, RESERVED, ROOT
 from holdfast.kernel.cancels import UNDO, Receipt
 from holdfast.kernel.journal import CancelAsked, Continued, Entry, Failed, Failure, Started, void_positions
+from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 
 JOURNAL_LENGTH = 200
@@ -50,7 +51,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
     journal = await found.journal()
     story = await found.explain()
     first = story.lines[0].position if story.lines else 0
-    ended_ms = visit.now_ms if found.finished_at is None else int(found.finished_at.timestamp() * 1_000)
+    ended_ms = visit.now_ms if found.finished_at is None else Instant(int(found.finished_at.timestamp() * 1_000))
     attributes = found.attributes
     own = {name: value for name, value in attributes.items() if not name.startswith(RESERVED)}
     return HtmlPage(

@@ -13,17 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from holdfast.kernel.times import Instant, Millis
+
 BUCKETS = 60
-BUCKET_MS = 5_000
-SPAN_MS = BUCKETS * BUCKET_MS
+BUCKET_MS = Millis(5_000)
+SPAN_MS = BUCKET_MS * BUCKETS
 _GROWTH = math.log(1.2)
 
 
 class End(NamedTuple):
     """A run that has ended."""
 
-    at_ms: int
-    elapsed_ms: int
+    at_ms: Instant
+    elapsed_ms: Millis
     failed: bool
 
 
@@ -73,7 +75,7 @@ class Series:
         bucket.failed += end.failed
         bucket.histogram[_class_of(end.elapsed_ms)] += 1
 
-    def figures(self, now_ms: int) -> Figures:
+    def figures(self, now_ms: Instant) -> Figures:
         """The buckets up to now; those in which nothing ended count as empty."""
         newest = now_ms // BUCKET_MS
         seen = {bucket.number: bucket for bucket in self._ring}
@@ -92,7 +94,7 @@ class Series:
         )
 
 
-def _class_of(elapsed_ms: int) -> int:
+def _class_of(elapsed_ms: Millis) -> int:
     return 0 if elapsed_ms < 1 else 1 + int(math.log(elapsed_ms) / _GROWTH)
 
 

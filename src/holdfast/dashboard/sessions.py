@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from holdfast.engine.api.documents import COMMON, Documents
 from holdfast.kernel.documents import Document, Writing, next_version
+from holdfast.kernel.times import Instant, Millis
 
 COOKIE = "holdfast_session"
-LIFETIME_MS = 12 * 3_600_000
-LIFETIME_MS_MAX = 7 * 86_400_000
+LIFETIME_MS = Millis(12 * 3_600_000)
+LIFETIME_MS_MAX = Millis(7 * 86_400_000)
 KIND, ID = "secret", "dashboard"
 
 
@@ -31,8 +32,8 @@ class BrowserSession(Struct, frozen=True):
 
     id: str
     key_id: str
-    begun_ms: int
-    until_ms: int
+    begun_ms: Instant
+    until_ms: Instant
 
 
 class Sessions:
@@ -61,7 +62,7 @@ class Sessions:
         parts = (cookie or "").split(".")
         if len(parts) != 5 or not all(each.isascii() and each.isdigit() and len(each) <= 15 for each in parts[2:4]):
             return None
-        session = BrowserSession(parts[0], parts[1], int(parts[2]), int(parts[3]))
+        session = BrowserSession(parts[0], parts[1], Instant(int(parts[2])), Instant(int(parts[3])))
         if not hmac.compare_digest(self.cookie(session).encode(), (cookie or "").encode("utf-8", "replace")):
             return None
         return session if session.until_ms > self._documents.now_ms() else None

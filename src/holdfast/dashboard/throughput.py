@@ -13,10 +13,11 @@ from holdfast.assembly import Holdfast
 from holdfast.client import Caller
 from holdfast.dashboard.series import SPAN_MS, End, Figures, Series
 from holdfast.events import Event, RunEnded
+from holdfast.kernel.times import EPOCH, Instant, Millis
 from holdfast.kernel.units import utc_of
 from holdfast.ports.store import Member
 
-FRESH_MS = 5_000
+FRESH_MS = Millis(5_000)
 PAGE = 1_000
 
 
@@ -26,7 +27,7 @@ class Throughput:
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
         self._heard = Series()
-        self._first_heard_ms: int | None = None
+        self._first_heard_ms: Instant | None = None
         self._knows_the_past = False
         self._read: dict[str, tuple[int, Series]] = {}  # by namespace, and when
         hf.listen(self._hear)
@@ -38,7 +39,7 @@ class Throughput:
                 self._first_heard_ms = at_ms
             self._heard.add(End(at_ms, event.elapsed_ms, event.status == "failed"))
 
-    async def figures(self, caller: Caller, workers: Sequence[Member], *, now_ms: int) -> Figures:
+    async def figures(self, caller: Caller, workers: Sequence[Member], *, now_ms: Instant) -> Figures:
         """The last minutes of the caller's namespace, which these workers serve."""
         alone = [worker.owner for worker in workers] == [self._hf.runtime.owner]
         if not alone or caller.namespace != self._hf.namespace:
@@ -50,21 +51,21 @@ class Throughput:
                 self._heard.add(end)
         return self._heard.figures(now_ms)
 
-    async def _from_store(self, caller: Caller, now_ms: int) -> Series:
-        read_ms, series = self._read.get(caller.namespace, (0, Series()))
+    async def _from_store(self, caller: Caller, now_ms: Instant) -> Series:
+        read_ms, series = self._read.get(caller.namespace, (EPOCH, Series()))
         if read_ms + FRESH_MS < now_ms:
             series = Series(await self._ends(caller, now_ms - SPAN_MS, now_ms))
             self._read[caller.namespace] = now_ms, series
         return series
 
-    async def _ends(self, caller: Caller, after_ms: int, before_ms: int) -> list[End]:
+    async def _ends(self, caller: Caller, after_ms: Instant, before_ms: Instant) -> list[End]:
         if after_ms >= before_ms:
             return []
         recent = caller.runs(finished_after=utc_of(after_ms), finished_before=utc_of(before_ms))
         return [
             End(
-                int(run.finished_at.timestamp() * 1_000),
-                int((run.finished_at - run.created_at).total_seconds() * 1_000),
+                Instant(int(run.finished_at.timestamp() * 1_000)),
+                Millis(int((run.finished_at - run.created_at).total_seconds() * 1_000)),
                 run.status == "failed",
             )
             for run in (await recent.page(limit=PAGE)).runs

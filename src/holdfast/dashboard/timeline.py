@@ -43,6 +43,7 @@ from holdfast.kernel.journal import (
     Started,
     Stopped,
 )
+from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.wire.times import duration, exact
@@ -58,8 +59,8 @@ _WIDTH_MIN = 0.35
 class Bar(NamedTuple):
     """Something that took a while."""
 
-    start_ms: int
-    end_ms: int
+    start_ms: Instant
+    end_ms: Instant
     state: State
     text: str
 
@@ -67,7 +68,7 @@ class Bar(NamedTuple):
 class Point(NamedTuple):
     """Something that took no time."""
 
-    at_ms: int
+    at_ms: Instant
     text: str
 
 
@@ -120,7 +121,7 @@ class Timeline(NamedTuple):
     left_out: int
 
 
-def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: int) -> Timeline:
+def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: Instant) -> Timeline:
     """The timeline of a run that has ended at `until_ms`, or goes on and is looked at then."""
     reader = _Reader(journal[0].at_ms if journal else until_ms)
     for entry in journal:
@@ -135,12 +136,12 @@ def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: 
 class _Reader:
     """Goes through a journal and collects lanes."""
 
-    def __init__(self, origin_ms: int) -> None:
+    def __init__(self, origin_ms: Instant) -> None:
         self.origin_ms = origin_ms
         self.lanes: dict[str, Lane] = {}
-        self._delivered: dict[str, int] = {"": origin_ms}  # when each task of the run last got something
+        self._delivered: dict[str, Instant] = {"": origin_ms}  # when each task of the run last got something
         self._anew_ms = origin_ms  # when the whole run last began again
-        self._begun: dict[str, int] = {}  # steps whose begin is known
+        self._begun: dict[str, Instant] = {}  # steps whose begin is known
         self._children: dict[str, str] = {}  # by run id, the lane of a child that has not ended
         self._last_ms = origin_ms
 
@@ -209,7 +210,7 @@ class _Reader:
             case _:
                 pass  # notes, and ends that have no lane of their own
 
-    def read_waits(self, waiting_on: Iterable[Wait], until_ms: int) -> None:
+    def read_waits(self, waiting_on: Iterable[Wait], until_ms: Instant) -> None:
         """What goes on now."""
         for run_id in list(self._children):
             step = self._children.pop(run_id)
@@ -235,21 +236,21 @@ class _Reader:
     def _lane(self, name: str, kind: Kind) -> Lane:
         return self.lanes.setdefault(name, Lane(name, kind))
 
-    def _bar(self, lane: Lane, step: str, end_ms: int, state: State, text: str, *, deliver: bool = True) -> None:
+    def _bar(self, lane: Lane, step: str, end_ms: Instant, state: State, text: str, *, deliver: bool = True) -> None:
         start_ms = self._begun.pop(step, None)
         lane.bars.append(Bar(self._start_of(step) if start_ms is None else start_ms, end_ms, state, text))
         if deliver:
             self._deliver(step, end_ms)
 
-    def _close(self, name: str, at_ms: int, text: str) -> None:
+    def _close(self, name: str, at_ms: Instant, text: str) -> None:
         start_ms = self._begun.pop(name, None)
         if start_ms is not None:
             self.lanes[name].bars.append(Bar(start_ms, at_ms, "done", text))
 
-    def _deliver(self, step: str, at_ms: int) -> None:
+    def _deliver(self, step: str, at_ms: Instant) -> None:
         self._delivered[_task_of(step)] = at_ms
 
-    def _start_of(self, step: str) -> int:
+    def _start_of(self, step: str) -> Instant:
         task = _task_of(step)
         while task not in self._delivered:
             task = task.rpartition(".")[0]
@@ -275,7 +276,7 @@ def _words(failure: Failure) -> str:
 class Scale:
     """Where an instant lies, in per cent of the width."""
 
-    def __init__(self, start_ms: int, end_ms: int, lanes: Iterable[Lane]) -> None:
+    def __init__(self, start_ms: Instant, end_ms: Instant, lanes: Iterable[Lane]) -> None:
         edges = {start_ms, end_ms}
         for lane in lanes:
             edges.update(at_ms for bar in lane.bars for at_ms in (bar.start_ms, bar.end_ms))
@@ -289,7 +290,7 @@ class Scale:
             reached += width
             self._at[edge] = reached / whole * 100
 
-    def at(self, instant_ms: int) -> float:
+    def at(self, instant_ms: Instant) -> float:
         """Of an edge; what lies outside is drawn at the nearer end."""
         return self._at[min(max(instant_ms, self._edges[0]), self._edges[-1])]
 
@@ -305,7 +306,7 @@ class Scale:
         return tuple(ticks)
 
 
-def _row(lane: Lane, scale: Scale, until_ms: int) -> Row:
+def _row(lane: Lane, scale: Scale, until_ms: Instant) -> Row:
     bars = tuple(
         Drawn(x, max(scale.at(bar.end_ms) - x, _WIDTH_MIN), bar.state, _bar_text(bar))
         for bar in lane.bars

@@ -12,6 +12,7 @@ from holdfast.kernel import cancels, transitions
 from holdfast.kernel.cancels import Way
 from holdfast.kernel.changes import Answer, Change, Committed
 from holdfast.kernel.runs import ENDED, Run
+from holdfast.kernel.times import Instant
 from holdfast.ports.store import History
 
 
@@ -21,7 +22,7 @@ class Cancellation(NamedTuple):
     run_id: str
     nonce: str
     reason: str
-    deadline_ms: int
+    deadline_ms: Instant
 
 
 class Canceller:
@@ -30,7 +31,7 @@ class Canceller:
     def __init__(
         self,
         *,
-        now_ms: Callable[[], int],
+        now_ms: Callable[[], Instant],
         commit: Callable[[Change], Awaitable[Answer]],
         history: Callable[[str], Awaitable[History | None]],
         emit: Emit,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.kernel.times import Millis
+
 
 class Pace(Struct, frozen=True, kw_only=True):
     """The cadences and limits of one Holdfast."""
@@ -33,7 +35,7 @@ class Pace(Struct, frozen=True, kw_only=True):
 
     # Runs in memory.
     claim_max: int = 16  # no more at a time: what is left is for the other workers
-    idle_ms: int = 1_000  # a run that waits longer than this is let go
+    idle_ms: Millis = Millis(1_000)  # a run that waits longer than this is let go
     given_up_threads_max: int = 1_000
     start_thread_again_seconds: float = 1.0  # where the system gives no thread
 
@@ -49,8 +51,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     # Callers.
     look_up_max: int = 500  # how many runs or tasks are looked up in one read
     rest_factor: int = 4  # after a look, rest this many times as long as it took: many waiters must not starve the work
-    cancel_grace_ms: int = 500  # for a worker to say itself that the deadline of a cancellation has passed
-    served_ms: int = 1_000  # how long it is believed that a workflow is served
-    api_key_ms: int = 2_000  # how long a key that was read is believed
+    cancel_grace_ms: Millis = Millis(500)  # for a worker to say itself that the deadline of a cancellation has passed
+    served_ms: Millis = Millis(1_000)  # how long it is believed that a workflow is served
+    api_key_ms: Millis = Millis(2_000)  # how long a key that was read is believed
     api_keys_max: int = 1_000  # how many keys are remembered
     api_keys_page: int = 100  # how many keys are listed in one read

@@ -43,6 +43,7 @@ from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel import leaders
 from holdfast.kernel.leaders import Holder
+from holdfast.kernel.times import Millis, Steady
 from holdfast.ports.store import Serves
 
 Part = Callable[[], Coroutine[Any, Any, None]]
@@ -60,7 +61,7 @@ class Replica:
         worker: bool,
         duties: bool,
         instance: str,
-        lease_ms: int,
+        lease_ms: Millis,
         strict: bool,
     ) -> None:
         self.store = ports.store
@@ -69,7 +70,7 @@ class Replica:
         self._strict = strict
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
-        self._winding_since_ms: float | None = None
+        self._winding_since_ms: Steady | None = None
         self._services: dict[str, Service] = {}
         self._periodic: list[Periodic] = []
         self._worker: Worker | None = None
@@ -99,7 +100,7 @@ class Replica:
             self._lead(Holder(instance, ports.ids.nonce()), lease_ms)
         self.service = self.service_in(serves.namespace)
 
-    def _employ(self, held: HeldRuns, serves: Serves, lease_ms: int) -> None:
+    def _employ(self, held: HeldRuns, serves: Serves, lease_ms: Millis) -> None:
         """Execute runs here."""
         ports, wakeups = self._ports, self._wakeups
         lease = self.lease = WorkerLease(
@@ -144,7 +145,7 @@ class Replica:
         )
         wakeups.attach(Woken(worker, lease, waker, waking, serves.namespace, frozenset(serves.workflows)))
 
-    def _lead(self, holder: Holder, lease_ms: int) -> None:
+    def _lead(self, holder: Holder, lease_ms: Millis) -> None:
         """Attend to duties that one process does for all, while it is this one."""
         ports, wakeups = self._ports, self._wakeups
         self.leaders = Leaders(

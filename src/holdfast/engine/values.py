@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw
 from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import KeyReleased, Received, Value
 from holdfast.kernel.messages import KeyTaken, SignalMessage
+from holdfast.kernel.times import Instant
 from holdfast.kernel.transitions import Recorded
 from holdfast.ports.store import History
 
@@ -33,7 +34,7 @@ def inline(value: Value) -> bytes | None:
     return None if value.json is UNSET else bytes(value.json)
 
 
-def unread(history: History, *, now_ms: int) -> Recorded:
+def unread(history: History, *, now_ms: Instant) -> Recorded:
     """What lies in the inbox of a run that another hand ends.
 
     Its signals are recorded, and that its key was released; the rest is dismissed.

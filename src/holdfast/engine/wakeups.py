@@ -44,6 +44,7 @@ from holdfast.engine.worker.waker import Waker
 from holdfast.events import Emit
 from holdfast.kernel import leaders
 from holdfast.kernel.runs import Run
+from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.notices import Notice, Ready
 
 
@@ -76,7 +77,7 @@ class Wakeups:
     def __init__(
         self,
         *,
-        now_ms: Callable[[], int],
+        now_ms: Callable[[], Instant],
         emit: Emit,
         waiters: Waiters,
         subscriptions: Subscriptions,
@@ -114,7 +115,7 @@ class Wakeups:
         if run.wake_ms is not None:
             self.on_wake_at(run.wake_ms)
 
-    def on_wake_at(self, wake_ms: int) -> None:
+    def on_wake_at(self, wake_ms: Instant) -> None:
         if self._woken is not None and self._woken.waker.is_news(wake_ms):
             self._woken.waking.nudge()
 
@@ -139,7 +140,7 @@ class Wakeups:
     def on_lease_lost(self) -> None:
         if self._woken is not None:
             lease = self._woken.lease
-            age_ms = round(lease.age_ms)
+            age_ms = Millis(round(lease.age_ms))
             self._emit(events.LeaseWasLost(lease.owner, self._woken.worker.drop_all(), age_ms))
 
     def on_rescued(self) -> None:

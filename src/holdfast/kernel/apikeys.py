@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
+from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of, utc_or_none
 
 Scope = Literal["read", "write", "admin"]
@@ -43,9 +44,9 @@ class ApiKey(Struct, frozen=True, kw_only=True, gc=False):
     namespace: str
     scope: Scope
     tail: str
-    created_ms: int
-    expires_ms: int | None = None
-    revoked_ms: int | None = None
+    created_ms: Instant
+    expires_ms: Instant | None = None
+    revoked_ms: Instant | None = None
 
     @property
     def created_at(self) -> datetime:
@@ -94,7 +95,7 @@ def digest_of(token: Token) -> str:
     return blake2b(token.text.encode(), digest_size=32, person=b"holdfast api key").hexdigest()
 
 
-def standing(kept: Kept | None, token: Token, *, now_ms: int) -> Standing:
+def standing(kept: Kept | None, token: Token, *, now_ms: Instant) -> Standing:
     """What a token is worth, given what is stored under its id."""
     proved = compare_digest(digest_of(token), _NO_DIGEST if kept is None else kept.digest)
     if kept is None or not proved:
@@ -102,7 +103,7 @@ def standing(kept: Kept | None, token: Token, *, now_ms: int) -> Standing:
     return lasting(kept.key, now_ms=now_ms)
 
 
-def lasting(key: ApiKey, *, now_ms: int) -> Standing:
+def lasting(key: ApiKey, *, now_ms: Instant) -> Standing:
     """Whether a key is still good, apart from who holds it."""
     if key.revoked_ms is not None:
         return "revoked"

@@ -62,6 +62,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.messages import CancelRequest, Envelope
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.times import Instant
 
 Outcome = Literal["no_effects", "partial", "resumable", "compensated", "completed_first", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -130,7 +131,7 @@ def way(run: Run) -> Way:
     return Way.BY_ITS_OWNER
 
 
-def request(run_id: str, *, nonce: str, reason: str, deadline_ms: int) -> Change:
+def request(run_id: str, *, nonce: str, reason: str, deadline_ms: Instant) -> Change:
     """Ask the owner of a live run to cancel it."""
     message = CancelRequest(f"cancel/{nonce}", deadline_ms, reason)
     return Change(f"{run_id}/{message.id}", Alive(run_id), envelopes=(Envelope(run_id, message),))

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.kernel.times import Instant
+
 
 class Document(Struct, frozen=True, gc=False):
     """A record as it is stored."""
@@ -26,8 +28,8 @@ class Document(Struct, frozen=True, gc=False):
     id: str
     version: int
     body: bytes
-    due_ms: int | None = None
-    expires_ms: int | None = None
+    due_ms: Instant | None = None
+    expires_ms: Instant | None = None
 
 
 class Writing(Struct, frozen=True, gc=False):
@@ -37,6 +39,6 @@ class Writing(Struct, frozen=True, gc=False):
     replaces: int | None = None
 
 
-def next_version(replaces: int | None, *, now_ms: int) -> int:
+def next_version(replaces: int | None, *, now_ms: Instant) -> int:
     """The version of a document that takes the place of `replaces`."""
     return now_ms if replaces is None else max(now_ms, replaces + 1)

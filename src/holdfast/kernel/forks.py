@@ -42,6 +42,7 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.times import Instant
 
 
 def prefix(source: Run, journal: tuple[Entry, ...], step: str) -> tuple[Entry, ...]:
@@ -123,7 +124,7 @@ def fork(
     key: str | None,
     origin: str,
     void: tuple[int, ...],
-    now_ms: int,
+    now_ms: Instant,
 ) -> Change:
     """The change that admits the fork.
 

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.kernel.documents import Document, Writing, next_version
+from holdfast.kernel.times import Instant, Millis
 
 KIND = "hangs"
-KEPT_MS = 600_000
+KEPT_MS = Millis(600_000)
 
 
 class HungThreads(Struct, frozen=True, gc=False):
@@ -22,7 +23,7 @@ class HungThreads(Struct, frozen=True, gc=False):
     threads: int
 
 
-def tell(namespace: str, owner: str, threads: int, *, last: Document | None, now_ms: int) -> Writing | None:
+def tell(namespace: str, owner: str, threads: int, *, last: Document | None, now_ms: Instant) -> Writing | None:
     """What the worker writes; None if the store knows it. `last` is what it wrote before, under this name."""
     told = 0 if last is None else threads_in(last)
     aged = last is not None and last.expires_ms is not None and last.expires_ms - now_ms < KEPT_MS // 2

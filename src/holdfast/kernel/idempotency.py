@@ -40,6 +40,7 @@ from msgspec import Struct
 
 from holdfast.errors import UsageError
 from holdfast.kernel.documents import Document, Writing, next_version
+from holdfast.kernel.times import Instant, Millis
 
 KIND = "reply"
 KEY_LENGTH_MAX = 200
@@ -72,14 +73,14 @@ class RequestWanted(Struct, frozen=True, gc=False):
     id: str
     digest: str
     holder: str  # a nonce: who would execute it
-    lease_ms: int
-    retention_ms: int
+    lease_ms: Millis
+    retention_ms: Millis
 
 
 class Working(Struct, frozen=True, gc=False, tag="working"):
     digest: str
     holder: str
-    until_ms: int
+    until_ms: Instant
 
 
 class Vacant(Struct, frozen=True, gc=False, tag="vacant"):
@@ -114,7 +115,7 @@ class Unkept(Struct, frozen=True, gc=False):
 class RequestBusy(Struct, frozen=True, gc=False):
     """A process is at it, for so long at least if nothing more is heard."""
 
-    for_ms: int
+    for_ms: Millis
 
 
 class RequestMismatch(Struct, frozen=True, gc=False):
@@ -124,7 +125,7 @@ class RequestMismatch(Struct, frozen=True, gc=False):
 Decision = Proceed | Replay | Unkept | RequestBusy | RequestMismatch
 
 
-def decide(found: Document | None, wanted: RequestWanted, *, now_ms: int) -> Decision:
+def decide(found: Document | None, wanted: RequestWanted, *, now_ms: Instant) -> Decision:
     """What to do with a request whose key has led to `found`."""
     if found is None:
         return Proceed(_working(wanted, None, now_ms))
@@ -146,12 +147,12 @@ def decide(found: Document | None, wanted: RequestWanted, *, now_ms: int) -> Dec
             assert_never(state)
 
 
-def renewed(held: Document, wanted: RequestWanted, *, now_ms: int) -> Writing:
+def renewed(held: Document, wanted: RequestWanted, *, now_ms: Instant) -> Writing:
     """Its holder is still at it."""
     return _working(wanted, held.version, now_ms)
 
 
-def settled(held: Document, wanted: RequestWanted, reply: Reply, *, now_ms: int) -> Writing:
+def settled(held: Document, wanted: RequestWanted, reply: Reply, *, now_ms: Instant) -> Writing:
     """Its holder has an answer: a final one, which is kept, or one after which the next may try."""
     state = (
         Answered(wanted.digest, reply, wanted.holder)
@@ -167,7 +168,7 @@ def is_held(found: Document, wanted: RequestWanted) -> bool:
     return isinstance(state, Working) and state.holder == wanted.holder
 
 
-def until_ms(held: Document) -> int:
+def until_ms(held: Document) -> Instant:
     """Until when no process takes over what is at work."""
     state = state_of(held)
     assert isinstance(state, Working), state
@@ -183,12 +184,14 @@ def state_of(document: Document) -> State:
     return msgspec.msgpack.decode(document.body, type=State)
 
 
-def _working(wanted: RequestWanted, replaces: int | None, now_ms: int) -> Writing:
+def _working(wanted: RequestWanted, replaces: int | None, now_ms: Instant) -> Writing:
     state = Working(wanted.digest, wanted.holder, now_ms + wanted.lease_ms)
     return _writing(wanted, state, replaces, expires_ms=state.until_ms + wanted.retention_ms, now_ms=now_ms)
 
 
-def _writing(wanted: RequestWanted, state: State, replaces: int | None, *, expires_ms: int, now_ms: int) -> Writing:
+def _writing(
+    wanted: RequestWanted, state: State, replaces: int | None, *, expires_ms: Instant, now_ms: Instant
+) -> Writing:
     document = Document(
         namespace=wanted.namespace,
         kind=KIND,

@@ -43,6 +43,7 @@ from typing import Literal, NamedTuple
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.errors import TimedOut
+from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 
 TIMED_OUT = f"{TimedOut.__module__}.{TimedOut.__qualname__}"  # as a failure names it
@@ -106,7 +107,7 @@ class Other(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class _Entry(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="what", tag=str.lower):
-    at_ms: int
+    at_ms: Instant
 
     @property
     def at(self) -> datetime:
@@ -151,7 +152,7 @@ class Intended(IntentEntry, frozen=True):
 class Attempted(IntentEntry, frozen=True):
     attempt: int
     error: Failure
-    retry_at_ms: int
+    retry_at_ms: Instant
 
     @property
     def retry_at(self) -> datetime:
@@ -170,7 +171,7 @@ class GaveUp(IntentEntry, frozen=True, tag="gave_up"):
 
 
 class Elapsed(StepEntry, frozen=True):
-    due_ms: int
+    due_ms: Instant
 
 
 class Spawned(IntentEntry, frozen=True):
@@ -220,7 +221,7 @@ class Opened(IntentEntry, frozen=True):
 
 
 class CancelAsked(_Entry, frozen=True, tag="cancel_asked"):
-    deadline_ms: int
+    deadline_ms: Instant
     reason: str = ""
     pausing: bool = False  # the code is not told: it stands still, and may be resumed
 

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.kernel.documents import Document, Writing, next_version
+from holdfast.kernel.times import Instant, Millis
 
 KIND = "duty"
 EVERYWHERE = ""  # duties cover all namespaces
@@ -36,7 +37,7 @@ class Holder(Struct, frozen=True, gc=False):
     nonce: str
 
 
-def ttl_ms(worker_lease_ms: int) -> int:
+def ttl_ms(worker_lease_ms: Millis) -> Millis:
     """How long the lease of a duty lasts."""
     return worker_lease_ms // PARTS_OF_A_WORKER_LEASE
 
@@ -46,19 +47,19 @@ def holder_of(document: Document) -> Holder:
     return msgspec.json.decode(document.body, type=Holder)
 
 
-def bid(duty: str, found: Document | None, holder: Holder, *, now_ms: int, ttl_ms: int) -> Writing | None:
+def bid(duty: str, found: Document | None, holder: Holder, *, now_ms: Instant, ttl_ms: Millis) -> Writing | None:
     """What `holder` writes in order to lead from now on; None while another process does. `found` has not expired."""
     if found is not None and holder_of(found) != holder:
         return None
     return _writing(duty, found, holder, now_ms=now_ms, until_ms=now_ms + ttl_ms)
 
 
-def release(held: Document, *, now_ms: int) -> Writing:
+def release(held: Document, *, now_ms: Instant) -> Writing:
     """What a holder writes so that others may take the lease at once."""
     return _writing(held.id, held, holder_of(held), now_ms=now_ms, until_ms=now_ms)
 
 
-def look_again_in_ms(found: Document | None, *, now_ms: int, ttl_ms: int) -> float:
+def look_again_in_ms(found: Document | None, *, now_ms: Instant, ttl_ms: Millis) -> float:
     """How long a candidate may sleep: until the lease expires that it has seen, but no longer than a leader would.
 
     If it saw none and yet did not get the lease, another process was quicker.
@@ -68,7 +69,7 @@ def look_again_in_ms(found: Document | None, *, now_ms: int, ttl_ms: int) -> flo
     return min(ttl_ms / 3, max(1, found.expires_ms - now_ms))
 
 
-def _writing(duty: str, replaced: Document | None, holder: Holder, *, now_ms: int, until_ms: int) -> Writing:
+def _writing(duty: str, replaced: Document | None, holder: Holder, *, now_ms: Instant, until_ms: Instant) -> Writing:
     replaces = None if replaced is None else replaced.version
     version = next_version(replaces, now_ms=now_ms)
     body = msgspec.json.encode(holder)

@@ -19,8 +19,9 @@ from __future__ import annotations
 from enum import Enum
 
 from holdfast.errors import UsageError
+from holdfast.kernel.times import Millis
 
-TTL_MS_MIN = 200
+TTL_MS_MIN = Millis(200)
 
 
 class Standing(Enum):
@@ -32,7 +33,7 @@ class Standing(Enum):
     LOST = "lost"
 
 
-def checked_ttl(ttl_ms: int) -> int:
+def checked_ttl(ttl_ms: Millis) -> Millis:
     """`ttl_ms` itself, unless it is too short to be renewed in time."""
     if ttl_ms < TTL_MS_MIN:
         raise UsageError(
@@ -41,7 +42,7 @@ def checked_ttl(ttl_ms: int) -> int:
     return ttl_ms
 
 
-def standing(age_ms: float, *, ttl_ms: int) -> Standing:
+def standing(age_ms: float, *, ttl_ms: Millis) -> Standing:
     """The state of a lease whose last successful renewal was sent `age_ms` ago."""
     if age_ms * 5 >= ttl_ms * 4:
         return Standing.LOST
@@ -52,12 +53,12 @@ def standing(age_ms: float, *, ttl_ms: int) -> Standing:
     return Standing.FRESH
 
 
-def reliable_for_ms(ttl_ms: int) -> float:
+def reliable_for_ms(ttl_ms: Millis) -> float:
     """How long after a renewal work may be begun: until the lease becomes doubtful."""
     return ttl_ms * 2 / 3
 
 
-def look_again_in_ms(age_ms: float, *, ttl_ms: int) -> float:
+def look_again_in_ms(age_ms: float, *, ttl_ms: Millis) -> float:
     """How long the holder may sleep before its standing changes, or before it should try a renewal again."""
     match standing(age_ms, ttl_ms=ttl_ms):
         case Standing.FRESH:

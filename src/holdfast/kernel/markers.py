@@ -15,9 +15,10 @@ from itertools import pairwise
 import msgspec
 
 from holdfast.errors import NotAllowedNow, UsageError
+from holdfast.kernel.times import Instant
 
 Ways = Mapping[str, tuple[str, ...]]
-Reached = tuple[tuple[str, int], ...]  # marker and when, in order
+Reached = tuple[tuple[str, Instant], ...]  # marker and when, in order
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Reached).decode
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.times import Instant
 
 _decode_value = msgspec.json.Decoder(Value).decode
 
@@ -54,7 +55,7 @@ class SignalMessage(_Message, frozen=True, tag="signal"):
 class CancelRequest(_Message, frozen=True, tag="cancel"):
     """The run is to be cancelled, and its cleanup ended by the deadline."""
 
-    deadline_ms: int
+    deadline_ms: Instant
     reason: str = ""
 
 

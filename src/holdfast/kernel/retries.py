@@ -20,6 +20,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from holdfast.errors import Permanent, RetryAfter, UsageError
+from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds
 
 FACTOR_MAX = 1000
@@ -64,7 +65,7 @@ ONCE = Retry(attempts=1)
 class RetryIn(Struct, frozen=True, gc=False):
     """Repeat the attempt after this delay."""
 
-    delay_ms: int
+    delay_ms: Millis
 
 
 class GiveUp(Struct, frozen=True, gc=False):
@@ -72,7 +73,7 @@ class GiveUp(Struct, frozen=True, gc=False):
 
 
 def decide(
-    policy: Retry, error: BaseException, *, attempt: int, asked_ms: int, now_ms: int, chance: float
+    policy: Retry, error: BaseException, *, attempt: int, asked_ms: Instant, now_ms: Instant, chance: float
 ) -> RetryIn | GiveUp:
     """What follows the failure of attempt number `attempt`; `chance` is drawn from [0, 1)."""
     assert 0 <= chance < 1, chance
@@ -82,7 +83,7 @@ def decide(
     if wished_ms is not None:
         delay_ms = wished_ms
     elif isinstance(error, (RetryAfter, *policy.on)):
-        delay_ms = int(chance * ceiling_ms(policy, attempt))
+        delay_ms = Millis(int(chance * ceiling_ms(policy, attempt)))
     else:
         return GiveUp()
     left = left_ms(policy, asked_ms=asked_ms, now_ms=now_ms)
@@ -92,10 +93,10 @@ def decide(
 class Begin(Struct, frozen=True, gc=False):
     """The attempt may begin, and take this long; None: as long as it likes."""
 
-    limit_ms: int | None
+    limit_ms: Millis | None
 
 
-def begin(policy: Retry, timeout_ms: int | None, *, asked_ms: int, now_ms: int) -> Begin | GiveUp:
+def begin(policy: Retry, timeout_ms: Millis | None, *, asked_ms: Instant, now_ms: Instant) -> Begin | GiveUp:
     """Whether an attempt may begin now. It may take its own timeout, or what is left until the deadline."""
     left = left_ms(policy, asked_ms=asked_ms, now_ms=now_ms)
     if left is None:
@@ -105,7 +106,7 @@ def begin(policy: Retry, timeout_ms: int | None, *, asked_ms: int, now_ms: int) 
     return Begin(left if timeout_ms is None else min(timeout_ms, left))
 
 
-def _wished_ms(error: RetryAfter) -> int | None:
+def _wished_ms(error: RetryAfter) -> Millis | None:
     """The wait that the error asks for; None if it is a class of its own that says something else there."""
     try:
         return milliseconds(error.seconds)
@@ -113,14 +114,14 @@ def _wished_ms(error: RetryAfter) -> int | None:
         return None
 
 
-def left_ms(policy: Retry, *, asked_ms: int, now_ms: int) -> int | None:
+def left_ms(policy: Retry, *, asked_ms: Instant, now_ms: Instant) -> Millis | None:
     """How long it is until the deadline, and never less than nothing; None if there is none."""
     if policy.deadline is None:
         return None
-    return max(0, asked_ms + milliseconds(policy.deadline) - now_ms)
+    return max(NO_TIME, asked_ms + milliseconds(policy.deadline) - now_ms)
 
 
-def ceiling_ms(policy: Retry, attempt: int) -> int:
+def ceiling_ms(policy: Retry, attempt: int) -> Millis:
     """The longest possible wait after this attempt."""
     grown = milliseconds(policy.base) * policy.factor ** min(attempt - 1, _EXPONENT_MAX)
-    return int(min(milliseconds(policy.cap), grown))
+    return Millis(int(min(milliseconds(policy.cap), grown)))

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.kernel.journal import Value
+from holdfast.kernel.times import Instant, Millis
 
 
 class Status(StrEnum):
@@ -51,19 +52,19 @@ class Run(Struct, frozen=True, gc=False):
     priority: int
     digest: str
     request_id: str
-    retention_ms: int
-    created_ms: int
+    retention_ms: Millis
+    created_ms: Instant
     status: Status = Status.PENDING
     epoch: int = 0
     nonce: str = ""
     owner: str | None = None
-    wake_ms: int | None = None
+    wake_ms: Instant | None = None
     length: int = 0
     unread: int = 0
     holds_key: bool = True
-    started_ms: int | None = None
-    finished_ms: int | None = None
-    expires_ms: int | None = None
+    started_ms: Instant | None = None
+    finished_ms: Instant | None = None
+    expires_ms: Instant | None = None
     output: bytes | None = None  # encoded `Value`
     error: bytes | None = None  # encoded `Failure`
     change_id: str = ""

@@ -19,6 +19,7 @@ from holdfast.errors import UsageError
 from holdfast.kernel import attributes
 from holdfast.kernel.attributes import Indexed, Scalar
 from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.times import Instant
 
 Bound = int | float | datetime
 PAGE_MAX = 1000
@@ -66,14 +67,14 @@ class Condition(Struct, frozen=True, gc=False):
 class Span(Struct, frozen=True, gc=False):
     """From `low_ms` on, before `high_ms`."""
 
-    low_ms: int | None = None
-    high_ms: int | None = None
+    low_ms: Instant | None = None
+    high_ms: Instant | None = None
 
     @property
     def is_set(self) -> bool:
         return self.low_ms is not None or self.high_ms is not None
 
-    def holds(self, instant_ms: int | None) -> bool:
+    def holds(self, instant_ms: Instant | None) -> bool:
         if not self.is_set:
             return True
         if instant_ms is None:
@@ -97,7 +98,7 @@ class Search(Struct, frozen=True, kw_only=True):
     created: Span = ALWAYS
     finished: Span = ALWAYS
     newest_first: bool = True
-    after: tuple[int, str] | None = None
+    after: tuple[Instant, str] | None = None
 
 
 def matches(search: Search, run: Run) -> bool:
@@ -170,12 +171,14 @@ def span(after: datetime | None, before: datetime | None) -> Span:
     return Span(_whole_ms(after), _whole_ms(before))
 
 
-def _whole_ms(instant: datetime | None) -> int | None:
+def _whole_ms(instant: datetime | None) -> Instant | None:
     if instant is None:
         return None
     if not isinstance(instant, datetime) or instant.tzinfo is None:
         raise UsageError(f"{instant!r} is not a datetime with a time zone", hint="For example datetime.now(UTC).")
-    return -(-attributes.micros(instant) // 1000)  # rows count whole milliseconds: rounded up, both ends stay true
+    return Instant(
+        -(-attributes.micros(instant) // 1000)
+    )  # rows count whole milliseconds: rounded up, both ends stay true
 
 
 def cursor_of(run: Run) -> str:
@@ -183,14 +186,14 @@ def cursor_of(run: Run) -> str:
     return cursor(run.created_ms, run.id)
 
 
-def cursor(created_ms: int, run_id: str) -> str:
+def cursor(created_ms: Instant, run_id: str) -> str:
     """The cursor that names this place."""
     return f"{created_ms}.{run_id}"
 
 
-def place_of(cursor: str) -> tuple[int, str]:
+def place_of(cursor: str) -> tuple[Instant, str]:
     """The place that a cursor names, or a `UsageError`."""
     created_ms, dot, run_id = cursor.partition(".")
     if not dot or not created_ms.isdigit() or not created_ms.isascii() or len(created_ms) > 18:
         raise UsageError(f"{cursor!r:.60} is not a cursor", hint="Pass the `next` of the page before.")
-    return int(created_ms), run_id
+    return Instant(int(created_ms)), run_id

@@ -34,8 +34,9 @@ from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.times import Instant, Millis
 
-SUPERSEDED_DEADLINE_MS = 30_000  # as long as any cancellation has by default
+SUPERSEDED_DEADLINE_MS = Millis(30_000)  # as long as any cancellation has by default
 
 
 class Wanted(Struct, frozen=True, gc=False):
@@ -47,8 +48,8 @@ class Wanted(Struct, frozen=True, gc=False):
     key: str | None
     queue: str
     priority: int
-    delay_ms: int
-    retention_ms: int
+    delay_ms: Millis
+    retention_ms: Millis
     digest: str
     request_id: str
     input: Value
@@ -104,7 +105,9 @@ class Again(Struct, frozen=True, gc=False):
 Resolution = Mine | Theirs | Mismatch | Busy | Overtook | Tell | Again
 
 
-def admission(wanted: Wanted, *, now_ms: int, hand: Hand | None, guard: KeyFree | KeyHeldBy | None = None) -> Change:
+def admission(
+    wanted: Wanted, *, now_ms: Instant, hand: Hand | None, guard: KeyFree | KeyHeldBy | None = None
+) -> Change:
     """The change that admits `wanted`, and hands it to a worker in the same commit if one is at hand."""
     handed = hand is not None and wanted.delay_ms == 0
     run = Run(
@@ -144,7 +147,12 @@ def admission(wanted: Wanted, *, now_ms: int, hand: Hand | None, guard: KeyFree 
 
 
 def successor(
-    run: Run, first: Started | Continued, signals: tuple[SignalMessage, ...], *, blobs: tuple[Blob, ...], now_ms: int
+    run: Run,
+    first: Started | Continued,
+    signals: tuple[SignalMessage, ...],
+    *,
+    blobs: tuple[Blob, ...],
+    now_ms: Instant,
 ) -> Change:
     """The run that takes over the key of one that ends over signals which were sent to the key.
 
@@ -187,7 +195,7 @@ def first_guard(wanted: Wanted) -> KeyFree | KeyHeldBy:
     return KeyFree() if wanted.replaces is None else KeyHeldBy(wanted.replaces)
 
 
-def _envelopes(wanted: Wanted, now_ms: int) -> tuple[Envelope, ...]:
+def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:
     envelopes: tuple[Envelope, ...] = ()
     if wanted.replaces is not None:
         reason, deadline_ms = f"superseded by run {wanted.run_id}", now_ms + SUPERSEDED_DEADLINE_MS
@@ -198,7 +206,7 @@ def _envelopes(wanted: Wanted, now_ms: int) -> tuple[Envelope, ...]:
     return envelopes
 
 
-def resolve(wanted: Wanted, holder: Run | None, *, now_ms: int) -> Resolution:
+def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant) -> Resolution:
     """The result of a start whose change was refused because of `holder`."""
     if holder is None:
         return Again(KeyFree())

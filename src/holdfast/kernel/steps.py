@@ -64,6 +64,7 @@ from holdfast.kernel.journal import (
     Value,
 )
 from holdfast.kernel.retries import Retry
+from holdfast.kernel.times import EPOCH, Instant
 
 
 class StepPolicy(Protocol):
@@ -90,7 +91,7 @@ class Step(Struct, frozen=True, gc=False):
 
     id: str
     intent: Intent
-    asked_ms: int = 0
+    asked_ms: Instant = EPOCH
     failures: int = 0
     waited: bool = True
     intended: bool = False
@@ -258,7 +259,7 @@ Recordable = Intended | Attempted | Performed | GaveUp | Spawned | Joined | Open
 Decision = Recordable | Act | Block | None
 
 
-def decide(step: Step, event: Event, policy: StepPolicy | None, *, now_ms: int, chance: float = 0.0) -> Decision:
+def decide(step: Step, event: Event, policy: StepPolicy | None, *, now_ms: Instant, chance: float = 0.0) -> Decision:
     """What follows for the step: an entry to record, something to do, a reason to block the run, or nothing.
 
     Only an effect has a policy. `chance` is drawn from [0, 1) and used where an attempt is repeated.
@@ -295,7 +296,7 @@ _Completion = (
 )
 
 
-def _begin(step: Step, policy: StepPolicy | None, now_ms: int) -> Intended | Act | Block:
+def _begin(step: Step, policy: StepPolicy | None, now_ms: Instant) -> Intended | Act | Block:
     # An intent counts whatever the code of today declares: it was `once` when it was begun.
     if policy is None or step.may_call or (policy.safety != "once" and not step.intended):
         return Act.CALL
@@ -319,7 +320,7 @@ def _unknown_outcome(step: Step, why: str) -> Block:
     )
 
 
-def _complete(step: Step, event: _Completion, policy: StepPolicy | None, now_ms: int, chance: float) -> Decision:
+def _complete(step: Step, event: _Completion, policy: StepPolicy | None, now_ms: Instant, chance: float) -> Decision:
     """Something has come of a step that the code waits for."""
     match event:
         case Returned(value=value) | Confirmed(value=value):
@@ -349,7 +350,7 @@ def _complete(step: Step, event: _Completion, policy: StepPolicy | None, now_ms:
             assert_never(event)
 
 
-def _fail(step: Step, event: Raised, policy: StepPolicy, now_ms: int, chance: float) -> Decision:
+def _fail(step: Step, event: Raised, policy: StepPolicy, now_ms: Instant, chance: float) -> Decision:
     """An attempt has failed."""
     if event.interrupted and isinstance(event.error, NotPerformed):
         return None  # the code was not told: it asks again when the run is resumed
@@ -365,7 +366,7 @@ def _fail(step: Step, event: Raised, policy: StepPolicy, now_ms: int, chance: fl
     return Attempted(now_ms, step.id, step.intent, attempt, event.failure, now_ms + verdict.delay_ms)
 
 
-def _note_late(step: Step, event: _Completion, now_ms: int) -> Late | Act | None:
+def _note_late(step: Step, event: _Completion, now_ms: Instant) -> Late | Act | None:
     """Something has come of a step that the code does not wait for any more."""
     attempt = step.failures + 1
     match event:
@@ -384,7 +385,7 @@ def _note_late(step: Step, event: _Completion, now_ms: int) -> Late | Act | None
 
 
 def _repeat(
-    step: Step, entry: Performed | GaveUp | Attempted | Spawned | Opened | Late, now_ms: int
+    step: Step, entry: Performed | GaveUp | Attempted | Spawned | Opened | Late, now_ms: Instant
 ) -> Performed | GaveUp | Attempted | Spawned | Opened | Late | None:
     """What was to be recorded, and was not: it has happened all the same."""
     match entry:

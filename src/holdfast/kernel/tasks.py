@@ -39,14 +39,14 @@ from holdfast.errors import NotAllowedNow
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.ids import joined
 from holdfast.kernel.journal import Entry, step_of, void_positions
+from holdfast.kernel.times import Instant, Millis
 
 KIND = "task/"
-OPEN_KEPT_MS = (
-    365 * 86_400_000
-)  # of a run that ended by force they are withdrawn by the next worker that would claim them
-DONE_KEPT_MS = 30 * 86_400_000
-HEARD_KEPT_MS = 3_600_000
-ASIDE_MS = 60_000
+# Of a run that ended by force they are withdrawn by the next worker that would claim them.
+OPEN_KEPT_MS = Millis(365 * 86_400_000)
+DONE_KEPT_MS = Millis(30 * 86_400_000)
+HEARD_KEPT_MS = Millis(3_600_000)
+ASIDE_MS = Millis(60_000)
 
 Json = str  # kept as text inside of text: a reader of a task need not go as deep as its values are nested
 
@@ -67,9 +67,9 @@ class TaskClaimed(_TaskState, frozen=True, tag="claimed"):
     worker: str
     nonce: str
     fence: int
-    lease_ms: int
-    since_ms: int
-    until_ms: int
+    lease_ms: Millis
+    since_ms: Instant
+    until_ms: Instant
     wanted: bool = True
 
 
@@ -85,7 +85,7 @@ class TaskRaised(Struct, frozen=True, gc=False, omit_defaults=True, tag="raised"
     type: str
     message: str
     retry: bool = True
-    retry_after_ms: int | None = None
+    retry_after_ms: Millis | None = None
 
 
 TaskOutcome = TaskReturned | TaskRaised
@@ -119,7 +119,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     details: Json | None = None
     once: bool = False
     traceparent: str = ""  # the span of the attempt, where there are traces
-    deadline_ms: int | None = None  # from when on the attempt must not begin any more
+    deadline_ms: Instant | None = None  # from when on the attempt must not begin any more
 
 
 _encode = msgspec.json.Encoder().encode
@@ -185,7 +185,7 @@ class NoOutcome(Struct, frozen=True, gc=False):
 
 
 def offer(
-    current: Document | None, place: TaskPlace, task: Task, *, in_doubt: bool, now_ms: int
+    current: Document | None, place: TaskPlace, task: Task, *, in_doubt: bool, now_ms: Instant
 ) -> Writing | NoOutcome | None:
     """Put the task up, if that is to be done; None if it is out already, or must not be put up.
 
@@ -209,11 +209,11 @@ def offer(
 class LookAgain(Struct, frozen=True, gc=False):
     """Look again when the task has changed, or then."""
 
-    until_ms: int | None
+    until_ms: Instant | None
 
 
 def look(
-    current: Document | None, *, wanted: bool, timeout_ms: int | None, deadline_ms: int | None, now_ms: int
+    current: Document | None, *, wanted: bool, timeout_ms: Millis | None, deadline_ms: Instant | None, now_ms: Instant
 ) -> TaskOutcome | LookAgain | NoOutcome | Writing:
     """What follows for the run that has offered the task and waits for its outcome."""
     if current is None:
@@ -243,7 +243,7 @@ def look(
             assert_never(state)
 
 
-def heard(current: Document, *, now_ms: int) -> Writing:
+def heard(current: Document, *, now_ms: Instant) -> Writing:
     """The run knows the outcome: the task need not be kept for long."""
     writing = _writing(current, task_of(current), now_ms=now_ms)
     return replace(writing, document=replace(writing.document, expires_ms=now_ms + HEARD_KEPT_MS))
@@ -257,10 +257,10 @@ class TaskClaim(Struct, frozen=True, gc=False):
 
     worker: str
     nonce: str
-    lease_ms: int
+    lease_ms: Millis
 
 
-def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: int) -> Writing | None:
+def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: Instant) -> Writing | None:
     """The task given to a worker, or withdrawn because it is not wanted; None if another worker has it."""
     task = task_of(current)
     state = task.state
@@ -279,7 +279,7 @@ def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: int) -> 
     return _moved(current, TaskClaimed(by.worker, by.nonce, fence, by.lease_ms, now_ms, until_ms), now_ms=now_ms)
 
 
-def set_aside(current: Document, *, now_ms: int) -> Writing:
+def set_aside(current: Document, *, now_ms: Instant) -> Writing:
     """A task that cannot be read here: it is left as it is for a newer version, and holds up no other for a while."""
     version = next_version(current.version, now_ms=now_ms)
     return Writing(replace(current, version=version, due_ms=now_ms + ASIDE_MS), current.version)
@@ -289,11 +289,13 @@ class TaskBeat(Struct, frozen=True, gc=False):
     """The answer to a heartbeat, and what is to be stored for it to be true."""
 
     wanted: bool
-    until_ms: int
+    until_ms: Instant
     writing: Writing | None = None
 
 
-def heartbeat(current: Document, *, fence: int, details: Json | None = None, run_lives: bool, now_ms: int) -> TaskBeat:
+def heartbeat(
+    current: Document, *, fence: int, details: Json | None = None, run_lives: bool, now_ms: Instant
+) -> TaskBeat:
     """A worker says that it goes on, and how far it has come. Raises `NotAllowedNow` if the task is not its own."""
     task = task_of(current)
     match task.state:
@@ -312,7 +314,7 @@ def heartbeat(current: Document, *, fence: int, details: Json | None = None, run
             raise _not_its_own(current, fence)
 
 
-def finish(current: Document, outcome: TaskOutcome, *, fence: int, now_ms: int) -> Writing | None:
+def finish(current: Document, outcome: TaskOutcome, *, fence: int, now_ms: Instant) -> Writing | None:
     """A worker says how the task ended; None if it has said so before. Raises `NotAllowedNow`."""
     match task_of(current).state:
         case TaskClaimed(worker=worker, fence=own) if own == fence:
@@ -361,29 +363,29 @@ def _not_its_own(current: Document, fence: int) -> NotAllowedNow:
     )
 
 
-def _withdrawn(current: Document, now_ms: int) -> Writing:
+def _withdrawn(current: Document, now_ms: Instant) -> Writing:
     return _moved(current, Withdrawn(task_of(current).state.fence), now_ms=now_ms)
 
 
-def _moved(current: Document, state: TaskState, *, now_ms: int) -> Writing:
+def _moved(current: Document, state: TaskState, *, now_ms: Instant) -> Writing:
     task = replace(task_of(current), state=state)
     if isinstance(state, Done | Withdrawn):
         task = replace(task, input="")
     return _writing(current, task, now_ms=now_ms)
 
 
-def _writing(current: Document, task: Task, *, now_ms: int) -> Writing:
+def _writing(current: Document, task: Task, *, now_ms: Instant) -> Writing:
     place, replaces = place_of(current), current.version
     return Writing(_document(place, task, replaces=replaces, now_ms=now_ms), replaces)
 
 
-def _document(place: TaskPlace, task: Task, *, replaces: int | None, now_ms: int) -> Document:
+def _document(place: TaskPlace, task: Task, *, replaces: int | None, now_ms: Instant) -> Document:
     due_ms, kept_ms = _queue_of(task.state, now_ms)
     version = next_version(replaces, now_ms=now_ms)
     return Document(place.namespace, place.kind, place.id, version, _encode(task), due_ms, now_ms + kept_ms)
 
 
-def _queue_of(state: TaskState, now_ms: int) -> tuple[int | None, int]:
+def _queue_of(state: TaskState, now_ms: Instant) -> tuple[Instant | None, Millis]:
     """From when it may be claimed, and how long it is kept."""
     match state:
         case Offered():
@@ -398,11 +400,11 @@ def _queue_of(state: TaskState, now_ms: int) -> tuple[int | None, int]:
             assert_never(state)
 
 
-def _is_over(limit_ms: int | None, now_ms: int) -> bool:
+def _is_over(limit_ms: Instant | None, now_ms: Instant) -> bool:
     return limit_ms is not None and limit_ms <= now_ms
 
 
-def _earliest(one_ms: int | None, other_ms: int | None) -> int | None:
+def _earliest(one_ms: Instant | None, other_ms: Instant | None) -> Instant | None:
     if one_ms is None or other_ms is None:
         return other_ms if one_ms is None else one_ms
     return min(one_ms, other_ms)

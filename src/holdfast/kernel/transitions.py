@@ -56,6 +56,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.times import Instant
 
 _encode = msgspec.json.Encoder().encode
 
@@ -84,7 +85,7 @@ class Progressed(Struct, frozen=True, gc=False):
 class LetGo(Struct, frozen=True, gc=False):
     """It only waits, and costs nothing while it does. `wake_ms` is the first of its timers, if it has any."""
 
-    wake_ms: int | None
+    wake_ms: Instant | None
     waits: bytes = b"[]"
 
 
@@ -127,7 +128,7 @@ class Stuck(Struct, frozen=True, gc=False):
 Event = Progressed | LetGo | ContinuedAsNew | RunReturned | RunRaised | CancelledItself | Stuck
 
 
-def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: int) -> Change:
+def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Instant) -> Change:
     """What becomes of a running run when `event` reaches it."""
     assert run.status is Status.RUNNING, run
     match event:
@@ -159,19 +160,19 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: int)
             assert_never(event)
 
 
-def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: int) -> Change:
+def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     """Try a failed or blocked run again from its last record."""
     if run.status not in {Status.FAILED, Status.BLOCKED}:
         raise NotAllowedNow(f"run {run.id} is {run.status}", hint="Only a failed or a blocked run can be retried.")
     return _go_on(run, Retried(now_ms, _void(run, journal)), now_ms=now_ms)
 
 
-def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: int) -> Change:
+def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     """Let a cancelled run go on as if it had not been cancelled."""
     return _go_on(run, Resumed(now_ms, cancels.taken_back(run, journal)), now_ms=now_ms)
 
 
-def _go_on(run: Run, why: Retried | Resumed, *, now_ms: int) -> Change:
+def _go_on(run: Run, why: Retried | Resumed, *, now_ms: Instant) -> Change:
     if run.key is not None and not run.holds_key:
         raise NotAllowedNow(
             f"run {run.id} no longer holds its key {run.key!r}",
@@ -190,7 +191,9 @@ def _go_on(run: Run, why: Retried | Resumed, *, now_ms: int) -> Change:
     return _change(run, after, NOTHING, why)
 
 
-def stop(run: Run, journal: tuple[Entry, ...], *, reason: str, late: bool, recorded: Recorded, now_ms: int) -> Change:
+def stop(
+    run: Run, journal: tuple[Entry, ...], *, reason: str, late: bool, recorded: Recorded, now_ms: Instant
+) -> Change:
     """End a live run without its owner: nothing more is run for it, and its holder is refused from now on.
 
     `late` says that the deadline of a request has passed; `recorded` is what lies unread in its inbox: if it is resumed
@@ -207,7 +210,7 @@ def stop(run: Run, journal: tuple[Entry, ...], *, reason: str, late: bool, recor
     return replace(change, id=change_id, run=None if change.run is None else replace(change.run, change_id=change_id))
 
 
-def release_key(run: Run, *, reason: str, nonce: str, now_ms: int) -> Change:
+def release_key(run: Run, *, reason: str, nonce: str, now_ms: Instant) -> Change:
     """Take the key from a run. An ended one records it at once, a live one by its owner."""
     if run.key is None or not run.holds_key:
         raise NotAllowedNow(f"run {run.id} holds no key", hint="There is nothing to release.")
@@ -232,11 +235,13 @@ def _void(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
     )
 
 
-def _unowned(run: Run, status: Status, *, wake_ms: int | None) -> Run:
+def _unowned(run: Run, status: Status, *, wake_ms: Instant | None) -> Run:
     return replace(run, status=status, owner=None, wake_ms=wake_ms, waits=None)
 
 
-def _ended(run: Run, status: Status, *, now_ms: int, output: bytes | None = None, error: bytes | None = None) -> Run:
+def _ended(
+    run: Run, status: Status, *, now_ms: Instant, output: bytes | None = None, error: bytes | None = None
+) -> Run:
     return replace(
         run,
         status=status,

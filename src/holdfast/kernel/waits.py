@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from holdfast.kernel.journal import Failure
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 
 Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "outcome", "blocked"]
@@ -32,7 +33,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
 
     kind: Kind
     name: str = ""
-    until_ms: int | None = None
+    until_ms: Instant | None = None
     step: str = ""
 
     @property
@@ -72,7 +73,7 @@ decode = msgspec.json.Decoder(tuple[Wait, ...]).decode
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
-def waits_of(run: Run, *, served: Collection[str], now_ms: int) -> tuple[Wait, ...]:
+def waits_of(run: Run, *, served: Collection[str], now_ms: Instant) -> tuple[Wait, ...]:
     """What `run` waits for; `served` are the workflows that some live worker executes."""
     match run.status:
         case Status.PENDING if run.wake_ms is not None and run.wake_ms > now_ms:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from holdfast.kernel.times import Instant, Steady
+
 
 class Clock(Protocol):
     """A machine's clocks."""
 
-    def wall_ms(self) -> int:
+    def wall_ms(self) -> Instant:
         """Milliseconds since 1970 by the wall clock, which people and NTP may move."""
         ...
 
-    def steady_ms(self) -> float:
+    def steady_ms(self) -> Steady:
         """Milliseconds since the machine started, suspended time included. Nothing moves it."""
         ...
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from holdfast.kernel.times import Instant
+
 
 class Ready(Struct, frozen=True, gc=False, array_like=True):
     """A run of this workflow may be claimed from `wake_ms` on."""
 
     namespace: str
     workflow: str
-    wake_ms: int
+    wake_ms: Instant
 
 
 class Notice(Struct, frozen=True, gc=False, array_like=True):

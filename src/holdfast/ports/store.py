@@ -31,6 +31,7 @@ from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
+from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import utc_of, utc_or_none
 from holdfast.ports.notices import Notice
 
@@ -56,7 +57,7 @@ class Claimed(Struct, frozen=True, gc=False):
     """What a claim has brought, and since when the first of them could have been claimed; None if none could."""
 
     runs: list[Run]
-    ready_ms: int | None = None
+    ready_ms: Instant | None = None
 
 
 class History(Struct, frozen=True, gc=False):
@@ -89,8 +90,8 @@ class Member(Struct, frozen=True, gc=False):
     """A worker whose lease has not expired, and how many runs it holds."""
 
     owner: str
-    joined_ms: int
-    until_ms: int
+    joined_ms: Instant
+    until_ms: Instant
     serves: Serves
     holds: int
 
@@ -111,7 +112,7 @@ class Depth(Struct, frozen=True, gc=False):
     workflow: str
     queue: str
     ready: int
-    oldest_ms: int | None
+    oldest_ms: Instant | None
 
     @property
     def oldest_at(self) -> datetime | None:
@@ -156,7 +157,7 @@ class Store(Protocol):
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> Instant: ...
 
     def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
         """The id for a run that shall have this key: `run_id`, and its shard if this store has several."""
@@ -168,7 +169,7 @@ class Store(Protocol):
         """Runs that may be taken now, highest priority first, then by the time they became ready."""
         ...
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
+    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
         """When the next run may be claimed: in the past if one is ready now, None if none is in sight."""
         ...
 
@@ -214,11 +215,11 @@ class Store(Protocol):
         """Whether the store can keep its promises: durability settings, room, clock, schema."""
         ...
 
-    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
+    async def join(self, owner: str, ttl_ms: Millis, serves: Serves | None = None) -> None:
         """Open a lease under a name that was never used before, for a worker that executes what `serves` says."""
         ...
 
-    async def renew(self, owner: str, ttl_ms: int) -> bool:
+    async def renew(self, owner: str, ttl_ms: Millis) -> bool:
         """Extend a lease. False if it has expired: another process may have what it held."""
         ...
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 from holdfast import events
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.events import Event
+from holdfast.kernel.times import Instant
 from holdfast.ports.bus import Bus
 from holdfast.ports.store import COUNT_MAX, Backlog, Member
 
@@ -207,7 +208,7 @@ class Metrics:
         sight: Sight,
         *,
         instance: str,
-        now_ms: Callable[[], int],
+        now_ms: Callable[[], Instant],
         look_seconds_max: float = LOOK_SECONDS_MAX,
     ) -> None:
         try:
@@ -222,7 +223,7 @@ class Metrics:
         self._instance = instance
         self._now_ms = now_ms
         self._look_seconds_max = look_seconds_max
-        self._looked_ms: int | None = None
+        self._looked_ms: Instant | None = None
         counters: dict[str, Counter] = {}
         histograms: dict[str, Histogram] = {}
         self._gauges: dict[str, Gauge] = {}

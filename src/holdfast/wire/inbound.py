@@ -15,6 +15,7 @@ from holdfast.kernel.cancels import ChildLeft, Left, Receipt
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Range
+from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, Depth, Member, Serves
 from holdfast.wire.types import (
@@ -44,7 +45,7 @@ def run(shown: RunView, namespace: str) -> Run:
         priority=shown.priority,
         digest="",
         request_id="",
-        retention_ms=0,
+        retention_ms=NO_TIME,
         created_ms=_ms(shown.created_at),
         status=Status(shown.status),
         epoch=shown.fence,
@@ -155,9 +156,9 @@ def _bound(bound: Bound | None) -> float | datetime | None:
     return bound.at if isinstance(bound, At) else bound
 
 
-def _ms(instant: datetime) -> int:
-    return attributes.micros(instant) // 1000
+def _ms(instant: datetime) -> Instant:
+    return Instant(attributes.micros(instant) // 1000)
 
 
-def _ms_or_none(instant: datetime | None) -> int | None:
+def _ms_or_none(instant: datetime | None) -> Instant | None:
     return None if instant is None else _ms(instant)

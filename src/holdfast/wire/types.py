@@ -17,6 +17,7 @@ from holdfast.engine.api.start_options import Priority
 from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX
 from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.cancels import Outcome, State
+from holdfast.kernel.times import Millis
 
 NAMESPACE = "Holdfast-Namespace"  # a header of each reply to an authenticated request; percent-encoded
 Timestamp = Annotated[datetime, Meta(tz=True)]
@@ -184,7 +185,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     key: str | None
     version: str | None
     queue: str
-    retention_ms: int
+    retention_ms: Millis
     markers: dict[str, list[str]]
     outcomes: list[Outcome] | None
     input_schema: dict[str, Any] | None

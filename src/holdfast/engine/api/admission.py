@@ -12,6 +12,7 @@ from holdfast.kernel import starts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
+from holdfast.kernel.times import NO_TIME
 from holdfast.pack import Workflow
 from holdfast.ports.store import Store
 
@@ -48,7 +49,7 @@ def wish(
         key=key,
         queue=workflow.queue,
         priority=0,
-        delay_ms=0,
+        delay_ms=NO_TIME,
         retention_ms=workflow.retention_ms,
         digest=digest,
         request_id=request_id or run_id,

@@ -30,11 +30,12 @@ from holdfast.kernel.apikeys import (
 )
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.keys import checked
+from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.ports.store import Store
 
 KIND = "api_key"
-SHOWN_AFTERWARDS_MS = 30 * 86_400_000  # how long a key that no longer works is listed
+SHOWN_AFTERWARDS_MS = Millis(30 * 86_400_000)  # how long a key that no longer works is listed
 NAME_MAX = 100
 _EVERYWHERE = ""  # keys are looked up by id, before the namespace is known
 
@@ -47,7 +48,7 @@ _REFUSALS: dict[Standing, str] = {
 
 class _Read(NamedTuple):
     kept: Kept | None
-    at_ms: int
+    at_ms: Instant
 
 
 class ApiKeys:
@@ -158,7 +159,7 @@ def _accepted(kept: Kept | None, standing: Standing) -> ApiKey:
     return kept.key
 
 
-def _document(kept: Kept, *, replaces: int | None, now_ms: int) -> Document:
+def _document(kept: Kept, *, replaces: int | None, now_ms: Instant) -> Document:
     ends_ms = kept.key.expires_ms if kept.key.revoked_ms is None else kept.key.revoked_ms
     return Document(
         _EVERYWHERE,

@@ -9,6 +9,7 @@ from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import DocumentPlace, Subscriptions
 from holdfast.events import Emit
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.times import Instant
 from holdfast.ports.ids import Ids
 
 COMMON = ""  # the namespace of what belongs to no tenant: no run can live there
@@ -24,7 +25,7 @@ class Documents:
         self.ids: Ids = scope.ids
         self.emit: Emit = scope.emit
 
-    def now_ms(self) -> int:
+    def now_ms(self) -> Instant:
         return self._scope.store.now_ms()
 
     async def read(self, kind: str, id: str) -> Document | None:

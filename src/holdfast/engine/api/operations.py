@@ -17,6 +17,7 @@ from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
 from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import ENDED, Run
+from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.units import Duration, milliseconds
 
 
@@ -71,7 +72,7 @@ class Operations:
 
     async def _wait(self, asked: Cancellation) -> None:
         """Wait for its owner to end it. When the time is over it is stopped from here, even if a worker holds it."""
-        left_ms = max(0, asked.deadline_ms - self._scope.store.now_ms()) + self._scope.pace.cancel_grace_ms
+        left_ms = max(NO_TIME, asked.deadline_ms - self._scope.store.now_ms()) + self._scope.pace.cancel_grace_ms
         try:
             await self._waiters.settled_within(asked.run_id, left_ms)
         except TimedOut:

@@ -14,6 +14,7 @@ from holdfast.engine.pace import Pace
 from holdfast.errors import TimedOut, TransientError, UnknownRun
 from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel.runs import SETTLED, Run
+from holdfast.kernel.times import Millis
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
@@ -65,7 +66,7 @@ class Waiters:
                 if not waiting:
                     del self._waiting[run_id]
 
-    async def settled_within(self, run_id: str, limit_ms: int | None) -> Run:
+    async def settled_within(self, run_id: str, limit_ms: Millis | None) -> Run:
         """The run, once it has ended or is blocked, or `TimedOut`."""
         if limit_ms is None:
             return await self.wait(run_id)

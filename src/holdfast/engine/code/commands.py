@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import Intent
 from holdfast.kernel.steps import Step
+from holdfast.kernel.times import EPOCH, Instant
 from holdfast.pack import Call, Effect
 
 
@@ -19,7 +20,7 @@ class Command(Struct):
 
     step: str
     intent: Intent  # of kind effect, undo, child, spawn, join, hook or stop
-    asked_ms: int
+    asked_ms: Instant
     future: asyncio.Future[Any]
     returns: Any
     call: Call[Any] | None = None  # of an effect or a child
@@ -28,9 +29,9 @@ class Command(Struct):
     child_id: str = ""  # of a child once admitted; of a join; of a child to be stopped
     detached: bool = False
     hook: HookOpen | None = None
-    deadline_ms: int = 0  # of a child to be stopped
+    deadline_ms: Instant = EPOCH  # of a child to be stopped
     failures: int = 0
-    retry_at_ms: int | None = None
+    retry_at_ms: Instant | None = None
     intended: bool = False  # a `once` effect: the intent to call it is recorded
     may_call: bool = False  # and this process has recorded it, or knows that the effect never happened
     reconciles: bool = False  # what is to be done next is to ask the world about it
@@ -63,7 +64,7 @@ class Command(Struct):
         """Whether it is an awaited child that has been admitted."""
         return self.intent.kind == "child" and bool(self.child_id)
 
-    def is_under_way(self, now_ms: Callable[[], int]) -> bool:
+    def is_under_way(self, now_ms: Callable[[], Instant]) -> bool:
         """Whether nothing needs to be begun: its child exists, or its retry is not yet due."""
         if self.awaits_a_child:
             return True

@@ -28,6 +28,7 @@ from holdfast.engine.code.lineage import LINEAGE, outside_of_its_run
 from holdfast.engine.code.tasks import Handle, WorkflowFuture, WorkflowTask
 from holdfast.errors import UsageError
 from holdfast.kernel.replay import TaskLineage
+from holdfast.kernel.times import EPOCH, Instant
 from holdfast.kernel.units import DURATION_MS_MAX
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Timer(asyncio.TimerHandle):
     """A durable timer: a step of the run, with the instant at which it is due."""
 
     step: str = ""
-    due_ms: int = 0
+    due_ms: Instant = EPOCH
 
 
 class WorkflowLoop(IsolatedLoop):
@@ -81,7 +82,7 @@ class WorkflowLoop(IsolatedLoop):
         self.holdfast = holdfast
         self._may_set_timer = may_set_timer
         self._withholds = withholds
-        self.now_ms = 0
+        self.now_ms = EPOCH
         self._ready: deque[Handle | asyncio.Handle] = deque()
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
@@ -230,11 +231,11 @@ class WorkflowLoop(IsolatedLoop):
             self._on_timer(timer)
         return timer
 
-    def _due_ms(self, when: float) -> int:
+    def _due_ms(self, when: float) -> Instant:
         if when != when:  # noqa: PLR0124 - NaN
             raise UsageError("a workflow waits until NaN", hint="Pass a number of seconds.")
         latest_ms = self.now_ms + DURATION_MS_MAX  # "forever" must fit into a store
-        return latest_ms if when * 1000 >= latest_ms else round(when * 1000)
+        return latest_ms if when * 1000 >= latest_ms else Instant(round(when * 1000))
 
     def fire(self, timer: Timer) -> None:
         """Deliver a timer that has come due."""

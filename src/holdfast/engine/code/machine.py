@@ -63,6 +63,7 @@ from holdfast.kernel.journal import (
     step_of,
 )
 from holdfast.kernel.replay import NOTHING_NOTED, Noted, contradiction, ended_early
+from holdfast.kernel.times import EPOCH, Instant, Millis
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Call, Effect, Workflow
 from holdfast.ports.codec import Codec
@@ -107,7 +108,7 @@ class Machine:
         self.left = LeftBehind()
         self._shields = Shields()
         self._refusals = 0
-        self._deadline_ms = 0  # of a cancellation
+        self._deadline_ms = EPOCH  # of a cancellation
         self._codec = codec
         self._blobs = blobs
         self._draws: dict[str, int] = {}
@@ -124,11 +125,11 @@ class Machine:
 
     # -- driven by the engine
 
-    def start(self, first: Started | Continued, *, at_ms: int) -> None:
+    def start(self, first: Started | Continued, *, at_ms: Instant) -> None:
         """Begin the code with its stored arguments."""
         exhaust(self.starting(first, at_ms=at_ms))
 
-    def starting(self, first: Started | Continued, *, at_ms: int) -> Iterator[None]:
+    def starting(self, first: Started | Continued, *, at_ms: Instant) -> Iterator[None]:
         """The same in pieces: between them other runs may have their turn."""
         self._loop.now_ms = at_ms
         arguments = self._bytes_of(first.input)
@@ -287,7 +288,7 @@ class Machine:
     def patched(self, name: str) -> bool:
         return self.notes.patched(name)
 
-    def shield(self, limit_ms: int) -> AbstractAsyncContextManager[None]:
+    def shield(self, limit_ms: Millis) -> AbstractAsyncContextManager[None]:
         return Shield(self._loop, limit_ms, self._shields)
 
     def continue_as_new(self, call: Call[Any]) -> NoReturn:
@@ -301,7 +302,7 @@ class Machine:
             raise asyncio.CancelledError
         raise _ContinuesAsNew(call)
 
-    def now_ms(self) -> int:
+    def now_ms(self) -> Instant:
         return self._loop.now_ms
 
     def place(self) -> int:

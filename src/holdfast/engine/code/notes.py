@@ -16,12 +16,13 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import HookOpen, Shown
 from holdfast.kernel.journal import Closed, Failure, Ignored, Intent, Late, Marked, Note, Patched, Received, Tagged
 from holdfast.kernel.replay import Noted
+from holdfast.kernel.times import Instant
 
 
 class Notes:
     """The notes of one run. `now_ms` is the time as its code sees it."""
 
-    def __init__(self, noted: Noted, *, owner: str, ways: markers.Ways, now_ms: Callable[[], int]) -> None:
+    def __init__(self, noted: Noted, *, owner: str, ways: markers.Ways, now_ms: Callable[[], Instant]) -> None:
         self.is_replaying = False
         self._noted = noted
         self._owner = owner

@@ -17,6 +17,7 @@ from holdfast.engine.code.loop import Timer
 from holdfast.engine.code.shields import Shield
 from holdfast.kernel.journal import Intent
 from holdfast.kernel.replay import TIMER
+from holdfast.kernel.times import Instant
 from holdfast.kernel.waits import Wait
 
 
@@ -29,7 +30,7 @@ class Pending:
         self.asked: dict[str, Intent] = {}
         self.dropped: list[Command] = []
         self._fresh: list[Command] = []
-        self._due: list[tuple[int, int, str]] = []
+        self._due: list[tuple[Instant, int, str]] = []
         self._dues_set = 0
 
     # -- steps
@@ -85,16 +86,16 @@ class Pending:
         del self.asked[step]
         return self.timers.pop(step)
 
-    def retry_at(self, step: str, due_ms: int) -> None:
+    def retry_at(self, step: str, due_ms: Instant) -> None:
         """The effect of this step is to be tried again."""
         self.open[step].retry_at_ms = due_ms
         self._set_due(due_ms, step)
 
-    def _set_due(self, due_ms: int, step: str) -> None:
+    def _set_due(self, due_ms: Instant, step: str) -> None:
         self._dues_set += 1  # of two that are due together, the one that was asked for first comes first
         heappush(self._due, (due_ms, self._dues_set, step))
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self) -> Instant | None:
         """When the first timer or retry is due."""
         while self._due:
             due_ms, _, step = self._due[0]
@@ -104,7 +105,7 @@ class Pending:
             heappop(self._due)  # cancelled, dropped or done meanwhile
         return None
 
-    def take_due(self, now_ms: int) -> Timer | Command | None:
+    def take_due(self, now_ms: Instant) -> Timer | Command | None:
         """The first timer that has elapsed, or effect that is to be tried again, by `now_ms`; each is returned once."""
         due_ms = self.next_due_ms()
         if due_ms is None or due_ms > now_ms:

@@ -17,6 +17,7 @@ from types import TracebackType
 
 from holdfast.engine.code.loop import WorkflowLoop
 from holdfast.engine.code.tasks import WorkflowTask
+from holdfast.kernel.times import Millis
 
 SHIELD: contextvars.ContextVar[Shield | None] = contextvars.ContextVar("holdfast_shield", default=None)
 
@@ -24,7 +25,7 @@ SHIELD: contextvars.ContextVar[Shield | None] = contextvars.ContextVar("holdfast
 class Shield:
     """One block."""
 
-    def __init__(self, loop: WorkflowLoop, limit_ms: int, shields: Shields) -> None:
+    def __init__(self, loop: WorkflowLoop, limit_ms: Millis, shields: Shields) -> None:
         self.holds = False
         self._loop = loop
         self._limit_ms = limit_ms

@@ -25,6 +25,7 @@ from holdfast.kernel import leaders, leases
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.leaders import Holder
 from holdfast.kernel.leases import Standing, standing
+from holdfast.kernel.times import Millis, Steady
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
@@ -35,14 +36,14 @@ class _Term(NamedTuple):
     """A lease that is held, and when the last writing of it was sent, by the steady clock."""
 
     document: Document
-    sent_ms: float
+    sent_ms: Steady
 
 
 class Leaders:
     """The duties that this process may lead."""
 
     def __init__(
-        self, store: Store, duties: Sequence[str], *, holder: Holder, clock: Clock, ttl_ms: int, emit: Emit
+        self, store: Store, duties: Sequence[str], *, holder: Holder, clock: Clock, ttl_ms: Millis, emit: Emit
     ) -> None:
         self._store = store
         self._duties = tuple(duties)
@@ -117,7 +118,7 @@ class Leaders:
         waits_ms = [leaders.look_again_in_ms(each, now_ms=now_ms, ttl_ms=self._ttl_ms) for each in missed]
         self._again_in_ms = min(waits_ms, default=self._ttl_ms / 3)
 
-    def _answered(self, document: Document, sent_ms: float | None) -> None:
+    def _answered(self, document: Document, sent_ms: Steady | None) -> None:
         if sent_ms is None:
             self._deposed(document.id)
             return

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.engine.pace import Pace
 from holdfast.events import AskedInVain, Emit, MessagesRelayed
+from holdfast.kernel.times import Millis
 from holdfast.ports.store import Store
 
 
@@ -17,7 +18,7 @@ class Relay:
     without a look.
     """
 
-    def __init__(self, store: Store, *, ttl_ms: int, emit: Emit, pace: Pace, ring: Callable[[], None]) -> None:
+    def __init__(self, store: Store, *, ttl_ms: Millis, emit: Emit, pace: Pace, ring: Callable[[], None]) -> None:
         self._store = store
         self._emit = emit
         self._pace = pace

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from holdfast.engine.pace import Pace
 from holdfast.events import AskedInVain, Emit, RunsRescued
+from holdfast.kernel.times import Millis
 from holdfast.ports.store import Store
 
 
 class Rescuer:
     """Takes over in bounded bites: thousands of leases may expire together."""
 
-    def __init__(self, store: Store, *, ttl_ms: int, emit: Emit, pace: Pace, ring: Callable[[], None]) -> None:
+    def __init__(self, store: Store, *, ttl_ms: Millis, emit: Emit, pace: Pace, ring: Callable[[], None]) -> None:
         self._store = store
         self._ttl_ms = ttl_ms
         self._emit = emit

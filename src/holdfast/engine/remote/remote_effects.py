@@ -32,6 +32,7 @@ from holdfast.kernel import tasks
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Failure
 from holdfast.kernel.tasks import Json, LookAgain, NoOutcome, Task, TaskOutcome, TaskPlace, TaskRaised, TaskReturned
+from holdfast.kernel.times import Instant, Millis
 from holdfast.pack import Effect
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -45,8 +46,8 @@ class RemoteAttempt(Struct, frozen=True):
     place: TaskPlace
     task: Task
     in_doubt: bool
-    timeout_ms: int | None
-    deadline_ms: int | None
+    timeout_ms: Millis | None
+    deadline_ms: Instant | None
 
 
 class RemoteEffects:

@@ -23,6 +23,7 @@ from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.tasks import TaskPlace, kind_of, place_of
+from holdfast.kernel.times import Millis
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
@@ -46,7 +47,7 @@ class TaskSubscription:
             self.current = document
             self._changed.set()
 
-    async def changed(self, within_ms: int | None) -> None:
+    async def changed(self, within_ms: Millis | None) -> None:
         """Returns when it has seen something since the last time, or when the time is over."""
         try:
             async with asyncio.timeout(None if within_ms is None else max(0, within_ms) / 1000):

@@ -30,11 +30,12 @@ from holdfast.kernel.tasks import (
     TaskRaised,
     TaskReturned,
 )
+from holdfast.kernel.times import Millis
 from holdfast.kernel.units import Duration, milliseconds
 
 CLAIM_MAX = 100
 EFFECTS_MAX = 100
-LEASE_MS_MAX = 3_600_000
+LEASE_MS_MAX = Millis(3_600_000)
 
 T = TypeVar("T")
 Decide = Callable[[Document], Awaitable[tuple[T, Writing | None]]]
@@ -172,7 +173,7 @@ class Tasks:
                 return answer
 
 
-async def _woken(bell: asyncio.Event, within_ms: int) -> None:
+async def _woken(bell: asyncio.Event, within_ms: Millis) -> None:
     try:
         async with asyncio.timeout(within_ms / 1000):
             await bell.wait()

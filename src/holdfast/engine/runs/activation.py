@@ -43,6 +43,7 @@ from holdfast.kernel.journal import (
 from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.runs import Run
 from holdfast.kernel.steps import Interrupted
+from holdfast.kernel.times import NO_TIME, Millis
 from holdfast.pack import Workflow
 from holdfast.ports.store import History
 
@@ -286,17 +287,17 @@ class Activation:
         due_in_ms = self._due_in_ms()
         return due_in_ms is not None and due_in_ms <= self._host.pace.idle_ms
 
-    def _due_in_ms(self) -> int | None:
+    def _due_in_ms(self) -> Millis | None:
         due_ms = self._loaded.next_due_ms()
-        return None if due_ms is None else max(0, due_ms - self._now_ms())
+        return None if due_ms is None else max(NO_TIME, due_ms - self._now_ms())
 
-    async def _signalled(self, timeout_ms: int | None) -> bool:
+    async def _signalled(self, timeout_ms: Millis | None) -> bool:
         """Whether something arrived within the time."""
         if not self._loaded.arrivals:
             await self._poked(timeout_ms)
         return bool(self._loaded.arrivals)
 
-    async def _poked(self, timeout_ms: int | None) -> None:
+    async def _poked(self, timeout_ms: Millis | None) -> None:
         """Returns when something arrives, or after this time."""
         loop = self._host.loop
         signal = self._signal = loop.create_future()

@@ -14,6 +14,7 @@ from holdfast.kernel.changes import Beat, Change
 from holdfast.kernel.documents import Document
 from holdfast.kernel.retries import Begin, GiveUp
 from holdfast.kernel.runs import Run
+from holdfast.kernel.times import EPOCH, Instant
 from holdfast.pack import EffectPolicy
 
 
@@ -54,7 +55,9 @@ class AttemptScope:
         self.policy: EffectPolicy = host.policy_of(effect)
         self._ahead_ms = 0.0  # the time is looked at only where there is a deadline
         if self.policy.retry.deadline is not None:
-            self._ahead_ms = host.store.now_ms() - host.clock.steady_ms()  # a store's clock is not for other threads
+            self._ahead_ms = host.store.now_ms() - float(
+                host.clock.steady_ms()
+            )  # a store's clock is not for other threads
 
     def may_enter(self) -> Begin | GiveUp | None:
         """Whether the effect may be called at this very moment, asked in the thread that would call it.
@@ -65,7 +68,9 @@ class AttemptScope:
         verdict = None
         if self._host.trusted and not self.dropped:
             policy = self.policy
-            now_ms = int(self._host.clock.steady_ms() + self._ahead_ms) if policy.retry.deadline is not None else 0
+            now_ms = EPOCH
+            if policy.retry.deadline is not None:
+                now_ms = Instant(int(self._host.clock.steady_ms() + self._ahead_ms))
             verdict = retries.begin(policy.retry, policy.timeout_ms, asked_ms=self._command.asked_ms, now_ms=now_ms)
         self.entered = isinstance(verdict, Begin)
         return verdict

@@ -16,6 +16,7 @@ from holdfast.events import Emit
 from holdfast.kernel.changes import Answer, Change
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import Run
+from holdfast.kernel.times import Instant
 from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -69,7 +70,7 @@ class RunHost(Protocol):
         ...
 
     async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]: ...
-    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
+    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: Instant) -> None:
         """Ask a run to cancel, or end it if no code would read that."""
         ...
 

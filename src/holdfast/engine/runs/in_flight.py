@@ -57,6 +57,7 @@ from holdfast.kernel.steps import (
     Undecided,
 )
 from holdfast.kernel.tasks import Task, TaskPlace
+from holdfast.kernel.times import Millis
 from holdfast.kernel.units import milliseconds
 from holdfast.ports.store import History
 
@@ -341,7 +342,7 @@ class _Question:
 
     __slots__ = ("_begin", "abandoned", "dropped", "effect", "run_id", "step")
 
-    def __init__(self, run_id: str, step: str, effect: str, timeout_ms: int | None) -> None:
+    def __init__(self, run_id: str, step: str, effect: str, timeout_ms: Millis | None) -> None:
         self.run_id = run_id
         self.step = step
         self.effect = effect

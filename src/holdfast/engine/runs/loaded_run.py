@@ -53,6 +53,7 @@ from holdfast.kernel.journal import (
 from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.replay import NOTHING_NOTED, noted
 from holdfast.kernel.steps import Act, AwaitedRunEnded, Block, Expired, Raised, Repeated, Step
+from holdfast.kernel.times import Instant
 from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
@@ -89,7 +90,7 @@ class LoadedRun:
         self.dropped: dict[str, Command] = {}
         self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
         self.in_doubt: frozenset[str] = frozenset()
-        self.deadline_ms: int | None = None
+        self.deadline_ms: Instant | None = None
         self.pausing = False
         self._host = host
         self._now_ms = host.store.now_ms
@@ -383,7 +384,7 @@ class LoadedRun:
         elif isinstance(decision, Block):
             raise NeedsPerson(decision.code, decision.message)
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self) -> Instant | None:
         due_ms, deadline_ms = self.machine.pending.next_due_ms(), self.deadline_ms
         if due_ms is None or deadline_ms is None:
             return deadline_ms if due_ms is None else due_ms

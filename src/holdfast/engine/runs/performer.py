@@ -35,6 +35,7 @@ from holdfast.engine.runs.threads import DaemonThreads, Job, NotEntered
 from holdfast.errors import TimedOut, UsageError
 from holdfast.events import Emit, ThreadGivenUp, ThreadsUsedUp
 from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.kernel.times import Millis
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
 
@@ -272,7 +273,7 @@ def _check(verdict: Begin | GiveUp | None) -> None:
         raise NotEntered
 
 
-def _timed_out(what: str, limit_ms: int) -> TimedOut:
+def _timed_out(what: str, limit_ms: Millis) -> TimedOut:
     return TimedOut(f"{what} took longer than {limit_ms} ms")
 
 

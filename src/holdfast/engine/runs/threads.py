@@ -25,6 +25,7 @@ from typing import Any
 from holdfast.engine.failures import worded
 from holdfast.engine.pace import Pace
 from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.kernel.times import NO_TIME, Millis
 
 MayEnter = Callable[[], Begin | GiveUp | None]
 
@@ -56,7 +57,7 @@ class Job:
         self.loop = loop
         self.done: asyncio.Future[Any] = loop.create_future()
         self.overdue: asyncio.Future[None] = loop.create_future()
-        self.limit_ms = 0  # once it is entered, if there is one
+        self.limit_ms = NO_TIME  # once it is entered, if there is one
         self.on_ended: Callable[[], None] | None = None
         self.given_up = False
         self.leaves = False  # whether its thread ends with it
@@ -67,7 +68,7 @@ class Job:
         """Whether the call is the asker's to enter, or to withdraw. Only one of the two ever is told yes."""
         return self._token.acquire(blocking=False)
 
-    def begin(self, limit_ms: int) -> None:
+    def begin(self, limit_ms: Millis) -> None:
         """It was entered, and may take this long."""
         if not self.done.done():
             self.limit_ms = limit_ms

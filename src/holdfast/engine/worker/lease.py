@@ -9,6 +9,7 @@ from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
 from holdfast.kernel.leases import Standing, look_again_in_ms, reliable_for_ms, standing
+from holdfast.kernel.times import Millis, Steady
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
 from holdfast.ports.store import Serves, Store
@@ -23,7 +24,7 @@ class WorkerLease:
         *,
         clock: Clock,
         ids: Ids,
-        ttl_ms: int,
+        ttl_ms: Millis,
         serves: Serves,
         emit: Emit,
         pace: Pace,
@@ -74,7 +75,7 @@ class WorkerLease:
         self.owner = owner
         self._renewed_at(sent_ms)
 
-    def _renewed_at(self, sent_ms: float) -> None:
+    def _renewed_at(self, sent_ms: Steady) -> None:
         first, was_reliable = not self._sent_ms, self.reliable
         self._sent_ms = sent_ms
         self._reliable_until_ms = sent_ms + reliable_for_ms(self._ttl_ms)

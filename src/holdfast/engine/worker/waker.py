@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.engine.pace import Pace
 from holdfast.events import AskedInVain, Emit
+from holdfast.kernel.times import Instant
 from holdfast.ports.store import Store
 
 
@@ -28,10 +29,10 @@ class Waker:
         self._emit = emit
         self._pace = pace
         self._on_due = on_due
-        self._planned_ms: int | None = None
+        self._planned_ms: Instant | None = None
         self.has_rung = False  # for what was due: what comes after it is not known yet
 
-    def is_news(self, wake_ms: int) -> bool:
+    def is_news(self, wake_ms: Instant) -> bool:
         """Whether a run that becomes claimable at `wake_ms` is due before anything known."""
         return self._planned_ms is None or wake_ms < self._planned_ms
 

@@ -35,6 +35,7 @@ from holdfast.kernel.changes import Answer, Change, Committed, Known
 from holdfast.kernel.leases import Standing
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import ENDED, Run
+from holdfast.kernel.times import Instant
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.pack import Effect, EffectPolicy, Workflow
 from holdfast.ports.store import History, Serves
@@ -49,7 +50,7 @@ class WorkerWakeups(Protocol):
     def on_claimed(self) -> None: ...
     def on_gone(self) -> None: ...
     def on_settled(self, run: Run) -> None: ...
-    def on_wake_at(self, wake_ms: int) -> None: ...
+    def on_wake_at(self, wake_ms: Instant) -> None: ...
 
 
 class Worker:
@@ -196,7 +197,7 @@ class Worker:
             else:
                 return run, created
 
-    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
+    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: Instant) -> None:
         await self._canceller.ask(Cancellation(run_id, nonce, reason, deadline_ms))
 
     async def watch(self, run_id: str, watcher: Watcher) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.errors import TransientError
+from holdfast.kernel.times import Millis
 from holdfast.lab.cluster.local_server import START_SECONDS
 from holdfast.lab.cluster.ports import HOST
 from holdfast.lab.cluster.processes import wait_until
@@ -14,6 +15,7 @@ from holdfast.lab.cluster.redis import DURABLE, HEALTHY_SECONDS, RedisServer, Se
 from holdfast.lab.cluster.redis_commands import RedisCommandError, Reply
 
 SLOTS = 16_384
+NODE_TIMEOUT_MS = Millis(2_000)
 
 
 class RedisCluster:
@@ -84,7 +86,7 @@ def start_redis_cluster(
     *,
     primaries: int = 3,
     replicas: int = 1,
-    node_timeout_ms: int = 2000,
+    node_timeout_ms: Millis = NODE_TIMEOUT_MS,
     appendfsync: str = "always",
     **settings: str | int,
 ) -> RedisCluster:

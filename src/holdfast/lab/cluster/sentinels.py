@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.errors import TransientError
+from holdfast.kernel.times import Millis
 from holdfast.lab.cluster.local_server import START_SECONDS
 from holdfast.lab.cluster.ports import HOST
 from holdfast.lab.cluster.processes import wait_until
@@ -13,6 +14,7 @@ from holdfast.lab.cluster.redis import DURABLE, HEALTHY_SECONDS, RedisServer, Se
 from holdfast.lab.cluster.redis_commands import RedisCommandError
 
 SENTINEL_NAME = "main"
+DOWN_AFTER_MS = Millis(1_000)
 
 
 class SentinelGroup:
@@ -66,7 +68,7 @@ def start_sentinel(
     *,
     replicas: int = 1,
     sentinels: int = 3,
-    down_after_ms: int = 1000,
+    down_after_ms: Millis = DOWN_AFTER_MS,
     appendfsync: str = "always",
 ) -> SentinelGroup:
     """A primary, its replicas, and Sentinels that agree by majority; returns when they know each other."""

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
 
 FaultKind = Literal["kill", "stop", "continue", "terminate", "start", "forget"]
 STALE = "stale write refused"  # as lines of the log
@@ -29,14 +30,14 @@ class EffectCall(Struct, frozen=True):
     order: str
     attempt: int
     pid: int
-    at_ms: int = 0
-    hold_ms: int = 0
+    at_ms: Instant = EPOCH
+    hold_ms: Millis = NO_TIME
 
 
 class InjectedFault(Struct, frozen=True, kw_only=True):
     """Something that was done to a process on purpose. `pid` is the one that it was done to."""
 
-    at_ms: int
+    at_ms: Instant
     deed: FaultKind
     part: str
     role: str
@@ -53,8 +54,8 @@ class AcceptedStart(Struct, frozen=True, kw_only=True):
     request: str
     gateway: str
     tries: int
-    at_ms: int
-    asked_ms: int = 0
+    at_ms: Instant
+    asked_ms: Instant = EPOCH
 
 
 class FailedCall(Struct, frozen=True):
@@ -73,7 +74,7 @@ class OtherOrder(Struct, frozen=True, kw_only=True):
 
     workflow: str
     key: str
-    delay_ms: int = 0
+    delay_ms: Millis = NO_TIME
     again: bool = False
 
 
@@ -107,14 +108,14 @@ class KeyUse(Struct, frozen=True, kw_only=True):
     """A request with an API key that was revoked before. `after_ms` is how long before it was sent."""
 
     gateway: str
-    after_ms: int
+    after_ms: Millis
     accepted: bool
 
 
 class DutySeen(Struct, frozen=True):
     """What a scheduler has said about a duty: whether it leads it, and how often it was elected and deposed so far."""
 
-    at_ms: int
+    at_ms: Instant
     pid: int
     duty: str
     leads: bool
@@ -139,11 +140,11 @@ class LogNotice(Struct, frozen=True):
     and ends are taken back that it refused since there was a message to be read.
     """
 
-    at_ms: int
+    at_ms: Instant
     said: Said
     pid: int
     runs: tuple[str, ...] = ()
-    age_ms: int = 0
+    age_ms: Millis = NO_TIME
     duty: str = ""
     term: int = 0
 
@@ -155,7 +156,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     holds runs that had ended before something happened that must not change them any more.
     """
 
-    lease_ms: int
+    lease_ms: Millis
     orders: tuple[str, ...]
     others: tuple[OtherOrder, ...] = ()
     accepted_starts: tuple[AcceptedStart, ...] = ()

@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections import defaultdict
 from math import inf
 
+from holdfast.kernel.times import Instant, Millis
 from holdfast.lab.gate.evidence import EffectCall, Evidence, InjectedFault
 
 # The instant of a record is the writer's idea of the store's clock, and calls come to the ledger some time after.
-CLOCK_SLACK_MS = 250
+CLOCK_SLACK_MS = Millis(250)
 
 
 class ExplainedRepeats:
@@ -50,7 +51,7 @@ class ExplainedRepeats:
         is_lost = is_dead or is_forgotten or self._is_unaware(earlier.pid, earlier.at_ms, later.at_ms)
         return is_lost or self.explains_late(later)
 
-    def _is_unaware(self, pid: int, since_ms: int, until_ms: int) -> bool:
+    def _is_unaware(self, pid: int, since_ms: Instant, until_ms: Instant) -> bool:
         return any(begins_ms <= until_ms and since_ms <= ends_ms for begins_ms, ends_ms in self._spells[pid])
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
 
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.evidence import Evidence, Violation
 
-REVOKED_MS_MAX = 2_000  # the promise: at once, and two seconds later if the notice was lost
-REVOKED_SLACK_MS = 250
+REVOKED_MS_MAX = Millis(2_000)  # the promise: at once, and two seconds later if the notice was lost
+REVOKED_SLACK_MS = Millis(250)
 
 
 def events_missed(evidence: Evidence) -> Iterator[Violation]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.assembly import Holdfast
+from holdfast.kernel.times import Millis
 from holdfast.lab.cluster.local_cluster import LocalCluster, Plan
 from holdfast.lab.cluster.ports import free_port
 from holdfast.lab.cluster.processes import ServerProcess, wait_until
@@ -21,7 +22,7 @@ READY_SECONDS = 20.0
 
 
 @asynccontextmanager
-async def up(directory: Path, plan: Plan, *, lease_ms: int) -> AsyncGenerator[tuple[GateCluster, Path]]:
+async def up(directory: Path, plan: Plan, *, lease_ms: Millis) -> AsyncGenerator[tuple[GateCluster, Path]]:
     """All of it, and the file of the ledger; nothing of it is left when this is over."""
     port = free_port()
     settings = {ledger.ADDRESS: str(port), "HOLDFAST_LEASE": f"{lease_ms}ms", "HOLDFAST_REQUIRE_KEYS": "true"}

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.errors import TransientError
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.evidence import EffectCall
 
 ADDRESS = "HOLDFAST_GATE_LEDGER"  # where the workers find it: a port of this machine
@@ -30,7 +31,7 @@ _clock = SystemClock()
 _decode = msgspec.json.Decoder(EffectCall).decode
 
 
-async def post(*, key: str, run: str, step: str, order: str, attempt: int, hold_ms: int) -> None:
+async def post(*, key: str, run: str, step: str, order: str, attempt: int, hold_ms: Millis) -> None:
     """Tell the ledger of a call, and wait until it has written that down."""
     line = EffectCall(key, run, step, order, attempt, os.getpid(), hold_ms=hold_ms)
     async with asyncio.timeout(ANSWER_SECONDS + hold_ms / 1000):

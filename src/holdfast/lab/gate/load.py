@@ -21,19 +21,19 @@ from holdfast.adapters.machine import SystemIds
 from holdfast.client import Run
 from holdfast.errors import RunError, TransientError
 from holdfast.gateway_client import Client
+from holdfast.kernel.times import NO_TIME, Millis
 from holdfast.lab.gate.evidence import AcceptedStart, FailedCall, Heard, KeyUse, OtherOrder, Searched, SentWord
 from holdfast.lab.gate.pack import GO, errand, go_word
 from holdfast.pack import Call
 from holdfast.ports.clock import Clock
 
 T = TypeVar("T")
-PATIENCE_MS = 90_000
+PATIENCE_MS = Millis(90_000)
 PAUSE_SECONDS = 0.1
 AVOID_SECONDS = 1.0  # a gateway that did not answer, as a load balancer would
-RESULT_MS = 20_000  # each time that one asks
-HOLD_MS = (
-    200  # at the ledger: so at any moment there are effects under way, so a process that is killed is killed in some
-)
+RESULT_MS = Millis(20_000)  # each time that one asks
+# At the ledger: so at any moment there are effects under way, and a process that is killed is killed in some.
+HOLD_MS = Millis(200)
 
 
 class Load:
@@ -46,7 +46,7 @@ class Load:
         clock: Clock,
         *,
         api_key: str | None = None,
-        patience_ms: int = PATIENCE_MS,
+        patience_ms: Millis = PATIENCE_MS,
     ) -> None:
         self.name = name
         self.orders: list[str] = []
@@ -89,7 +89,7 @@ class Load:
             for _ in range(clients):
                 group.create_task(one())
 
-    async def order(self, *, hold_ms: int = 0) -> None:
+    async def order(self, *, hold_ms: Millis = NO_TIME) -> None:
         """One order, from its start to its result."""
         number, order = self.numbered()
         self.orders.append(order)
@@ -108,7 +108,7 @@ class Load:
         if await self.result(order, run_id, number):
             self.done += 1
 
-    async def other(self, call: Callable[[str], Call[Any]], *, delay_ms: int = 0) -> bool:
+    async def other(self, call: Callable[[str], Call[Any]], *, delay_ms: Millis = NO_TIME) -> bool:
         """One run of another workflow, from its start to its result; `call` is given the order's name."""
         number, order = self.numbered()
         wanted = call(order)
@@ -127,7 +127,9 @@ class Load:
         """What some gateway returns; None if the call has failed for good."""
         return await self._asked(verb, lambda client, _url, _tries: action(client), about=about, first=first)
 
-    async def start(self, order: str, call: Call[Any], *, request: str, gateway: int, delay_ms: int = 0) -> str | None:
+    async def start(
+        self, order: str, call: Call[Any], *, request: str, gateway: int, delay_ms: Millis = NO_TIME
+    ) -> str | None:
         """The id of the run that a start returned."""
 
         async def start(client: Client, url: str, tries: int) -> str:

@@ -15,6 +15,7 @@ import asyncio
 import os
 
 from holdfast.effects import attempt, effect_key
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate import ledger
 from holdfast.pack import Pack
 from holdfast.workflow import current, hook, mark, set_attributes, sleep
@@ -28,12 +29,12 @@ WORD = "word"  # the hook of a chat, for those who know the run or its key
 KNOCK = "knock"  # the hook of a chat, for those who know its token
 STAGE = "stage"  # the attribute that says how far a chat is
 STAGES = ("open", "heard", "closed")
-SLEEP_MS = 50  # of an errand, between `charge` and its child
+SLEEP_MS = Millis(50)  # of an errand, between `charge` and its child
 pack = Pack("gate")
 
 
 async def _post(step: str, run: str, order: str, hold_ms: int) -> str:
-    await ledger.post(key=effect_key(), run=run, step=step, order=order, attempt=attempt(), hold_ms=hold_ms)
+    await ledger.post(key=effect_key(), run=run, step=step, order=order, attempt=attempt(), hold_ms=Millis(hold_ms))
     return f"{order} {step}"
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.client import Run
 from holdfast.gateway_client import Client
+from holdfast.kernel.times import Instant
 from holdfast.lab.cluster.ports import HOST
 from holdfast.lab.gate.cluster import GateMember
 from holdfast.lab.gate.evidence import STALE, TAKEN_BACK, DutySeen, Final, LogNotice, Said
@@ -54,7 +55,7 @@ async def finals(load: Load) -> tuple[Final, ...]:
     return tuple(sorted((each for each in read if each is not None), key=lambda each: each.key))
 
 
-def sights(member: GateMember, api_key: str | None, at_ms: int) -> list[DutySeen]:
+def sights(member: GateMember, api_key: str | None, at_ms: Instant) -> list[DutySeen]:
     """What a scheduler says at this moment about the duties that it leads; nothing if it does not answer."""
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     asked = Request(f"http://{HOST}:{member.port}/metrics", headers=headers)
@@ -74,7 +75,7 @@ def sights(member: GateMember, api_key: str | None, at_ms: int) -> list[DutySeen
     return [DutySeen(at_ms, member.pid, duty, is_led, elections[duty]) for duty, is_led in leads.items()]
 
 
-def notices(members: Iterable[GateMember], since_ms: int) -> tuple[LogNotice, ...]:
+def notices(members: Iterable[GateMember], since_ms: Instant) -> tuple[LogNotice, ...]:
     """What the replicas have said since then about runs that changed hands."""
     return tuple(notice for member in members for notice in _said(member) if notice.at_ms >= since_ms)
 
@@ -89,7 +90,7 @@ def _said(member: GateMember) -> Iterator[LogNotice]:
             continue
         said = PHRASES.get(fields.get("event", ""))
         if said is not None:
-            at_ms = int(datetime.fromisoformat(fields["time"]).timestamp() * 1000)
+            at_ms = Instant(int(datetime.fromisoformat(fields["time"]).timestamp() * 1000))
             runs = tuple(fields.get("run_ids") or filter(None, [fields.get("run_id")]))
             yield LogNotice(
                 at_ms,

@@ -23,6 +23,7 @@ from holdfast.engine.duties.leaders import Leaders
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.kernel.changes import Change
 from holdfast.kernel.runs import Fenced
+from holdfast.kernel.times import Steady
 from holdfast.lab.gate import ledger
 from holdfast.lab.gate.evidence import STALE, TAKEN_BACK
 from holdfast.lab.gate.pack import pack
@@ -44,8 +45,8 @@ class Unaware(SystemClock):
         self._left_out_ms = 0.0
         self._seen_ms = self._before_ms = super().steady_ms()
 
-    def steady_ms(self) -> float:
-        return super().steady_ms() - self._left_out_ms
+    def steady_ms(self) -> Steady:
+        return Steady(super().steady_ms() - self._left_out_ms)
 
     def install(self) -> None:
         for kind in (WorkerLease, Leaders):

@@ -9,13 +9,14 @@ from importlib import metadata
 
 from msgspec import Struct
 
+from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import utc_of
 from holdfast.lab.gate.evidence import InjectedFault, Violation
 from holdfast.lab.gate.scenario import Findings, Recovery, Verdict
 from holdfast.lab.gate.verdict import Counts, Proof, together
 
 POINTS_MAX = 600  # of the curve
-WIDTH_MS_MIN = 1_000
+WIDTH_MS_MIN = Millis(1_000)
 VIOLATIONS_SHOWN = 200  # of one scenario; the number of all of them is told anyway
 
 
@@ -25,21 +26,21 @@ class ScenarioResult(Struct, frozen=True, kw_only=True):
     name: str
     words: str
     verdict: Verdict
-    began_ms: int
-    ended_ms: int
+    began_ms: Instant
+    ended_ms: Instant
     counts: Counts
     violations: tuple[Violation, ...]
     violations_total: int
     proofs: tuple[Proof, ...]
     recoveries: tuple[Recovery, ...]
-    completions: tuple[int, ...]
+    completions: tuple[Instant, ...]
 
 
 class Curve(Struct, frozen=True):
     """How many orders were completed in each stretch of `width_ms`, from `began_ms` on."""
 
-    began_ms: int
-    width_ms: int
+    began_ms: Instant
+    width_ms: Millis
     completed: tuple[int, ...]
 
 
@@ -48,10 +49,10 @@ class Percentiles(Struct, frozen=True):
 
     role: str
     count: int
-    next_p50_ms: int
-    next_p99_ms: int
-    caught_up_p50_ms: int
-    caught_up_p99_ms: int
+    next_p50_ms: Millis
+    next_p99_ms: Millis
+    caught_up_p50_ms: Millis
+    caught_up_p99_ms: Millis
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -61,8 +62,8 @@ class Report(Struct, frozen=True, kw_only=True):
     python: str
     system: str
     began_at: datetime
-    began_ms: int
-    ended_ms: int
+    began_ms: Instant
+    ended_ms: Instant
     proved: bool
     counts: Counts
     scenarios: tuple[ScenarioResult, ...]
@@ -71,7 +72,7 @@ class Report(Struct, frozen=True, kw_only=True):
     faults: tuple[InjectedFault, ...]
 
 
-def result_of(name: str, words: str, findings: Findings, *, began_ms: int, ended_ms: int) -> ScenarioResult:
+def result_of(name: str, words: str, findings: Findings, *, began_ms: Instant, ended_ms: Instant) -> ScenarioResult:
     """What a scenario comes to."""
     found = (*findings.violations, *(each for checked in findings.checked for each in checked.violations))
     verdict: Verdict = "passed"
@@ -95,7 +96,7 @@ def result_of(name: str, words: str, findings: Findings, *, began_ms: int, ended
 
 
 def make_report(
-    results: Sequence[ScenarioResult], faults: Sequence[InjectedFault], *, began_ms: int, ended_ms: int
+    results: Sequence[ScenarioResult], faults: Sequence[InjectedFault], *, began_ms: Instant, ended_ms: Instant
 ) -> Report:
     """The report on scenarios that have ended."""
     return Report(
@@ -114,7 +115,7 @@ def make_report(
     )
 
 
-def curve(completions: Sequence[int], *, began_ms: int, ended_ms: int) -> Curve:
+def curve(completions: Sequence[Instant], *, began_ms: Instant, ended_ms: Instant) -> Curve:
     """Completed orders over time. What was completed outside of that time is not part of it."""
     width_ms = max(WIDTH_MS_MIN, -(-(ended_ms - began_ms) // POINTS_MAX))
     counts = [0] * max(1, -(-(ended_ms - began_ms) // width_ms))
@@ -142,7 +143,7 @@ def percentiles(recoveries: Sequence[Recovery]) -> tuple[Percentiles, ...]:
     )
 
 
-def rank(values: Sequence[int], percent: int) -> int:
+def rank(values: Sequence[Millis], percent: int) -> Millis:
     """The smallest value that so many percent do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.adapters.machine import SystemIds
+from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
 from holdfast.lab.gate import ledger, reader
 from holdfast.lab.gate.cluster import GateCluster
 from holdfast.lab.gate.evidence import DutySeen, EffectCall, Evidence, Final, InjectedFault, Violation
@@ -27,9 +28,9 @@ class GateOptions(Struct, frozen=True, kw_only=True):
     """How much is done. `lease_ms` is that of the replicas, `patience_ms` that of the clients."""
 
     runs: int = 400
-    lease_ms: int = 3_000
-    soak_ms: int = 0
-    patience_ms: int = PATIENCE_MS
+    lease_ms: Millis = Millis(3_000)
+    soak_ms: Millis = NO_TIME
+    patience_ms: Millis = PATIENCE_MS
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
@@ -37,9 +38,9 @@ class Recovery(Struct, frozen=True, kw_only=True):
 
     part: str
     role: str
-    at_ms: int
-    next_ms: int
-    caught_up_ms: int
+    at_ms: Instant
+    next_ms: Millis
+    caught_up_ms: Millis
 
 
 class Findings(Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ class ScenarioContext:
         self._ledger = ledger.Reader(ledger_file)
         self._tell = tell
         self._ids = SystemIds()
-        self._began_ms = 0
+        self._began_ms = EPOCH
         self._load_name = ""
 
     def begin(self, scenario: str) -> None:
@@ -104,7 +105,7 @@ class ScenarioContext:
         """What the ledger has so far."""
         return self._ledger.look()
 
-    def under_way(self, name: str, hold_ms: int = HOLD_MS, steps: Collection[str] = ()) -> int:
+    def under_way(self, name: str, hold_ms: Millis = HOLD_MS, steps: Collection[str] = ()) -> int:
         """How many effects of this part are at the ledger, and will be for a moment: it holds them for `hold_ms`.
 
         With `steps`, only those count.
@@ -112,11 +113,11 @@ class ScenarioContext:
         pid = self.cluster.members[name].pid
         return sum(call.pid == pid and (not steps or call.step in steps) for call in self._held(hold_ms))
 
-    def holding(self, step: str, hold_ms: int) -> int:
+    def holding(self, step: str, hold_ms: Millis) -> int:
         """How many calls of a step are at the ledger, and will be for a moment."""
         return sum(call.step == step for call in self._held(hold_ms))
 
-    def _held(self, hold_ms: int) -> Iterator[EffectCall]:
+    def _held(self, hold_ms: Millis) -> Iterator[EffectCall]:
         """What the load of this scenario has at the ledger. There may be other work, left by an earlier one."""
         since_ms = self.clock.wall_ms() - hold_ms // 2
         recent = takewhile(lambda call: call.at_ms > since_ms, reversed(self.calls()))

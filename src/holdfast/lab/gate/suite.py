@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.cluster import GateCluster
 from holdfast.lab.gate.evidence import Violation
 from holdfast.lab.gate.report import Report, ScenarioResult, make_report, result_of
@@ -51,7 +52,7 @@ SCENARIOS: dict[str, tuple[Scenario, str]] = {
 }
 
 
-def choose(only: Collection[str], *, soak_ms: int, redis: str = "single") -> tuple[str, ...]:
+def choose(only: Collection[str], *, soak_ms: Millis, redis: str = "single") -> tuple[str, ...]:
     """The scenarios to run, in their order. Without a duration there is no soak; some need Redis to be of one kind."""
     if unknown := sorted(set(only) - set(SCENARIOS)):
         raise UsageError(f"there is no scenario {', '.join(unknown)}", hint=f"There are: {', '.join(SCENARIOS)}.")

@@ -7,6 +7,7 @@ from html import escape
 from itertools import chain
 from typing import NamedTuple
 
+from holdfast.kernel.times import Instant, Millis
 from holdfast.lab.gate.evidence import InjectedFault
 from holdfast.lab.gate.report import Report
 
@@ -23,11 +24,11 @@ class Outage(NamedTuple):
     part: str
     role: str
     deed: str
-    began_ms: int
-    ended_ms: int
+    began_ms: Instant
+    ended_ms: Instant
 
 
-def outages(faults: Sequence[InjectedFault], *, ended_ms: int) -> list[Outage]:
+def outages(faults: Sequence[InjectedFault], *, ended_ms: Instant) -> list[Outage]:
     """From each harm to the moment at which the part was up again."""
     down: dict[str, InjectedFault] = {}
     found: list[Outage] = []
@@ -56,7 +57,7 @@ def draw(report: Report) -> str:
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">{"".join(chain(*drawings))}</svg>'
 
 
-def _x(report: Report, at_ms: int) -> float:
+def _x(report: Report, at_ms: Instant) -> float:
     span = max(1, report.ended_ms - report.began_ms)
     return round(LEFT + (at_ms - report.began_ms) / span * (WIDTH - LEFT - RIGHT), 1)
 
@@ -84,7 +85,7 @@ def _curve(report: Report) -> Iterator[str]:
     points = [f"{LEFT},{floor}"]
     for at, rate in enumerate(rates):
         y = floor - rate / most * PLOT
-        began_ms = curve.began_ms + at * curve.width_ms
+        began_ms = curve.began_ms + curve.width_ms * at
         ended_ms = min(began_ms + curve.width_ms, report.ended_ms)
         points += [f"{_x(report, edge)},{y:.1f}" for edge in (began_ms, ended_ms)]
     yield f'<polygon class="flow" points="{" ".join([*points, f"{WIDTH - RIGHT},{floor}"])}"/>'
@@ -117,5 +118,5 @@ def _ticks(report: Report, height: int) -> Iterator[str]:
     step = next((each for each in STEPS_S if seconds / each <= TICKS_MAX), STEPS_S[-1])
     for at in range(0, int(seconds) + 1, step):
         words = f"{at} s" if step < 60 else f"{at // 60} min"
-        x = _x(report, report.began_ms + at * 1000)
+        x = _x(report, report.began_ms + Millis(at * 1000))
         yield f'<text x="{x}" y="{height - 6}" text-anchor="middle">{words}</text>'

@@ -9,22 +9,23 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.kernel.journal import Started
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.evidence import EffectCall, Evidence, Violation
 from holdfast.lab.gate.pack import SLEEP_MS, nap
 from holdfast.lab.gate.run_rules import content
 
-EARLY_MS_MAX = 1  # instants are whole milliseconds: of two that are 50 ms apart, 49 may be seen
+EARLY_MS_MAX = Millis(1)  # instants are whole milliseconds: of two that are 50 ms apart, 49 may be seen
 
 
 class Timed(NamedTuple):
     """A timer: how long it was to take at least, and how long it took."""
 
     order: str
-    wanted_ms: int
-    took_ms: int
+    wanted_ms: Millis
+    took_ms: Millis
 
     @property
-    def late_ms(self) -> int:
+    def late_ms(self) -> Millis:
         """How much too late it was; negative if it was early."""
         return self.took_ms - self.wanted_ms
 
@@ -51,7 +52,7 @@ def timers(evidence: Evidence) -> list[Timed]:
 
 
 def _timed(
-    first: dict[tuple[str, str], EffectCall], order: str, before: str, behind: str, sleep_ms: int
+    first: dict[tuple[str, str], EffectCall], order: str, before: str, behind: str, sleep_ms: Millis
 ) -> Timed | None:
     began, ended = first.get((order, before)), first.get((order, behind))
     if began is None or ended is None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.kernel.journal import Completed, Performed, Received
+from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.lab.gate.checker import violations
 from holdfast.lab.gate.evidence import Evidence, Violation
 from holdfast.lab.gate.pack import chat, errand, nap
@@ -58,8 +59,8 @@ class Counts(Struct, frozen=True, kw_only=True):
     taken_back: int = 0
     taken_over: int = 0
     timers: int = 0
-    timer_early_ms: int = 0
-    timer_late_ms: int = 0
+    timer_early_ms: Millis = NO_TIME
+    timer_late_ms: Millis = NO_TIME
     signals: int = 0
     events: int = 0
     terms: int = 0
@@ -70,7 +71,7 @@ class Checked(Struct, frozen=True, kw_only=True):
 
     counts: Counts
     violations: tuple[Violation, ...]
-    completions: tuple[int, ...]
+    completions: tuple[Instant, ...]
     under_faults: int
 
 
@@ -95,8 +96,8 @@ def judge(seen: Evidence) -> Checked:
         taken_back=sum(notice.said == "taken back" for notice in seen.notices),
         taken_over=_taken_over(seen),
         timers=len(late_ms),
-        timer_early_ms=max([0, *(-each for each in late_ms)]),
-        timer_late_ms=max([0, *late_ms]),
+        timer_early_ms=max([NO_TIME, *(-each for each in late_ms)]),
+        timer_late_ms=max([NO_TIME, *late_ms]),
         signals=sum(isinstance(entry, Received) for final in seen.finals for entry in final.journal),
         events=sum(len(heard.cursors) for heard in seen.heard),
         terms=sum(notice.said == "elected" for notice in seen.notices),
@@ -139,7 +140,7 @@ def _taken_over(seen: Evidence) -> int:
     return sum(len(pids) > 1 for pids in callers.values())
 
 
-def _completions(seen: Evidence) -> tuple[int, ...]:
+def _completions(seen: Evidence) -> tuple[Instant, ...]:
     """When the orders were completed, by their own journals."""
     instants = (
         entry.at_ms

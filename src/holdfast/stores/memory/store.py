@@ -19,6 +19,7 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search, matches
+from holdfast.kernel.times import EPOCH, Instant, Millis
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, Notice
 from holdfast.ports.store import (
@@ -44,7 +45,7 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._offset_ms = clock.wall_ms() - clock.steady_ms()
+        self._offset_ms = clock.wall_ms() - float(clock.steady_ms())
         self._tables = Tables()
         self._writes = MemoryWrites(self._tables, self.now_ms)
         self._listeners: list[Callable[[Notice], bool]] = []
@@ -63,8 +64,8 @@ class MemoryStore:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def now_ms(self) -> int:
-        return int(self._clock.steady_ms() + self._offset_ms)
+    def now_ms(self) -> Instant:
+        return Instant(int(self._clock.steady_ms() + self._offset_ms))
 
     def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
         return run_id
@@ -80,7 +81,7 @@ class MemoryStore:
 
     async def claim(self, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
-        ready = [run for run in self._claimable(claim.namespace, claim.workflows) if (run.wake_ms or 0) <= now_ms]
+        ready = [run for run in self._claimable(claim.namespace, claim.workflows) if (run.wake_ms or EPOCH) <= now_ms]
         ready = sorted(ready, key=lambda run: (-run.priority, run.wake_ms, run.id))[: max(0, claim.limit)]
         claimed = [
             replace(
@@ -97,8 +98,8 @@ class MemoryStore:
         ready_ms = min((run.wake_ms for run in ready if run.wake_ms is not None), default=None)
         return Claimed([self._tables.put(run) for run in claimed], ready_ms)
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
-        return min((run.wake_ms or 0 for run in self._claimable(namespace, workflows)), default=None)
+    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
+        return min((run.wake_ms or EPOCH for run in self._claimable(namespace, workflows)), default=None)
 
     def _claimable(self, namespace: str, workflows: tuple[str, ...]) -> list[Run]:
         waking = (self._tables.runs[run_id] for run_id in self._tables.waking)
@@ -188,9 +189,9 @@ class MemoryStore:
         return Backlog(statuses, tuple(self._depth(workflow, waking[workflow]) for workflow in sorted(waking)))
 
     def _depth(self, workflow: str, waking: list[Run]) -> Depth:
-        oldest_ms, queue = min((run.wake_ms or 0, run.queue) for run in waking)
+        oldest_ms, queue = min((run.wake_ms or EPOCH, run.queue) for run in waking)
         now_ms = self.now_ms()
-        ready = sum((run.wake_ms or 0) <= now_ms for run in waking)
+        ready = sum((run.wake_ms or EPOCH) <= now_ms for run in waking)
         return Depth(workflow, queue, min(COUNT_MAX, ready), oldest_ms if ready else None)
 
     async def inspect(self) -> tuple[Finding, ...]:
@@ -205,15 +206,15 @@ class MemoryStore:
 
     # -- leases
 
-    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
+    async def join(self, owner: str, ttl_ms: Millis, serves: Serves | None = None) -> None:
         assert owner not in self._tables.leases, owner
         now_ms = self.now_ms()
         self._tables.leases[owner] = now_ms + ttl_ms
         self._tables.workers[owner] = (now_ms, serves or Serves("", ()))
 
-    async def renew(self, owner: str, ttl_ms: int) -> bool:
+    async def renew(self, owner: str, ttl_ms: Millis) -> bool:
         now_ms = self.now_ms()
-        if self._tables.leases.get(owner, 0) <= now_ms:
+        if self._tables.leases.get(owner, EPOCH) <= now_ms:
             return False
         self._tables.leases[owner] = now_ms + ttl_ms
         return True
@@ -260,7 +261,7 @@ class MemoryStore:
     async def relay(self, limit: int) -> int:  # noqa: ARG002 - nothing crosses shards where there is one
         return 0
 
-    def _prune_documents(self, limit: int, now_ms: int) -> int:
+    def _prune_documents(self, limit: int, now_ms: Instant) -> int:
         # One whose versions have run ahead of the clock stays a moment longer: made again, it must not repeat them.
         over = [
             place
@@ -332,5 +333,5 @@ class MemoryStore:
             listener(ANYTHING)
 
 
-def _is_live(document: Document, now_ms: int) -> bool:
+def _is_live(document: Document, now_ms: Instant) -> bool:
     return document.expires_ms is None or document.expires_ms > now_ms

@@ -28,6 +28,7 @@ from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import Envelope, Message, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
+from holdfast.kernel.times import Instant
 from holdfast.ports.store import Serves
 
 
@@ -47,8 +48,8 @@ class Tables:
         self.watchers: dict[str, list[Watcher]] = {}
         self.hooks: dict[str, dict[tuple[str, str | None], HookOpen]] = {}  # by name and token
         self.tokens: dict[tuple[str, str], str] = {}  # (namespace, token) -> the run that opened it last
-        self.leases: dict[str, int] = {}
-        self.workers: dict[str, tuple[int, Serves]] = {}  # since when, and what they serve
+        self.leases: dict[str, Instant] = {}
+        self.workers: dict[str, tuple[Instant, Serves]] = {}  # since when, and what they serve
         self.documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
 
     def put(self, run: Run) -> Run:
@@ -82,7 +83,7 @@ class Tables:
 class MemoryWrites:
     """How each kind of Change is written."""
 
-    def __init__(self, tables: Tables, now_ms: Callable[[], int]) -> None:
+    def __init__(self, tables: Tables, now_ms: Callable[[], Instant]) -> None:
         self._tables = tables
         self._now_ms = now_ms
 

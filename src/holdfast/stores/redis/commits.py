@@ -20,6 +20,7 @@ from holdfast.kernel.changes import (
 )
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.times import Instant
 from holdfast.ports.notices import Ready
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.encode_change import ChangeEncoder, LeftMessage, former_name, scope_name, token_name
@@ -185,7 +186,7 @@ class Commits:
                 return ChangeOutcome(False, look_up=receiver)
 
 
-def ready_of(change: Change, outcome: ChangeOutcome, *, now_ms: int) -> list[Ready]:
+def ready_of(change: Change, outcome: ChangeOutcome, *, now_ms: Instant) -> list[Ready]:
     """The work that a change has made, now or later."""
     found = [Ready(*rows.woken_workflow(prefix), now_ms) for prefix in outcome.woken]
     run = outcome.run

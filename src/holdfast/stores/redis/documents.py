@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.times import Instant
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.net.client import Reply, ScriptCall
 from holdfast.stores.redis.rows import TOP, instant, number, safe, under, unsafe
@@ -78,7 +79,7 @@ class RedisDocuments:
         found = await self._between(low, f"({prefix}", limit, width=2)
         return sorted(found, key=lambda document: document.id)[:limit]
 
-    async def due(self, namespace: str, kinds: Sequence[str], limit: int, *, now_ms: int) -> list[Document]:
+    async def due(self, namespace: str, kinds: Sequence[str], limit: int, *, now_ms: Instant) -> list[Document]:
         found: list[Document] = []
         for kind in dict.fromkeys(kinds):
             prefix = f"q\0{safe(namespace)}\0{safe(kind)}\0"
@@ -101,7 +102,7 @@ class RedisDocuments:
         }
         return _found(await self._asks.everywhere(scripts.DOCUMENTS, **args))
 
-    async def prune(self, limit: int, *, now_ms: int) -> int:
+    async def prune(self, limit: int, *, now_ms: Instant) -> int:
         """Remove expired documents, the longest over first; how many."""
         if limit < 1:
             return 0

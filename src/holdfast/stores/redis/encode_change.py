@@ -12,6 +12,7 @@ from holdfast.kernel import hooks
 from holdfast.kernel.changes import Alive, Beat, Blob, Change, HookOpen, KeyFree, KeyHeldBy, Known
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
+from holdfast.kernel.times import Instant
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.net.client import Reply, ScriptCall
 from holdfast.stores.redis.rows import Fields, number, pack, safe
@@ -78,7 +79,7 @@ class SentEnvelope(NamedTuple):
 class ChangeEncoder:
     """How each kind of Change is written."""
 
-    def __init__(self, shards: Shards, instant: Callable[[], bytes], now_ms: Callable[[], int]) -> None:
+    def __init__(self, shards: Shards, instant: Callable[[], bytes], now_ms: Callable[[], Instant]) -> None:
         self._shards = shards
         self._instant = instant
         self._now_ms = now_ms

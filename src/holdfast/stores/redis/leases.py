@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.store import Member, Serves
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.script_calls import Asks
@@ -24,13 +25,13 @@ class Leases:
         self._keys = shards.leases
         self._instant = instant
 
-    async def join(self, owner: str, ttl_ms: int, serves: Serves) -> None:
+    async def join(self, owner: str, ttl_ms: Millis, serves: Serves) -> None:
         call = scripts.JOIN.call(
             self._keys, now=self._instant(), owner=owner, ttl_ms=ttl_ms, serves=rows.encode_serves(serves)
         )
         await self._asks.ask([call], writes=True)
 
-    async def renew(self, owner: str, ttl_ms: int) -> bool:
+    async def renew(self, owner: str, ttl_ms: Millis) -> bool:
         call = scripts.RENEW.call(self._keys, now=self._instant(), owner=owner, ttl_ms=ttl_ms)
         return await self._asks.ask([call], writes=True) == [1]
 
@@ -62,5 +63,5 @@ class Leases:
         for each in rows.items(leased.live):
             owner, until, told = rows.items(each)
             if isinstance(told, bytes):
-                members.append(rows.member_of(rows.text(owner), int(rows.text(until)), told))
+                members.append(rows.member_of(rows.text(owner), Instant(int(rows.text(until))), told))
         return members, rows.texts(leased.expired)

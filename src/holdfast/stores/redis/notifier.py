@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from holdfast.kernel.times import Instant
 from holdfast.ports import notices
 from holdfast.ports.bus import Bus
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
@@ -59,7 +60,7 @@ class Notifier:
                 self._groups.add(group)
                 self._bus.join(group, partial(self._wake, serves.namespace, workflow))
 
-    def tell(self, notice: Notice, *, now_ms: int) -> None:
+    def tell(self, notice: Notice, *, now_ms: Instant) -> None:
         """Tell the others."""
         if not self._bus.connected:
             self._unheard = True
@@ -97,7 +98,7 @@ class Notifier:
     def _wake(self, namespace: str, workflow: str, body: bytes) -> None:
         if self._on_notice is None or not body.isdigit():
             return
-        ready = Notice(ready=(Ready(namespace, workflow, int(body)),))
+        ready = Notice(ready=(Ready(namespace, workflow, Instant(int(body))),))
         if not self._on_notice(ready) and self._bus.wakes_one:  # otherwise the others have heard it, too
             self._bus.broadcast(SUBJECT, notices.encode(ready))
 

@@ -29,6 +29,7 @@ from holdfast.kernel import attributes
 from holdfast.kernel.journal import Entry, Value
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.store import Member, Serves
 from holdfast.stores.redis.net.client import Reply
 
@@ -44,7 +45,7 @@ _decode_entries = msgspec.json.Decoder(list[Entry]).decode
 _decode_message = msgspec.json.Decoder(Message).decode
 _decode_value = msgspec.json.Decoder(Value).decode
 _encode_value = msgspec.json.Encoder().encode
-_Head = tuple[str, str, str, str | None, str, int, str, str, int, int, str]
+_Head = tuple[str, str, str, str | None, str, int, str, str, Millis, Instant, str]
 _decode_head = msgspec.msgpack.Decoder(_Head).decode
 _decode_serves = msgspec.msgpack.Decoder(Serves).decode
 
@@ -158,13 +159,13 @@ def run_of_fields(fields: Mapping[bytes, bytes]) -> Run:
         epoch=int(fields[b"e"]),
         nonce=fields[b"n"].decode(),
         owner=fields[b"o"].decode() or None,
-        wake_ms=_whole(fields[b"w"]),
+        wake_ms=_instant(fields[b"w"]),
         length=int(fields[b"l"]),
         unread=int(fields[b"u"]),
         holds_key=fields[b"k"] == b"1",
-        started_ms=_whole(fields[b"b"]),
-        finished_ms=_whole(fields[b"f"]),
-        expires_ms=_whole(fields[b"x"]),
+        started_ms=_instant(fields[b"b"]),
+        finished_ms=_instant(fields[b"f"]),
+        expires_ms=_instant(fields[b"x"]),
         output=fields[b"out"] or None,
         error=fields[b"err"] or None,
         change_id=fields[b"c"].decode(),
@@ -176,8 +177,8 @@ def run_of_fields(fields: Mapping[bytes, bytes]) -> Run:
     )
 
 
-def _whole(field: bytes) -> int | None:
-    return int(field) if field else None
+def _instant(field: bytes) -> Instant | None:
+    return Instant(int(field)) if field else None
 
 
 # -- members of the index
@@ -225,14 +226,14 @@ class Waking(msgspec.Struct, frozen=True, gc=False, order=True):
     """A run that may be claimed, now or later, in the order in which runs are claimed."""
 
     rank: str  # of its priority: the lowest goes first
-    wake_ms: int
+    wake_ms: Instant
     run_id: str
 
 
 def waking_of(member: str) -> tuple[str, Waking]:
     """The workflow and the wake-up that a member tells."""
     _, _, workflow, rank, wake, run_id = member.split("\0")
-    return unsafe(workflow), Waking(rank, int(wake, 16), run_id)
+    return unsafe(workflow), Waking(rank, Instant(int(wake, 16)), run_id)
 
 
 def woken_workflow(prefix: str) -> tuple[str, str]:
@@ -314,6 +315,6 @@ def encode_serves(serves: Serves) -> bytes:
     return pack(serves)
 
 
-def member_of(owner: str, until_ms: int, told: bytes) -> Member:
+def member_of(owner: str, until_ms: Instant, told: bytes) -> Member:
     joined_ms, _, serves = told.partition(b"\0")
-    return Member(owner, int(joined_ms), until_ms, _decode_serves(serves), 0)
+    return Member(owner, Instant(int(joined_ms)), until_ms, _decode_serves(serves), 0)

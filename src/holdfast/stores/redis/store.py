@@ -21,6 +21,7 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.searches import Search
+from holdfast.kernel.times import EPOCH, Instant, Millis
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import Notice, Ready
@@ -78,7 +79,7 @@ class RedisStore:
         self._leases = Leases(self._asks, self._shards, self._instant)
         self._notifier = Notifier(bus)
         self._server_clock = ServerClock()
-        self._latest_ms = 0
+        self._latest_ms = EPOCH
         self._keeping_time: asyncio.Task[None] | None = None
 
     def _places(self, url: RedisUrl) -> Shards:
@@ -142,10 +143,10 @@ class RedisStore:
 
     # -- time
 
-    def now_ms(self) -> int:
+    def now_ms(self) -> Instant:
         # Never backwards, also when a failover brings a server whose clock is behind: instants that this process has
         # written must not lie in its future.
-        self._latest_ms = max(self._latest_ms, int(self._clock.steady_ms() + self._server_clock.ahead_ms))
+        self._latest_ms = max(self._latest_ms, Instant(int(self._clock.steady_ms() + self._server_clock.ahead_ms)))
         return self._latest_ms
 
     async def _look_at_clock(self) -> None:
@@ -188,7 +189,7 @@ class RedisStore:
     async def claim(self, claim: Claim) -> Claimed:
         """Others may be faster with some of what is ready: then there may be more, and we look again."""
         runs: list[Run] = []
-        first_ms: list[int] = []
+        first_ms: list[Instant] = []
         for _ in range(CLAIM_TRIES if claim.workflows else 0):
             left = claim.limit - len(runs)
             ready = await self._ready(claim, left) if left > 0 else []
@@ -223,7 +224,7 @@ class RedisStore:
         """
         return {"server_now": self._instant(), "client_now": self.now_ms()}
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
+    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
         prefixes = [rows.workflow_wakes(namespace, workflow).encode() for workflow in workflows]
         replies = await self._asks.everywhere(scripts.WAKES, prefixes=prefixes)
         wakes = (rows.waking_of(member)[1].wake_ms for reply in replies for member in rows.texts(reply))
@@ -337,12 +338,12 @@ class RedisStore:
 
     # -- leases
 
-    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
+    async def join(self, owner: str, ttl_ms: Millis, serves: Serves | None = None) -> None:
         told = serves or Serves("", ())
         await self._leases.join(owner, ttl_ms, told)
         self._notifier.serve(told)
 
-    async def renew(self, owner: str, ttl_ms: int) -> bool:
+    async def renew(self, owner: str, ttl_ms: Millis) -> bool:
         return await self._leases.renew(owner, ttl_ms)
 
     async def leave(self, owner: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.kernel.runs import Status
+from holdfast.kernel.times import Instant
 from holdfast.ports.store import COUNT_MAX, Backlog, Depth
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
@@ -21,7 +22,7 @@ def priorities(db: Database, namespace: str, workflow: str) -> list[int]:
     return found
 
 
-def backlog(db: Database, namespace: str, *, now_ms: int) -> Backlog:
+def backlog(db: Database, namespace: str, *, now_ms: Instant) -> Backlog:
     place = {"namespace": namespace, "limit": COUNT_MAX}
     with db:  # one snapshot, so that the numbers belong together
         statuses = {
@@ -42,9 +43,9 @@ def _workflows(db: Database, namespace: str) -> list[str]:
     return found
 
 
-def _depth(db: Database, namespace: str, workflow: str, now_ms: int) -> Depth:
+def _depth(db: Database, namespace: str, workflow: str, now_ms: Instant) -> Depth:
     ready = 0
-    first: list[tuple[int, str]] = []  # the first run of each priority: when it may be claimed, and its queue
+    first: list[tuple[Instant, str]] = []  # the first run of each priority: when it may be claimed, and its queue
     for priority in priorities(db, namespace, workflow):
         place = {"namespace": namespace, "workflow": workflow, "priority": priority}
         first += db.execute(SQL["first_waking"], place).fetchall()

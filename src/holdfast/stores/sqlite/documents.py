@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import asdict, astuple
 
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
 
 
-def write(db: Database, writing: Writing, *, now_ms: int) -> bool:
+def write(db: Database, writing: Writing, *, now_ms: Instant) -> bool:
     """Store the document if it replaces what is there; whether it is stored now."""
     new = writing.document
     row = {**asdict(new), "now_ms": now_ms, "replaces": writing.replaces}
@@ -20,19 +21,19 @@ def write(db: Database, writing: Writing, *, now_ms: int) -> bool:
     return bool(db.changes()) or db.execute(SQL["stored_document"], row).fetchall() == [astuple(new)]
 
 
-def one(db: Database, namespace: str, kind: str, id: str, *, now_ms: int) -> Document | None:
+def one(db: Database, namespace: str, kind: str, id: str, *, now_ms: Instant) -> Document | None:
     place = {"namespace": namespace, "kind": kind, "id": id, "now_ms": now_ms}
     rows = db.execute(SQL["document"], place).fetchall()
     return Document(*rows[0]) if rows else None
 
 
-def page(db: Database, namespace: str, kind: str, *, after: str, limit: int, now_ms: int) -> list[Document]:
+def page(db: Database, namespace: str, kind: str, *, after: str, limit: int, now_ms: Instant) -> list[Document]:
     place = {"namespace": namespace, "kind": kind, "after": after, "now_ms": now_ms, "limit": max(0, limit)}
     rows = db.execute(SQL["documents"], place).fetchall()
     return [Document(*row) for row in rows]
 
 
-def due(db: Database, namespace: str, kinds: Sequence[str], limit: int, *, now_ms: int) -> list[Document]:
+def due(db: Database, namespace: str, kinds: Sequence[str], limit: int, *, now_ms: Instant) -> list[Document]:
     """The first ones of each kind, merged: so each kind is a stretch of the index."""
     place = {"namespace": namespace, "now_ms": now_ms, "limit": max(0, limit)}
     found = [
@@ -44,7 +45,7 @@ def due(db: Database, namespace: str, kinds: Sequence[str], limit: int, *, now_m
     return found[: max(0, limit)]
 
 
-def prune(db: Database, limit: int, *, now_ms: int) -> int:
+def prune(db: Database, limit: int, *, now_ms: Instant) -> int:
     """Remove expired documents; how many."""
     over = db.execute(SQL["over_documents"], {"now_ms": now_ms, "limit": limit}).fetchall()
     for (rowid,) in over:

@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 from msgspec import Struct
 
+from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.store import Finding
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.files import Database
@@ -43,7 +44,12 @@ def settings(db: Database) -> WriterSettings:
 
 
 def inspect(
-    path: Path, writer: WriterSettings, *, wall_ms: int, now_ms: int, check_bytes_max: int = PACE.check_bytes_max
+    path: Path,
+    writer: WriterSettings,
+    *,
+    wall_ms: Instant,
+    now_ms: Instant,
+    check_bytes_max: int = PACE.check_bytes_max,
 ) -> tuple[Finding, ...]:
     """All that is known about the file at `path`, which `writer` writes."""
     size = _size(path)
@@ -171,7 +177,7 @@ def file_system(kind: str | None) -> Finding:
     return Finding("ok", "file system", f"local ({kind})")
 
 
-def clock(apart_ms: int) -> Finding:
+def clock(apart_ms: Millis) -> Finding:
     """How far the wall clock is ahead of the store's."""
     if abs(apart_ms) <= APART_MS_MAX:
         return Finding("ok", "clock", "the wall clock and the store's clock agree")

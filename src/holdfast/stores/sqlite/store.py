@@ -25,6 +25,7 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
+from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, Notice
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
@@ -47,7 +48,7 @@ class SqliteStore:
         self._path = path
         self._pace = pace
         self._clock = clock
-        self._offset_ms: int = 0
+        self._offset_ms: float = 0
         busy_ms = pace.busy_ms
         self._writer = DatabaseThread(lambda: files.prepare(path, busy_ms=busy_ms), path, "holdfast-writer", pace)
         self._reader = DatabaseThread(self._connect_reader, path, "holdfast-reader", pace)
@@ -87,8 +88,8 @@ class SqliteStore:
         await self._reader.close()
         await self._writer.close()
 
-    def now_ms(self) -> int:
-        return int(self._clock.steady_ms() + self._offset_ms)
+    def now_ms(self) -> Instant:
+        return Instant(int(self._clock.steady_ms() + self._offset_ms))
 
     def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
         return run_id
@@ -109,7 +110,7 @@ class SqliteStore:
 
     def _claim(self, db: Database, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
-        ready: list[tuple[int, int, str]] = []
+        ready: list[tuple[int, Instant, str]] = []
         for workflow in claim.workflows:
             left = claim.limit
             place = {"namespace": claim.namespace, "workflow": workflow, "now_ms": now_ms}
@@ -128,8 +129,8 @@ class SqliteStore:
         ready_ms = min((wake_ms for _, wake_ms, _ in taken), default=None)
         return Claimed([runs[run_id] for run_id in run_ids], ready_ms)
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> int | None:
-        def read(db: Database) -> int | None:
+    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
+        def read(db: Database) -> Instant | None:
             wakes = [
                 db.execute(
                     SQL["first_wake"], {"namespace": namespace, "workflow": workflow, "priority": priority}
@@ -238,7 +239,7 @@ class SqliteStore:
 
     # -- leases
 
-    async def join(self, owner: str, ttl_ms: int, serves: Serves | None = None) -> None:
+    async def join(self, owner: str, ttl_ms: Millis, serves: Serves | None = None) -> None:
         told = serves or Serves("", ())
         row = {**asdict(told), "owner": owner, "workflows": msgspec.json.encode(told.workflows).decode()}
 
@@ -248,7 +249,7 @@ class SqliteStore:
 
         await self._write(write)
 
-    async def renew(self, owner: str, ttl_ms: int) -> bool:
+    async def renew(self, owner: str, ttl_ms: Millis) -> bool:
         def write(db: Database) -> bool:
             now_ms = self.now_ms()
             db.execute(SQL["renew"], {"until_ms": now_ms + ttl_ms, "owner": owner, "now_ms": now_ms})
@@ -416,5 +417,5 @@ class SqliteStore:
         # The steady clock begins again when the machine starts, so its offset is set once per boot. The wall clock may
         # be behind then; the store's must not be: leases and timers would come again.
         newest_ms = db.execute(SQL["newest"]).fetchall()[0][0]
-        self._offset_ms = round(max(self._clock.wall_ms(), newest_ms) - self._clock.steady_ms())
+        self._offset_ms = round(max(self._clock.wall_ms(), newest_ms) - float(self._clock.steady_ms()))
         db.execute(SQL["set_clock"], {"boot_id": boot_id, "offset_ms": self._offset_ms})

@@ -23,6 +23,7 @@ from holdfast.kernel.changes import (
 )
 from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
+from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.rows import attribute_rows, encode_entries, encode_message, row_of, run_of
@@ -42,7 +43,7 @@ def run_of_key(db: Database, namespace: str, workflow: str, key: str) -> Run | N
 class SqlWrites:
     """How each kind of Change is written."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], Instant]) -> None:
         self._now_ms = now_ms
 
     def apply(self, db: Database, change: Change) -> Answer:

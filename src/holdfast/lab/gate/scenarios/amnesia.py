@@ -13,6 +13,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection
 
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.evidence import EffectCall
 from holdfast.lab.gate.load import Load
@@ -21,11 +22,11 @@ from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 NAPS = 12
-DELAY_MS = 400  # from the start of the runs: enough for all of them to be admitted
+DELAY_MS = Millis(400)  # from the start of the runs: enough for all of them to be admitted
 PROBES = 6
 ROUNDS_MAX = 3  # until another process has taken up what the first one held
 BEGUN_SECONDS = 10.0
-WRITTEN_MS = 80  # an effect has returned, and its record is written
+WRITTEN_MS = Millis(80)  # an effect has returned, and its record is written
 
 
 async def amnesia(context: ScenarioContext) -> Findings:
@@ -44,7 +45,7 @@ async def amnesia(context: ScenarioContext) -> Findings:
     return Findings(checked=(checked,), proofs=proofs)
 
 
-async def _forget(context: ScenarioContext, load: Load, redis: str, hold_ms: int) -> None:
+async def _forget(context: ScenarioContext, load: Load, redis: str, hold_ms: Millis) -> None:
     known = len(load.accepted_starts)
     async with asyncio.TaskGroup() as naps:
         for _ in range(NAPS):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 ORDERS = 12
-HOLD_MS = 300
+HOLD_MS = Millis(300)
 HELD_MIN = 3
 BEGUN_SECONDS = 10.0
 

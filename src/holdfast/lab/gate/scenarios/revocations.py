@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from holdfast.errors import NotAuthenticated
 from holdfast.gateway_client import Client
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.evidence import KeyUse
 from holdfast.lab.gate.gateway_rules import REVOKED_MS_MAX
 from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
-SLACK_MS = 300
+SLACK_MS = Millis(300)
 LOOKS = 4  # until then, and one behind it
 
 
@@ -23,7 +24,7 @@ async def revocations(context: ScenarioContext) -> Findings:
         revoked_ms = context.clock.steady_ms()
         for _ in range(LOOKS + 1):
             for url in load.urls:
-                after_ms = int(context.clock.steady_ms() - revoked_ms)
+                after_ms = Millis(int(context.clock.steady_ms() - revoked_ms))
                 is_accepted = await _is_accepted(url, token)
                 load.key_uses.append(KeyUse(gateway=url, after_ms=after_ms, accepted=is_accepted))
             await context.pause((REVOKED_MS_MAX + SLACK_MS) / LOOKS / 1000)

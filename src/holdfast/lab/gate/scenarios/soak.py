@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from holdfast.adapters.machine import SystemIds
+from holdfast.kernel.times import Millis, Steady
 from holdfast.lab.gate.cluster import REPLICAS, of_role
 from holdfast.lab.gate.load import Load
 from holdfast.lab.gate.scenario import Findings, Recovery, ScenarioContext
@@ -19,7 +20,7 @@ from holdfast.lab.gate.scenarios.failovers import recovery_of
 from holdfast.lab.gate.verdict import Checked, Proof, proofs_of
 
 T = TypeVar("T")
-ROUND_MS = 60_000
+ROUND_MS = Millis(60_000)
 CLIENTS = 4
 DEEDS = ("kill", "kill", "kill two", "stop", "terminate", "server")
 _ids = SystemIds()
@@ -45,7 +46,7 @@ async def soak(context: ScenarioContext) -> Findings:
     return Findings(checked=tuple(rounds), proofs=proofs, recoveries=tuple(recoveries))
 
 
-async def _harm(context: ScenarioContext, load: Load, until_ms: float, recoveries: list[Recovery]) -> None:
+async def _harm(context: ScenarioContext, load: Load, until_ms: Steady, recoveries: list[Recovery]) -> None:
     while context.clock.steady_ms() < until_ms:
         replica = _any_of(of_role(context.cluster, *REPLICAS))
         match _any_of(DEEDS):

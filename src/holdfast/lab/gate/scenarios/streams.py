@@ -15,6 +15,7 @@ from typing import cast
 from holdfast.errors import HoldfastError
 from holdfast.gateway_client import Client
 from holdfast.journal import RunEvent
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.evidence import Heard
 from holdfast.lab.gate.load import Load
@@ -22,7 +23,7 @@ from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 ORDERS = 8
-HOLD_MS = 60
+HOLD_MS = Millis(60)
 EVENTS_EACH = 2  # of one connection
 READ_SECONDS = 2.0  # so long a reader waits for the next event before it comes back
 BEGUN_SECONDS = 10.0

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.errors import NotAllowedNow, UnknownHook
 from holdfast.gateway_client import Client
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate import reader
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.evidence import OtherOrder, Searched, SentWord
@@ -88,7 +89,7 @@ async def _hold_up(context: ScenarioContext) -> bool:
     return await context.until(is_taken_back, seconds=WRITTEN_SECONDS)
 
 
-def _hold_ms(context: ScenarioContext) -> int:
+def _hold_ms(context: ScenarioContext) -> Millis:
     """How long the last effect of a chat takes."""
     return context.options.lease_ms // 3
 

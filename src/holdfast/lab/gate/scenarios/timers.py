@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.kernel.times import Millis
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.pack import nap
 from holdfast.lab.gate.scenario import Findings, ScenarioContext
 from holdfast.lab.gate.verdict import Proof
 
 SHORT_MS = (20, 150, 400, 1_300, 1_700)  # those above a second are let go, and wait in the store
-DELAYS_MS = (300, 1_200)
+DELAYS_MS = (Millis(300), Millis(1_200))
 HELD = 4
 BUSY_SECONDS = 10.0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.kernel.times import Instant, Millis
 from holdfast.lab.gate import reader
 from holdfast.lab.gate.cluster import of_role
 from holdfast.lab.gate.load import Load
@@ -18,7 +19,7 @@ from holdfast.lab.gate.verdict import Proof, proofs_of
 
 ORDERS = 16
 HELD_MIN = 2  # effects of the victim, when it is stopped
-HOLD_MS = 500
+HOLD_MS = Millis(500)
 BEGUN_SECONDS = 20.0
 NOTICED_SECONDS = 15.0
 PROBES = 4
@@ -58,7 +59,7 @@ async def zombies(context: ScenarioContext) -> Findings:
     return Findings(checked=(checked,), proofs=proofs)
 
 
-async def _noticed(context: ScenarioContext, load: Load, pid: int, since_ms: int) -> bool:
+async def _noticed(context: ScenarioContext, load: Load, pid: int, since_ms: Instant) -> bool:
     """Whether the zombie has said that it lost its lease or its runs.
 
     New work is done after that, so time has passed in which it could have written.

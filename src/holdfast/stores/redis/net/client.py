@@ -200,7 +200,7 @@ class RedisClient:
                 raise _unreachable(error) from None
             except Unwelcome as error:
                 raise error.later() from None
-            ago_ms = self._clock.steady_ms() - (look.asked_ms + look.came_ms) / 2
+            ago_ms = self._clock.steady_ms() - look.middle_ms
             ahead_ms[str(node.address)] = look.there_ms + ago_ms - self._clock.wall_ms()
         return ahead_ms
 

@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from holdfast.errors import InvalidConfig, UsageError
+from holdfast.kernel.times import Millis
 from holdfast.kernel.units import milliseconds
 
 Kind = Literal["single", "cluster", "sentinel"]
@@ -65,7 +66,7 @@ class RedisUrl(Struct, frozen=True, kw_only=True):
     name: str = "default"
     shards: int = 16
     wait: Wait | None = None  # None: as the servers behind it need it
-    timeout_ms: int = 5_000
+    timeout_ms: Millis = Millis(5_000)
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -168,7 +169,7 @@ def _wait(text: str) -> Wait:
     return "auto" if text == "auto" else _number(text, "wait (which may also be auto)", 0, WAIT_MAX)
 
 
-def _timeout_ms(text: str) -> int:
+def _timeout_ms(text: str) -> Millis:
     try:
         timeout_ms = milliseconds(text)
     except UsageError as error:
