@@ -1,0 +1,257 @@
+"""One run, as callers have it: what can be seen of it, and what may be done with it.
+
+A `Run` is an immutable snapshot: `refresh()` returns a newer one. Everything that changes a run goes through
+`Backend`; nothing here decides. All names are imported from `holdfast.client`, where the verbs are that return runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from holdfast.engine.api.backend import Backend, Operating
+from holdfast.engine.cancelling import Cancellation
+from holdfast.errors import UsageError
+from holdfast.journal import Journal, RunEvent
+from holdfast.kernel import attributes as attributes_, markers as markers_, waits
+from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.explanations import Story
+from holdfast.kernel.runs import SETTLED, Run as RunRow
+from holdfast.kernel.units import Duration, utc_of
+from holdfast.kernel.waits import Wait
+
+R = TypeVar("R")
+
+
+class Marker(NamedTuple):
+    """A marker that a run has reached, and when."""
+
+    name: str
+    at: datetime
+
+
+class Snapshot:
+    """What can be seen of a run: as it was when this was taken."""
+
+    __slots__ = ("_row", "_served", "_service")
+
+    def __init__(self, row: RunRow, service: Backend, served: frozenset[str] | None = None) -> None:
+        self._row = row
+        self._service = service
+        self._served = served
+
+    @property
+    def id(self) -> str:
+        return self._row.id
+
+    @property
+    def workflow(self) -> str:
+        """The workflow's full name: `pack.function`."""
+        return self._row.workflow
+
+    @property
+    def key(self) -> str | None:
+        return self._row.key
+
+    @property
+    def holds_key(self) -> bool:
+        """Whether the key is still its own: not released, and not taken over by a successor."""
+        return self._row.key is not None and self._row.holds_key
+
+    @property
+    def status(self) -> str:
+        """One of pending, running, waiting, blocked, completed, failed, cancelled."""
+        return self._row.status.value
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has ended, or is blocked until a person does something."""
+        return self._row.status in SETTLED
+
+    @property
+    def fence(self) -> int:
+        """Grows each time the run changes hands."""
+        return self._row.epoch
+
+    @property
+    def priority(self) -> int:
+        return self._row.priority
+
+    @property
+    def queue(self) -> str:
+        return self._row.queue
+
+    @property
+    def version(self) -> str | None:
+        """The version of the workflow under which it was admitted, if that declared one."""
+        return self._row.version or None
+
+    @property
+    def attributes(self) -> dict[str, Scalar]:
+        """What it can be found by. Names that begin with `holdfast.` are the engine's own."""
+        return attributes_.decode(self._row.attributes)
+
+    @property
+    def markers(self) -> tuple[Marker, ...]:
+        """The markers that it has reached, in order."""
+        return tuple(Marker(name, utc_of(at_ms)) for name, at_ms in markers_.decode(self._row.markers))
+
+    @property
+    def waiting_on(self) -> tuple[Wait, ...]:
+        """Why it is not finished: timers, hooks, children, retries, a worker, a person. Empty once it has ended."""
+        return self._service.queries.waits_of(self._row, self._served)
+
+    @property
+    def next_actions(self) -> tuple[str, ...]:
+        """What may be done with it now: signal, cancel, retry, resume, fork, release_key."""
+        return waits.next_actions(self._row)
+
+    @property
+    def created_at(self) -> datetime:
+        return utc_of(self._row.created_ms)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When it ended; None while it has not."""
+        return None if self._row.finished_ms is None else utc_of(self._row.finished_ms)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """Until when the key and the result of a finished run are kept."""
+        return None if self._row.expires_ms is None else utc_of(self._row.expires_ms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshot) and self._row == other._row
+
+    def __hash__(self) -> int:
+        return hash(self._row.id)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.id!r}, workflow={self.workflow!r}, key={self.key!r}, status={self.status!r})"
+        )
+
+
+class Run(Snapshot, Generic[R]):
+    """One execution of a workflow, as it was when this snapshot was taken."""
+
+    __slots__ = ()
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """The value that the workflow returned. Waits for it.
+
+        Raises `RunFailed` (with the workflow's exception as its cause), `RunCancelled`, `TimedOut` if `timeout`
+        passes first, or, if the run is blocked, what blocks it: `ReplayDiverged`, `UnknownOutcome`, `WaitsForNothing`.
+        """
+        return cast("R", await self._service.result(self._row, self._service.returns_of(self._row.workflow), timeout))
+
+    async def wait(self, timeout: Duration | None = None) -> Run[R]:
+        """Wait until the run has ended or is blocked: a newer snapshot. Raises `TimedOut` if `timeout` passes first."""
+        return await self._snapshot(await self._service.wait(self._row, timeout))
+
+    async def result_json(self) -> bytes:
+        """What a settled run returned, as JSON. Raises as `result()` does."""
+        return await self._service.result_json(self._row)
+
+    async def input(self) -> dict[str, Any]:
+        """The arguments that the run was started with, by name."""
+        return await self._service.input(self._row)
+
+    async def input_json(self) -> bytes:
+        """The arguments that the run was started with, by name, as JSON."""
+        return await self._service.input_json(self._row)
+
+    async def refresh(self) -> Run[R]:
+        """A newer snapshot. Raises `UnknownRun` if the run has been removed."""
+        return await self._snapshot(await self._service.get(self._row.id))
+
+    async def journal(self, after: int | None = None) -> Journal:
+        """What the run has done so far, entry by entry, since it last continued as new; with `after`, behind a cursor.
+
+        It is a tuple of entries that knows their cursors: `run.events(after=journal.cursor)` goes on where it ends.
+        """
+        journal = await self._service.queries.journal(self._row.id)
+        return journal if after is None else journal.after(after)
+
+    def events(self, after: int | None = None) -> AsyncIterator[RunEvent]:
+        """What happens to it, entry by entry, until it has ended; `after` is the cursor of the last event seen."""
+        return self._service.queries.events(self._row.id, after)
+
+    async def explain(self) -> Story:
+        """Its story: what happened, why it waits, what may be done now. `str()` of it is text."""
+        return await self._service.queries.explain(self._row.id)
+
+    async def signal(self, hook: str, payload: Any = None, *, dedupe: str | None = None) -> None:
+        """Send a payload to one of its hooks, durably; once per `dedupe` and hook.
+
+        Raises `NotAllowedNow` if the run has ended, `PayloadRefused` if the payload does not fit the hook's type.
+        """
+        await self._service.signals.to_run(self._row.id, hook, payload, dedupe)
+
+    async def cancel(self, reason: str | None = None, *, deadline: Duration = "30s") -> Receipt:
+        """Cancel the run, wait until it has ended, and say what it left behind.
+
+        When `deadline` has passed it is stopped without further cleanup, and the receipt says so.
+        """
+        return await self._service.operations.cancel(self._row.id, _words(reason), deadline)
+
+    async def ask_cancel(self, reason: str | None = None, *, deadline: Duration = "30s") -> Cancelling:
+        """Ask for the cancellation, durably, without waiting for it: `await cancelling.receipt()` does."""
+        operations = self._service.operations
+        return Cancelling(await operations.ask_cancel(self._row.id, _words(reason), deadline), operations)
+
+    async def receipt(self) -> Receipt:
+        """What the cancellation of an ended run has left behind."""
+        return await self._service.operations.receipt(self._row.id)
+
+    async def retry(self) -> Run[R]:
+        """Try a failed or blocked run again from its last record. Raises `NotAllowedNow` in any other status."""
+        return await self._snapshot(await self._service.operations.retry(self._row.id))
+
+    async def resume(self) -> Run[R]:
+        """Let a cancelled run go on as if it had not been cancelled.
+
+        Raises `NotAllowedNow` if something was undone, or if the code did something about the cancellation.
+        """
+        return await self._snapshot(await self._service.operations.resume(self._row.id))
+
+    async def fork(self, at: str, *, key: str | None = None) -> Run[R]:
+        """A new run that begins with what this one did before step `at`.
+
+        It takes over the key of a run that has ended; a live one can be forked under another `key`.
+        """
+        return await self._snapshot(await self._service.operations.fork(self._row.id, at, key))
+
+    async def release_key(self, reason: str | None = None) -> Run[R]:
+        """Take the key from this run, so that it can be used again. For operators; it is recorded."""
+        return await self._snapshot(await self._service.operations.release_key(self._row.id, _words(reason)))
+
+    async def _snapshot(self, row: RunRow) -> Run[R]:
+        return Run(row, self._service, await self._service.queries.served([row]))
+
+
+class Cancelling:
+    """A cancellation that will be done, whether or not its receipt is waited for."""
+
+    def __init__(self, asked: Cancellation, operations: Operating) -> None:
+        self._asked = asked
+        self._operations = operations
+
+    async def receipt(self) -> Receipt:
+        """What it left behind, once the run has ended."""
+        return await self._operations.cancelled(self._asked)
+
+
+def _words(reason: str | None) -> str:
+    if reason is not None and not isinstance(reason, str):
+        raise UsageError(f"reason={reason!r:.60} is not text", hint="Say it in words.")
+    return reason or ""
+
+
+def row_of(run: Snapshot) -> RunRow:
+    """The row behind what was given as `replace=`. Raises `UsageError` if that is no run."""
+    if not isinstance(run, Snapshot):
+        raise UsageError(f"replace={run!r:.60} is not a run", hint="Pass the run that start() or find() returned.")
+    return run._row  # noqa: SLF001 - of this very module
