@@ -9,6 +9,13 @@ Rules
   case a notice was lost or a lease ran out. If no caller waits, nothing is looked up.
 - Writes that are ready at the same time travel together. While some are being written, the next ones gather.
 - A write is never left half known: a caller that is cancelled meanwhile learns that only when the store has replied.
+
+Two parts resemble others and are kept apart from them; what could be shared is shorter than what would join it:
+- Writing in batches, as in `engine/committer.py`. A committer has several batches under way, writes the changes of a
+  batch one by one if one cannot be written, and calls back before its callers go on. Here none of that is wanted, and
+  there it is not wanted that a caller waits out its cancellation.
+- Looking when told and now and then, as in `engine/api/waiters.py`. A notice to waiters names runs, which are looked at
+  alone, and however many of those come, all runs have their turn. Here each look is at everything.
 """
 
 from __future__ import annotations
