@@ -1,4 +1,4 @@
-"""Writes the reference page of leases, cadences and patience from the constants of the code."""  # noqa: INP001 - see docs/generate.py
+"""Writes the reference page of leases, cadences, patience and limits from the values of the code."""  # noqa: INP001 - see docs/generate.py
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import get_args
 
 from holdfast import config
-from holdfast.buses.nats import link
+from holdfast.buses.nats import link, topics
+from holdfast.cli import watch
 from holdfast.engine.pace import Pace
-from holdfast.gateway import limits, server
+from holdfast.gateway import server
 from holdfast.gateway.endpoints import GatewaySettings
+from holdfast.gateway.limits import Limits
 from holdfast.kernel import leaders, leases, units
 from holdfast.stores.redis.net import connections, topologies, urls
 from holdfast.stores.redis.pace import RedisPace
@@ -22,6 +24,7 @@ PACE = Pace()
 REDIS_PACE = RedisPace()
 SQLITE_PACE = SqlitePace()
 GATEWAY = GatewaySettings()
+CONNECTIONS = Limits()
 LEASE = config.Config().lease
 LEASES = ("3s", "10s", LEASE, "60s")
 LEASE_MS = units.milliseconds(LEASE)
@@ -61,7 +64,11 @@ def lines() -> Iterator[str]:
     yield from _table("Duties", "every", _duties())
     yield from _table("In case that a notice was lost", "every", _polls())
     yield from _table("Patience with servers", "for", _patience())
+    yield from _table("After a trouble", "after", _after_trouble())
+    yield from _table("Runs and callers", "for", _runs())
+    yield from _table("HTTP", "for", _http())
     yield from _table("Stopping", "for", _stopping())
+    yield from _table("Limits", "at most", _limits())
     yield from ("", "## Connections of one process", "")
     yield from ("| to | how many |", "|---|---|")
     confirming = len(get_args(connections.Lane)) - 1
@@ -144,9 +151,16 @@ def _polls() -> list[Row]:
         ("who waits for remote tasks looks at them", _seconds(PACE.tasks_poll_seconds), "at the latest"),
         ("a worker tells how many of its threads hang", _seconds(PACE.hangs_seconds), "only if that has changed"),
         ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if a notice says that it has changed"),
+        (
+            "who waits for many results or tasks rests after each look",
+            f"{PACE.rest_factor} times as long as it took",
+            "so that the work is not held up",
+        ),
+        ("Redis: replicas are counted", _seconds(REDIS_PACE.count_seconds), "with `wait=auto`, while it is written to"),
         ("Redis: its clock, which decides, is read again", _seconds(REDIS_PACE.clock_seconds), ""),
         ("SQLite: the file is looked at for commits of others", _seconds(SQLITE_PACE.notice_seconds), ""),
         ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only when it is scraped"),
+        ("`--watch` looks again", _seconds(watch.EVERY_SECONDS), ""),
     ]
 
 
@@ -173,19 +187,108 @@ def _patience() -> list[Row]:
         ("Redis: the longest pause between two attempts", _seconds(connections.BACKOFF_SECONDS_MAX), "with jitter"),
         ("NATS: connecting may take", _seconds(link.CONNECT_S), ""),
         ("NATS: the longest pause between two attempts", _seconds(link.PAUSE_S_MAX), "with jitter, forever"),
+        ("NATS: a message for a topic is tried again", _seconds(topics.PATIENCE_S), "under the same id"),
         ("SQLite: a locked file is waited for", _shown(SQLITE_PACE.busy_ms), ""),
         ("`/readyz` waits for the store", _seconds(GATEWAY.store_seconds_max), "then it is not ready"),
+        ("metrics wait for the store", _seconds(metrics.LOOK_SECONDS_MAX), "then what it would say is missing"),
+    ]
+
+
+def _after_trouble() -> list[Row]:
+    return [
+        ("a store that could not be reached is asked again", _seconds(PACE.trouble_pause_seconds), ""),
+        ("… for a lease", _seconds(PACE.lease_trouble_pause_seconds), "which does not last long"),
+        ("… by a duty", _seconds(PACE.duty_trouble_pause_seconds), ""),
+        ("a part of the engine that has failed begins again", _seconds(PACE.fault_pause_seconds), ""),
+        (
+            "the system is asked again for a thread that it did not give",
+            _seconds(PACE.start_thread_again_seconds),
+            "",
+        ),
+    ]
+
+
+def _runs() -> list[Row]:
+    return [
+        ("a run that waits stays in memory", _shown(PACE.idle_ms), "not at all, if only a later timer can wake it"),
+        (
+            "a worker may say itself that the deadline of a cancellation has passed",
+            _shown(PACE.cancel_grace_ms),
+            "then the caller cancels the run",
+        ),
+        ("it is believed that a workflow is served", _shown(PACE.served_ms), "then the store is asked again"),
+        (
+            "Redis: what crosses shards is left to the process that committed it",
+            _shown(REDIS_PACE.outbox_age_ms),
+            "then the relay delivers it",
+        ),
+        (
+            "Redis: what was delivered to another shard stays in the outbox",
+            _seconds(REDIS_PACE.tidy_seconds),
+            "a commit takes it along sooner",
+        ),
+    ]
+
+
+def _http() -> list[Row]:
+    return [
+        ("the headers of a request may take", _seconds(CONNECTIONS.header_seconds_max), "from the first byte"),
+        ("the body of a request may take", _seconds(GATEWAY.body_seconds_max), ""),
+        ("a connection may be idle", _seconds(CONNECTIONS.idle_seconds_max), "between two requests"),
+        ("what is sent may wait to be read", _seconds(CONNECTIONS.send_seconds_max), "then the connection is cut"),
+        ("`?wait=` waits at most", _seconds(GATEWAY.wait_seconds_max), ""),
+        (
+            "a stream of events lasts at most",
+            _seconds(GATEWAY.stream_seconds_max),
+            "then its reader comes back, and shows the key again",
+        ),
+        ("a stream of events may say nothing", _seconds(GATEWAY.heartbeat_seconds), "then it sends a comment"),
+        (
+            "a page of the dashboard waits for a cancellation",
+            _seconds(GATEWAY.cancel_seconds_max),
+            "which goes on without it",
+        ),
     ]
 
 
 def _stopping() -> list[Row]:
-    drain = limits.Limits().drain_seconds_max
     most = PACE.grace_seconds + 2 * PACE.last_words_seconds + server.LAST_SECONDS
     return [
         ("effects at work may end", _seconds(PACE.grace_seconds), "then their runs are given back"),
-        ("requests at work may end", _seconds(drain), "at the same time"),
+        ("cancelled effects may close what they have open", _seconds(PACE.clean_up_seconds), ""),
+        ("requests at work may end", _seconds(CONNECTIONS.drain_seconds_max), "at the same time"),
         ("what is recorded may reach the store", _seconds(PACE.last_words_seconds), "else leases expire instead"),
+        ("Redis: the outboxes may be tidied up", _seconds(REDIS_PACE.last_words_seconds), "else the relay does it"),
+        ("SQLite: what is under way may end", _seconds(SQLITE_PACE.last_moment_seconds), ""),
         ("all of it", _seconds(most), "give a process longer than that before you kill it"),
+    ]
+
+
+def _limits() -> list[Row]:
+    return [
+        ("runs that a worker claims at a time", _count(PACE.claim_max), "what is left is for the other workers"),
+        ("runs or tasks that are looked up in one read", _count(PACE.look_up_max), ""),
+        (
+            "threads of a worker that were given up and still hang",
+            _count(PACE.given_up_threads_max),
+            "then effects wait",
+        ),
+        ("API keys that a process remembers", _count(PACE.api_keys_max), ""),
+        ("API keys that are listed in one read", _count(PACE.api_keys_page), ""),
+        ("HTTP: connections", _count(CONNECTIONS.connections_max), ""),
+        ("HTTP: requests that wait", _count(GATEWAY.waiting_max), "long polls and streams"),
+        ("HTTP: headers of a request", _bytes(CONNECTIONS.header_bytes_max), ""),
+        ("HTTP: body of a request", _bytes(GATEWAY.body_bytes_max), ""),
+        (
+            "SQLite: runs in an index that a search sorts",
+            _count(SQLITE_PACE.few_runs),
+            "with more it walks another index in order",
+        ),
+        (
+            "SQLite: a file whose pages `holdfast doctor` checks",
+            _bytes(SQLITE_PACE.check_bytes_max),
+            "a check reads all of it",
+        ),
     ]
 
 
@@ -196,6 +299,14 @@ def _table(title: str, column: str, rows: list[Row]) -> Iterator[str]:
 
 def _shown(ms: float) -> str:
     return f"{ms:g} ms" if ms < 1000 else f"{ms / 1000:g} s"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _bytes(number: int) -> str:
+    return f"{number // 1024:,} KiB" if number < 1024**2 else f"{number // 1024**2:,} MiB"
 
 
 def _rounded(ms: float) -> str:

@@ -23,7 +23,7 @@ from holdfast.buses.nats import inspections
 from holdfast.buses.nats.addresses import parse
 from holdfast.buses.nats.link import Arrived, Link, report, subscribe
 from holdfast.buses.nats.names import Names
-from holdfast.buses.nats.topics import JetStreamTopics
+from holdfast.buses.nats.topics import PATIENCE_S, JetStreamTopics
 from holdfast.errors import InvalidConfig
 from holdfast.ports.bus import Consumption, Handle
 from holdfast.ports.clock import Clock
@@ -51,7 +51,7 @@ class NatsBus:
     """
 
     def __init__(
-        self, url: str, *, name: str, clock: Clock, ids: Ids, ack_wait_s: float = 10.0, patience_s: float = 5.0
+        self, url: str, *, name: str, clock: Clock, ids: Ids, ack_wait_s: float = 10.0, patience_s: float = PATIENCE_S
     ) -> None:
         self._address = parse(url)
         self._names = Names(name)

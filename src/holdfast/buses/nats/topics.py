@@ -22,6 +22,7 @@ from holdfast.errors import BusUnavailable, PayloadTooLarge
 from holdfast.ports.bus import Handle
 from holdfast.ports.clock import Clock
 
+PATIENCE_S = 5.0  # how long a publisher tries
 TRY_S = 1.5
 PAUSE_S = 0.1
 # What the headers of a message take beside its id; they count against the server's limit.
