@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -93,16 +94,13 @@ def test_a_port_that_somebody_takes_meanwhile_is_exchanged_for_another(
     server.stop()
 
 
-BELOW = ports.LOWEST + 40  # so few that they would meet
-GIVES_OUT_PORTS = f"""
-from holdfast.lab.cluster import ports
-print([ports.free_port(below={BELOW}) for _ in range(15)])
-"""
-
-
 def test_ports_given_out_to_two_processes_are_never_the_same() -> None:
-    ours = [ports.free_port(below=BELOW) for _ in range(15)]
-    asked = subprocess.run([sys.executable, "-c", GIVES_OUT_PORTS], check=True, capture_output=True)
+    # So few that they would meet; and seldom those of another run of this test, which would have none left.
+    first = secrets.choice(ports.PORTS[:-40])
+    few = range(first, first + 40)
+    script = f"from holdfast.lab.cluster import ports; print([ports.free_port({few}) for _ in range(15)])"
+    ours = [ports.free_port(few) for _ in range(15)]
+    asked = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     theirs = json.loads(asked.stdout)
     assert len({*ours, *theirs}) == 30
 

@@ -16,16 +16,15 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-LOWEST = 20_000
-HIGHEST = 32_000
+PORTS = range(20_000, 32_000)
 HOST = "127.0.0.1"
 _given: set[int] = set()
 
 
-def free_port(*, below: int = HIGHEST) -> int:
+def free_port(among: range = PORTS) -> int:
     """A port that is free now, and never given out again."""
     while True:
-        port = LOWEST + secrets.randbelow(below - LOWEST)
+        port = secrets.choice(among)
         if port not in _given and _is_free(port) and _is_reserved(port):
             _given.add(port)
             return port
