@@ -385,10 +385,19 @@ def event_page() -> str:
     for cls in vars(events).values():
         if inspect.isclass(cls) and issubclass(cls, events.Event) and cls is not events.Event:
             level, phrase = logs.PHRASES[cls]
-            fields = ", ".join(f"`{field}`" for field in cls.__struct_fields__)
+            fields = _field_names(cls, "logged as")
             words = " ".join((cls.__doc__ or "").split())
             lines.append(f"| `{cls.__name__}` | {getLevelName(level).lower()} | {phrase} | {fields} | {words} |")
     return _page(lines)
+
+
+def _field_names(cls: type[msgspec.Struct], where: str, *, but: str = "") -> str:
+    """The fields of a struct, each with the other name that it is stored, sent or logged by, if it has one."""
+    names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+    shown = (
+        f"`{name}`" if name == stored else f"`{name}` ({where} `{stored}`)" for name, stored in names if name != but
+    )
+    return ", ".join(shown)
 
 
 # -- metrics
@@ -462,7 +471,7 @@ def journal_page() -> str:
         "|---|---|---|",
     ]
     for cls in get_args(journal.Entry):
-        fields = ", ".join(f"`{field}`" for field in cls.__struct_fields__ if field != "at_ms")
+        fields = _field_names(cls, "in JSON", but="at_ms")
         lines.append(f"| `{cls.__name__}` | `{cls.__struct_config__.tag}` | {fields} |")
     lines += ["", "The values among their fields:", "", "| type | fields | |", "|---|---|---|"]
     for cls in (journal.Intent, journal.Value, journal.Failure):

@@ -126,8 +126,8 @@ def gave_up(step: str = "charge#1", *, attempt: int = 3, intent: Intent | None =
     return GaveUp(NOW_MS, step, intent or an_intent(), attempt, a_failure())
 
 
-def elapsed(step: str = "sleep#1", *, due_ms: int = NOW_MS) -> Elapsed:
-    return Elapsed(max(NOW_MS, due_ms), step, due_ms)
+def elapsed(step: str = "sleep#1", *, due_at_ms: int = NOW_MS) -> Elapsed:
+    return Elapsed(max(NOW_MS, due_at_ms), step, due_at_ms)
 
 
 def joined(step: str = "pay#1", value: object = "ok", *, run_id: str = "child-1") -> Joined:

@@ -115,7 +115,7 @@ def _finish(held: Document) -> Writing:
 
 def _look(found: Document, *, wanted: bool) -> Writing:
     """What the holder of a run makes of its task; it has a second to be performed."""
-    writing = tasks.look(found, wanted=wanted, timeout_ms=LEASE_MS, deadline_ms=None, now_ms=LATER_MS)
+    writing = tasks.look(found, wanted=wanted, timeout_ms=LEASE_MS, deadline_at_ms=None, now_ms=LATER_MS)
     assert isinstance(writing, Writing)
     return writing
 
@@ -140,7 +140,7 @@ def _keys() -> tuple[Writing, Writing]:
     return Writing(one), Writing(other)
 
 
-_A_KEY = ApiKey(id="k-1", name="till", namespace="shop", scope="read", tail="abcd", created_ms=NOW_MS)
+_A_KEY = ApiKey(id="k-1", name="till", namespace="shop", scope="read", tail="abcd", created_at_ms=NOW_MS)
 
 
 def _key_document(kept: Kept, replaces: int | None) -> Document:
@@ -151,7 +151,7 @@ _KEY = Writing(apikeys._document(Kept(_A_KEY, "digest"), replaces=None, now_ms=N
 
 
 def _revoked() -> Writing:
-    revoked = Kept(replace(_A_KEY, revoked_ms=LATER_MS), "digest")
+    revoked = Kept(replace(_A_KEY, revoked_at_ms=LATER_MS), "digest")
     return Writing(_key_document(revoked, _KEY.document.version), _KEY.document.version)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
@@ -98,7 +98,7 @@ class AskedInVain(Event, frozen=True):
 
 class RunLetGo(Event, frozen=True):
     run_id: str
-    wake_ms: Instant | None
+    wake_at_ms: Instant | None = field(name="wake_ms")
 
 
 class RunEnded(Event, frozen=True):
@@ -110,7 +110,7 @@ class RunEnded(Event, frozen=True):
     error: str = ""
     namespace: str = ""
     key: str | None = None
-    created_ms: Instant = EPOCH
+    created_at_ms: Instant = field(default=EPOCH, name="created_ms")
     elapsed_ms: Millis = NO_TIME
     parent: str = ""
     root: str = ""
@@ -127,8 +127,8 @@ def ended(run: Run, error: str = "") -> RunEnded:
         error,
         run.namespace,
         run.key,
-        run.created_ms,
-        (run.finished_ms or run.created_ms) - run.created_ms,
+        run.created_at_ms,
+        (run.finished_at_ms or run.created_at_ms) - run.created_at_ms,
         lineage.parent,
         lineage.root,
         lineage.traceparent,

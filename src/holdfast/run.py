@@ -110,17 +110,17 @@ class Snapshot:
 
     @property
     def created_at(self) -> datetime:
-        return utc_of(self._row.created_ms)
+        return utc_of(self._row.created_at_ms)
 
     @property
     def finished_at(self) -> datetime | None:
         """When it ended; None while it has not."""
-        return None if self._row.finished_ms is None else utc_of(self._row.finished_ms)
+        return None if self._row.finished_at_ms is None else utc_of(self._row.finished_at_ms)
 
     @property
     def expires_at(self) -> datetime | None:
         """Until when the key and the result of a finished run are kept."""
-        return None if self._row.expires_ms is None else utc_of(self._row.expires_ms)
+        return None if self._row.expires_at_ms is None else utc_of(self._row.expires_at_ms)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshot) and self._row == other._row

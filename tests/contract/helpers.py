@@ -103,10 +103,10 @@ def progress(
 
 
 def let_go(
-    store: Store, run: Run, *, wake_ms: int | None = None, waits: bytes = b"[]", read: tuple[str, ...] = ()
+    store: Store, run: Run, *, wake_at_ms: int | None = None, waits: bytes = b"[]", read: tuple[str, ...] = ()
 ) -> Change:
     return transitions.decide(
-        run, transitions.LetGo(wake_ms, waits), recorded=transitions.Recorded(read=read), now_ms=store.now_ms()
+        run, transitions.LetGo(wake_at_ms, waits), recorded=transitions.Recorded(read=read), now_ms=store.now_ms()
     )
 
 

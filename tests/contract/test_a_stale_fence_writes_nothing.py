@@ -47,7 +47,7 @@ def _changes(store: Store, run: Run) -> list[Change]:
     hooks = transitions.Recorded((entry,), opens=(HookOpen("other"),), closes=(HookOpen(HOOK, token_of("run-1")),))
     kinds = [
         progress(store, run, entry, blobs=(ANOTHER_BLOB,), read=(MESSAGE,)),
-        let_go(store, run, wake_ms=1, read=(MESSAGE,)),
+        let_go(store, run, wake_at_ms=1, read=(MESSAGE,)),
         completion(store, run, recorded=recorded),
         failure(store, run),
         blockage(store, run),
@@ -165,7 +165,7 @@ async def test_of_two_holders_to_whom_one_epoch_was_issued_the_second_learns_tha
     loser = replace(winner, nonce="of a claim that was forgotten")
     write = {
         "goes on": lambda run, step: progress(store, run, performed(step)),
-        "lets go": lambda run, _: let_go(store, run, wake_ms=1),
+        "lets go": lambda run, _: let_go(store, run, wake_at_ms=1),
         "completes": lambda run, step: completion(store, run, step),
         "fails": lambda run, _: failure(store, run),
         "is blocked": lambda run, _: blockage(store, run),

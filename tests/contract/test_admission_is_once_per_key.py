@@ -49,14 +49,14 @@ async def test_whatever_an_admission_says_about_the_run_is_read_back(store: Stor
     """A fork is admitted with markers, attributes and a past; nothing of its row may be left out."""
     change = admission(store, version="2", attributes=attributes.encode({"stage": "paid"}))
     assert change.run is not None
-    offered = replace(change.run, markers=markers.encode((("paid", 7),)), started_ms=store.now_ms() - 5)
+    offered = replace(change.run, markers=markers.encode((("paid", 7),)), started_at_ms=store.now_ms() - 5)
     await committed(store, replace(change, run=offered))
     assert await store.run("default", "run-1") == offered
 
 
 async def test_an_admission_for_a_worker_at_hand_is_running_and_not_claimable(store: Store) -> None:
     run = await held(store, owner="w-1")
-    assert (run.status, run.owner, run.epoch, run.started_ms) == (Status.RUNNING, "w-1", 1, store.now_ms())
+    assert (run.status, run.owner, run.epoch, run.started_at_ms) == (Status.RUNNING, "w-1", 1, store.now_ms())
     assert await store.held("w-1") == ["run-1"]
     assert await claim(store, "w-2") == []
 

@@ -63,7 +63,7 @@ async def test_runs_are_counted_by_status(store: Store) -> None:
 async def test_what_could_be_claimed_is_counted_by_workflow_with_the_age_of_the_first(
     store: Store, clock: FakeClock
 ) -> None:
-    start_ms = store.now_ms()
+    start_at_ms = store.now_ms()
     for n in range(3):
         await admitted(store, f"low-{n}", key=None, priority=n % 2)
         clock.advance(10)
@@ -74,23 +74,27 @@ async def test_what_could_be_claimed_is_counted_by_workflow_with_the_age_of_the_
     await held(store, "running", key=None, workflow="shop.ship")
     await ended(store, "ended", key=None, workflow="shop.audit")
     assert (await store.backlog("default")).depths == (
-        Depth("shop.checkout", "default", ready=4, oldest_ms=start_ms),
-        Depth("shop.refund", "slow", ready=1, oldest_ms=start_ms + 30),
+        Depth("shop.checkout", "default", ready=4, oldest_at_ms=start_at_ms),
+        Depth("shop.refund", "slow", ready=1, oldest_at_ms=start_at_ms + 30),
     )
-    assert (await store.backlog("tenant")).depths == (Depth("shop.checkout", "default", 1, start_ms + 30),)
+    assert (await store.backlog("tenant")).depths == (Depth("shop.checkout", "default", 1, start_at_ms + 30),)
 
 
 async def test_what_can_be_claimed_later_only_is_not_ready(store: Store, clock: FakeClock) -> None:
     await admitted(store, "later", key=None, delay_ms=1_000)
-    await committed(store, let_go(store, await held(store, "timer", key=None), wake_ms=store.now_ms() + 2_000))
+    await committed(store, let_go(store, await held(store, "timer", key=None), wake_at_ms=store.now_ms() + 2_000))
     await committed(store, let_go(store, await held(store, "hook", key=None)))
-    assert (await store.backlog("default")).depths == (Depth("shop.checkout", "default", ready=0, oldest_ms=None),)
+    assert (await store.backlog("default")).depths == (Depth("shop.checkout", "default", ready=0, oldest_at_ms=None),)
     clock.advance(1_000)
-    due_ms = store.now_ms()
-    assert (await store.backlog("default")).depths == (Depth("shop.checkout", "default", ready=1, oldest_ms=due_ms),)
+    due_at_ms = store.now_ms()
+    assert (await store.backlog("default")).depths == (
+        Depth("shop.checkout", "default", ready=1, oldest_at_ms=due_at_ms),
+    )
     clock.advance(1_000)
     await signalled(store, "hook")
-    assert (await store.backlog("default")).depths == (Depth("shop.checkout", "default", ready=3, oldest_ms=due_ms),)
+    assert (await store.backlog("default")).depths == (
+        Depth("shop.checkout", "default", ready=3, oldest_at_ms=due_at_ms),
+    )
 
 
 async def test_what_was_claimed_is_no_longer_ready(store: Store) -> None:
@@ -146,7 +150,7 @@ def test_counting_is_bounded_however_many_runs_there_are(tmp_path: Path, count: 
     backlog = backlogs.backlog(db, "default", now_ms=NOW_MS)
     connection.trace_v2(0, None)
     assert {backlog.statuses[status] for status in (Status.PENDING, Status.COMPLETED, Status.FAILED)} == {COUNT_MAX}
-    assert {depth.workflow: depth.oldest_ms for depth in backlog.depths} == {
+    assert {depth.workflow: depth.oldest_at_ms for depth in backlog.depths} == {
         "shop.checkout": NOW_MS,
         "shop.refund": NOW_MS,
     }

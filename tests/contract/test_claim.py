@@ -28,7 +28,7 @@ async def test_a_claimed_run_belongs_to_the_claimer_at_the_next_epoch(store: Sto
     clock.advance(250)
     [run] = await claim(store, "w-1")
     assert (run.status, run.owner, run.nonce, run.epoch) == (Status.RUNNING, "w-1", "nonce-of-w-1", 1)
-    assert (run.wake_ms, run.started_ms) == (None, store.now_ms())
+    assert (run.wake_at_ms, run.started_at_ms) == (None, store.now_ms())
     assert await store.run("default", "run-1") == run
     assert await store.held("w-1") == ["run-1"]
 
@@ -60,14 +60,14 @@ async def test_a_claim_says_since_when_the_first_of_its_runs_was_ready(store: St
     assert await store.claim(wish) == Claimed([], None)
     await admitted(store, "later", key=None, delay_ms=60_000)
     assert await store.claim(wish) == Claimed([], None)
-    start_ms = store.now_ms()
+    start_at_ms = store.now_ms()
     for run_id, workflow, priority in [("low", WORKFLOW, -1), ("mid", "shop.refund", 0), ("high", WORKFLOW, 9)]:
         await admitted(store, run_id, key=None, workflow=workflow, priority=priority)
         clock.advance(10)
     claimed = await store.claim(wish)
-    assert ([run.id for run in claimed.runs], claimed.ready_ms) == (["high", "mid"], start_ms + 10)
+    assert ([run.id for run in claimed.runs], claimed.ready_at_ms) == (["high", "mid"], start_at_ms + 10)
     claimed = await store.claim(wish)
-    assert ([run.id for run in claimed.runs], claimed.ready_ms) == (["low"], start_ms)
+    assert ([run.id for run in claimed.runs], claimed.ready_at_ms) == (["low"], start_at_ms)
 
 
 async def test_readiness_counts_and_not_admission(store: Store, clock: FakeClock) -> None:
@@ -122,7 +122,7 @@ async def test_a_run_is_not_claimed_before_its_time(store: Store, clock: FakeClo
 
 async def test_a_waiting_run_is_claimed_when_its_timer_is_due_and_not_before(store: Store, clock: FakeClock) -> None:
     run = await held(store)
-    waiting = await committed(store, let_go(store, run, wake_ms=store.now_ms() + 500))
+    waiting = await committed(store, let_go(store, run, wake_at_ms=store.now_ms() + 500))
     assert (waiting.status, waiting.owner) == (Status.WAITING, None)
     clock.advance(499)
     assert await claim(store) == []
@@ -131,7 +131,7 @@ async def test_a_waiting_run_is_claimed_when_its_timer_is_due_and_not_before(sto
 
 
 async def test_a_run_that_waits_without_a_timer_is_not_claimed(store: Store, clock: FakeClock) -> None:
-    await committed(store, let_go(store, await held(store), wake_ms=None))
+    await committed(store, let_go(store, await held(store), wake_at_ms=None))
     clock.advance(10**12)
     assert await claim(store) == []
 
@@ -148,15 +148,15 @@ async def test_the_first_start_is_remembered_over_later_claims(store: Store, clo
     clock.advance(5)
     [first] = await claim(store, "w-1")
     clock.advance(5)
-    await committed(store, let_go(store, first, wake_ms=store.now_ms()))
+    await committed(store, let_go(store, first, wake_at_ms=store.now_ms()))
     [second] = await claim(store, "w-2")
-    assert (second.started_ms, second.epoch) == (first.started_ms, 2)
+    assert (second.started_at_ms, second.epoch) == (first.started_at_ms, 2)
 
 
 async def test_a_claim_keeps_everything_else_of_the_row(store: Store) -> None:
     before = await admitted(store, priority=3, retention_ms=77, queue="slow")
     [run] = await claim(store)
-    changed = {"status", "epoch", "nonce", "owner", "wake_ms", "started_ms"}
+    changed = {"status", "epoch", "nonce", "owner", "wake_at_ms", "started_at_ms"}
     kept = [name for name in run.__struct_fields__ if name not in changed]
     assert [getattr(run, name) for name in kept] == [getattr(before, name) for name in kept]
 
@@ -183,17 +183,17 @@ async def test_each_run_goes_to_one_of_many_claimers(backend: Backend) -> None:
 async def test_next_wake_tells_when_the_next_run_may_be_claimed(store: Store, clock: FakeClock) -> None:
     names = (WORKFLOW,)
     now_ms = store.now_ms()
-    assert await store.next_wake_ms("default", names) is None
+    assert await store.next_wake_at_ms("default", names) is None
     await admitted(store, "late", key="late", delay_ms=9_000, priority=5)
-    assert await store.next_wake_ms("default", names) == now_ms + 9_000
+    assert await store.next_wake_at_ms("default", names) == now_ms + 9_000
     await admitted(store, "soon", key="soon", delay_ms=3_000, priority=-5)
-    assert await store.next_wake_ms("default", names) == now_ms + 3_000
+    assert await store.next_wake_at_ms("default", names) == now_ms + 3_000
     await admitted(store, "now", key="now")
-    assert await store.next_wake_ms("default", names) == now_ms
+    assert await store.next_wake_at_ms("default", names) == now_ms
     await claim(store)
-    assert await store.next_wake_ms("default", names) == now_ms + 3_000
+    assert await store.next_wake_at_ms("default", names) == now_ms + 3_000
     clock.advance(5_000)
-    assert await store.next_wake_ms("default", names) == now_ms + 3_000  # in the past: it is ready now
+    assert await store.next_wake_at_ms("default", names) == now_ms + 3_000  # in the past: it is ready now
 
 
 async def test_next_wake_looks_at_the_named_workflows_and_namespace_alone(store: Store) -> None:
@@ -201,16 +201,16 @@ async def test_next_wake_looks_at_the_named_workflows_and_namespace_alone(store:
     await admitted(store, "run-1", key="1", workflow="shop.refund", delay_ms=10)
     await admitted(store, "run-2", key="2", namespace="tenant", delay_ms=20)
     await admitted(store, "run-3", key="3", delay_ms=30)
-    assert await store.next_wake_ms("default", (WORKFLOW,)) == now_ms + 30
-    assert await store.next_wake_ms("default", (WORKFLOW, "shop.refund")) == now_ms + 10
-    assert await store.next_wake_ms("default", ()) is None
+    assert await store.next_wake_at_ms("default", (WORKFLOW,)) == now_ms + 30
+    assert await store.next_wake_at_ms("default", (WORKFLOW, "shop.refund")) == now_ms + 10
+    assert await store.next_wake_at_ms("default", ()) is None
 
 
 async def test_next_wake_forgets_runs_that_are_held_or_over(store: Store) -> None:
     await held(store, "run-1", key="1")
     await committed(store, completion(store, await held(store, "run-2", key="2")))
-    await committed(store, let_go(store, await held(store, "run-3", key="3"), wake_ms=None))
-    assert await store.next_wake_ms("default", (WORKFLOW,)) is None
+    await committed(store, let_go(store, await held(store, "run-3", key="3"), wake_at_ms=None))
+    assert await store.next_wake_at_ms("default", (WORKFLOW,)) is None
 
 
 async def test_two_who_claim_at_once_share_what_is_ready(backend: Backend) -> None:

@@ -80,7 +80,7 @@ async def test_a_restart_with_the_wall_clock_behind_does_not_turn_it_back(
     sqlite.clock.boot, sqlite.clock.steady = "boot-2", 10.0
     sqlite.clock.wall = NOW_MS - behind_ms
     again = await sqlite.another()
-    assert again.now_ms() >= run.created_ms
+    assert again.now_ms() >= run.created_at_ms
     assert [found.id for found in await claim(again)] == ["run-1"]
 
 

@@ -159,7 +159,7 @@ async def test_a_repetition_is_harmless(store: Store, clock: FakeClock) -> None:
 
 async def test_a_run_that_continued_may_wait_and_be_claimed(store: Store) -> None:
     run = await committed(store, replaces_journal(store, await held(store)))
-    await committed(store, let_go(store, run, wake_ms=store.now_ms()))
+    await committed(store, let_go(store, run, wake_at_ms=store.now_ms()))
     [again] = await claim(store, "w-2")
     assert again == replace(again, length=run.length, input=run.input)
     assert (await history(store)).run.length - len((await history(store)).journal) == 1

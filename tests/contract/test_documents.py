@@ -27,7 +27,9 @@ async def _found(store: Store, id: str = "d-1") -> Document | None:
 
 async def test_what_is_written_is_read_as_it_was(backend: Backend) -> None:
     store, other = await backend.another(), await backend.another()
-    odd = a_document(store, "é/\0 '\"", body=bytes(range(256)), kind="task/shop.pay", due_ms=7, expires_ms=NOW_MS * 2)
+    odd = a_document(
+        store, "é/\0 '\"", body=bytes(range(256)), kind="task/shop.pay", due_at_ms=7, expires_at_ms=NOW_MS * 2
+    )
     assert await writes(store, odd) == [True]
     for each in (store, other):
         assert await each.document("default", "task/shop.pay", odd.id) == odd
@@ -130,12 +132,12 @@ async def test_a_writing_offered_again_after_a_lost_reply_answers_as_the_first_t
     store, other = await backend.another(), await backend.another()
     first = await stored(store)
     assert await writes(other, first) == [True]
-    second = successor(store, first, body=b"2", due_ms=store.now_ms())
+    second = successor(store, first, body=b"2", due_at_ms=store.now_ms())
     assert await writes(store, second) == await writes(other, second) == [True]
     assert await _found(store) == second.document
 
 
-@pytest.mark.parametrize("fields", [{"body": b"other"}, {"due_ms": 1}, {"expires_ms": NOW_MS * 2}])
+@pytest.mark.parametrize("fields", [{"body": b"other"}, {"due_at_ms": 1}, {"expires_at_ms": NOW_MS * 2}])
 async def test_a_rival_with_the_same_version_is_no_repetition(store: Store, fields: dict[str, object]) -> None:
     first = await stored(store)
     assert await writes(store, replace(first, **fields)) == [False]
@@ -177,7 +179,7 @@ async def test_a_repetition_after_somebody_else_went_on_is_told_so(store: Store)
 
 async def test_the_repetition_of_a_removal_is_harmless(store: Store) -> None:
     first = await stored(store)
-    removal = successor(store, first, expires_ms=store.now_ms())
+    removal = successor(store, first, expires_at_ms=store.now_ms())
     assert await writes(store, removal) == [True]
     assert await writes(store, removal) == [True]
     assert await _found(store) is None
@@ -187,7 +189,7 @@ async def test_the_repetition_of_a_removal_is_harmless(store: Store) -> None:
 
 
 async def test_an_expired_document_counts_as_absent(store: Store, clock: FakeClock) -> None:
-    document = await stored(store, expires_ms=store.now_ms() + 100, due_ms=store.now_ms())
+    document = await stored(store, expires_at_ms=store.now_ms() + 100, due_at_ms=store.now_ms())
     clock.advance(99)
     assert await _found(store) == document
     assert await store.documents("default", "note") == [document]
@@ -200,7 +202,7 @@ async def test_an_expired_document_counts_as_absent(store: Store, clock: FakeClo
 
 
 async def test_an_expired_document_can_be_made_anew(store: Store, clock: FakeClock) -> None:
-    old = await stored(store, expires_ms=store.now_ms() + 100)
+    old = await stored(store, expires_at_ms=store.now_ms() + 100)
     clock.advance(100)
     new = await stored(store, body=b"new")
     assert new.version > old.version
@@ -214,7 +216,7 @@ async def test_the_version_of_an_expired_document_is_never_used_again(store: Sto
     """Several changes within a millisecond let the version run ahead of the clock."""
     current = await stored(store)
     for n in range(5):
-        change = successor(store, current, body=b"%d" % n, expires_ms=store.now_ms() if n == 4 else None)
+        change = successor(store, current, body=b"%d" % n, expires_at_ms=store.now_ms() if n == 4 else None)
         assert await writes(store, change) == [True]
         current = change.document
     assert current.version == store.now_ms() + 5
@@ -232,7 +234,7 @@ async def test_a_writer_who_slept_while_it_was_removed_and_made_anew_is_refused(
     """Removed, pruned and made again within as few milliseconds as possible, twice."""
     seen = [await stored(store)]
     for _ in range(2):
-        removal = successor(store, seen[-1], expires_ms=store.now_ms())
+        removal = successor(store, seen[-1], expires_at_ms=store.now_ms())
         assert await writes(store, removal) == [True]
         while not await store.prune(100):
             clock.advance(1)
@@ -243,9 +245,9 @@ async def test_a_writer_who_slept_while_it_was_removed_and_made_anew_is_refused(
 
 
 async def test_a_document_may_be_given_more_time(store: Store, clock: FakeClock) -> None:
-    first = await stored(store, expires_ms=store.now_ms() + 100)
+    first = await stored(store, expires_at_ms=store.now_ms() + 100)
     clock.advance(99)
-    second = successor(store, first, expires_ms=None)
+    second = successor(store, first, expires_at_ms=None)
     assert await writes(store, second) == [True]
     clock.advance(1_000_000)
     assert await store.prune(100) == 0
@@ -264,8 +266,8 @@ async def test_versions_rise_however_the_clocks_stand() -> None:
 
 async def test_pruning_removes_expired_documents_and_no_others(store: Store, clock: FakeClock) -> None:
     for n in range(3):
-        await stored(store, f"short-{n}", expires_ms=store.now_ms() + 100)
-    kept = [await stored(store, "long", expires_ms=store.now_ms() + 101), await stored(store, "unending")]
+        await stored(store, f"short-{n}", expires_at_ms=store.now_ms() + 100)
+    kept = [await stored(store, "long", expires_at_ms=store.now_ms() + 101), await stored(store, "unending")]
     clock.advance(99)
     assert await store.prune(100) == 0
     clock.advance(1)
@@ -277,7 +279,7 @@ async def test_pruning_removes_expired_documents_and_no_others(store: Store, clo
 async def test_pruning_counts_runs_and_documents_and_comes_in_bites(store: Store, clock: FakeClock) -> None:
     for n in range(3):
         await ended(store, f"run-{n}", key=None, retention_ms=100)
-        await stored(store, f"d-{n}", expires_ms=store.now_ms() + 100)
+        await stored(store, f"d-{n}", expires_at_ms=store.now_ms() + 100)
     live = await admitted(store, "live", key="live")
     clock.advance(200)
     assert [await store.prune(2) for _ in range(4)] == [2, 2, 2, 0]
@@ -292,7 +294,7 @@ async def test_namespaces_and_kinds_are_apart(store: Store) -> None:
     now_ms = store.now_ms()
     places = [("default", "note"), ("default", "task/a"), ("tenant", "note"), ("", "note")]
     documents = [
-        a_document(store, namespace=namespace, kind=kind, body=f"{namespace}/{kind}".encode(), due_ms=now_ms)
+        a_document(store, namespace=namespace, kind=kind, body=f"{namespace}/{kind}".encode(), due_at_ms=now_ms)
         for namespace, kind in places
     ]
     assert await writes(store, *documents) == [True] * 4
@@ -307,7 +309,7 @@ async def test_namespaces_and_kinds_are_apart(store: Store) -> None:
 
 
 async def test_many_are_read_at_once_from_wherever_they_are(store: Store, clock: FakeClock) -> None:
-    fleeting = await stored(store, "fleeting", expires_ms=store.now_ms() + 100)
+    fleeting = await stored(store, "fleeting", expires_at_ms=store.now_ms() + 100)
     here = await stored(store, "here", kind="task/a", body=b"here")
     there = a_document(store, "there", namespace="tenant", body=b"there")
     assert await writes(store, there) == [True]
@@ -336,7 +338,7 @@ async def test_they_are_listed_by_id_in_pages(store: Store) -> None:
 
 async def test_what_is_due_comes_earliest_first(store: Store, clock: FakeClock) -> None:
     now_ms = store.now_ms()
-    for each, kind, due_ms in [
+    for each, kind, due_at_ms in [
         ("d", "task/a", now_ms + 2),
         ("c", "task/b", now_ms + 1),
         ("b", "task/a", now_ms),
@@ -345,7 +347,7 @@ async def test_what_is_due_comes_earliest_first(store: Store, clock: FakeClock) 
         ("f", "task/a", None),
         ("g", "task/a", now_ms + 3),
     ]:
-        await stored(store, each, kind=kind, due_ms=due_ms)
+        await stored(store, each, kind=kind, due_at_ms=due_at_ms)
     clock.advance(2)
 
     async def due(*kinds: str, limit: int = 10) -> list[str]:
@@ -360,13 +362,13 @@ async def test_what_is_due_comes_earliest_first(store: Store, clock: FakeClock) 
 
 
 async def test_a_document_moves_within_its_queue(store: Store, clock: FakeClock) -> None:
-    first = await stored(store, due_ms=store.now_ms())
-    claimed = successor(store, first, due_ms=store.now_ms() + 100)
+    first = await stored(store, due_at_ms=store.now_ms())
+    claimed = successor(store, first, due_at_ms=store.now_ms() + 100)
     assert await writes(store, claimed) == [True]
     assert await store.due("default", ["note"], 10) == []
     clock.advance(100)
     assert await store.due("default", ["note"], 10) == [claimed.document]
-    assert await writes(store, successor(store, claimed.document, due_ms=None)) == [True]
+    assert await writes(store, successor(store, claimed.document, due_at_ms=None)) == [True]
     assert await store.due("default", ["note"], 10) == []
 
 

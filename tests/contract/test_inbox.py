@@ -190,7 +190,7 @@ async def test_an_ended_and_an_unknown_run_receive_nothing(store: Store) -> None
     before = await everything(store)
     assert await refused(store, sending()) == done
     assert await refused(store, sending("nobody")) is None
-    assert await refused(store, cancels.request("nobody", nonce="n", reason="", deadline_ms=1)) is None
+    assert await refused(store, cancels.request("nobody", nonce="n", reason="", deadline_at_ms=1)) is None
     assert await everything(store) == before
 
 
@@ -217,17 +217,17 @@ async def test_whoever_lives_receives(store: Store, status: str) -> None:
     assert received.status == run.status
     assert received.unread == 1
     if status != "waiting":
-        assert received.wake_ms == run.wake_ms
+        assert received.wake_at_ms == run.wake_at_ms
 
 
 async def test_a_message_wakes_a_waiting_run_and_nobody_else(store: Store, clock: FakeClock) -> None:
     for number in (1, 2):
         waiting = await held(store, f"run-{number}", key=f"{number}")
-        await committed(store, let_go(store, waiting, wake_ms=store.now_ms() + 3_600_000))
+        await committed(store, let_go(store, waiting, wake_at_ms=store.now_ms() + 3_600_000))
     clock.advance(10)
     told = await signalled(store, "run-2")
-    assert told.wake_ms == store.now_ms()
-    assert await store.next_wake_ms("default", ("shop.checkout",)) == store.now_ms()
+    assert told.wake_at_ms == store.now_ms()
+    assert await store.next_wake_at_ms("default", ("shop.checkout",)) == store.now_ms()
     assert [run.id for run in await claim(store, "w-2")] == ["run-2"]
     assert await unread(store, "run-2") == (a_signal(),)
 
@@ -328,7 +328,7 @@ async def test_unread_messages_go_with_the_run_to_its_next_owner(store: Store) -
 
 async def test_a_request_to_cancel_is_delivered_once(store: Store) -> None:
     await held(store)
-    change = cancels.request("run-1", nonce="n-1", reason="too late", deadline_ms=5)
+    change = cancels.request("run-1", nonce="n-1", reason="too late", deadline_at_ms=5)
     for _ in range(2):
         await committed(store, change)
     assert await unread(store) == (CancelRequest("cancel/n-1", 5, "too late"),)

@@ -60,7 +60,7 @@ async def test_a_run_that_nobody_holds_is_told_too(store: Store, clock: FakeCloc
     clock.advance(5)
     told = await committed(store, _release(store, run))
     assert told == replace(
-        run, holds_key=False, unread=1, wake_ms=store.now_ms() if state == "waiting" else run.wake_ms
+        run, holds_key=False, unread=1, wake_at_ms=store.now_ms() if state == "waiting" else run.wake_at_ms
     )
 
 
@@ -79,10 +79,10 @@ async def test_an_ended_run_records_it_in_the_same_commit(store: Store) -> None:
     done = await ended(store)
     released = await committed(store, _release(store, done))
     assert (released.holds_key, released.status, released.length) == (False, Status.COMPLETED, done.length + 1)
-    assert (released.output, released.finished_ms, released.expires_ms) == (
+    assert (released.output, released.finished_at_ms, released.expires_at_ms) == (
         done.output,
-        done.finished_ms,
-        done.expires_ms,
+        done.finished_at_ms,
+        done.expires_at_ms,
     )
     assert await store.runs(["run-1"]) == [released]
     assert (await history(store)).journal[-1] == KeyReleased(store.now_ms(), "a person")

@@ -73,7 +73,7 @@ async def test_what_an_expired_lease_held_may_be_claimed_at_a_new_epoch(store: S
     clock.advance(TTL_MS)
     assert await store.rescue(10) == ["run-1"]
     [free] = await store.runs(["run-1"])
-    assert (free.status, free.owner, free.wake_ms) == (Status.PENDING, None, store.now_ms())
+    assert (free.status, free.owner, free.wake_at_ms) == (Status.PENDING, None, store.now_ms())
     assert free.epoch > before.epoch
     assert await store.held("w-1") == []
     [taken] = await claim(store, "w-2")
@@ -92,7 +92,7 @@ async def test_a_rescue_loses_nothing_of_the_run(store: Store, clock: FakeClock)
     assert await store.rescue(10) == ["parent"]
     after = await history(store, "parent")
     assert (after.journal, after.messages, after.beats) == (before.journal, before.messages, before.beats)
-    assert (after.run.unread, after.run.started_ms) == (1, before.run.started_ms)
+    assert (after.run.unread, after.run.started_at_ms) == (1, before.run.started_at_ms)
 
 
 async def test_rescue_comes_in_bites_until_nothing_is_left(store: Store, clock: FakeClock) -> None:
@@ -136,7 +136,7 @@ async def test_leaving_frees_everything_at_once(store: Store) -> None:
 
 async def test_leaving_touches_no_run_that_was_let_go_or_has_ended(store: Store) -> None:
     await store.join("w-1", TTL_MS)
-    await committed(store, let_go(store, await held(store, "run-1", key="1"), wake_ms=store.now_ms() + 9_000))
+    await committed(store, let_go(store, await held(store, "run-1", key="1"), wake_at_ms=store.now_ms() + 9_000))
     await committed(store, completion(store, await held(store, "run-2", key="2")))
     before = await everything(store, "run-1", "run-2")
     await store.leave("w-1")

@@ -84,7 +84,7 @@ async def test_later_changes_see_what_earlier_ones_of_the_commit_did(store: Stor
     assert ended.told == ("parent",)
     assert isinstance(gone, Committed)
     assert gone.run is not None
-    assert gone.run.wake_ms == store.now_ms()
+    assert gone.run.wake_at_ms == store.now_ms()
     assert len((await history(store, "parent")).messages) == 1
 
 
@@ -92,7 +92,7 @@ async def test_a_parent_let_go_before_its_child_ends_in_the_same_commit_is_woken
     parent = await held(store, "parent", key=None)
     child = await held(store, "run-1", watcher=Watcher("parent", "child#1"))
     await store.commit([let_go(store, parent), completion(store, child)])
-    assert (await store.runs(["parent"]))[0].wake_ms == store.now_ms()
+    assert (await store.runs(["parent"]))[0].wake_at_ms == store.now_ms()
 
 
 async def test_successive_changes_of_one_run_may_share_a_commit(store: Store) -> None:
@@ -109,7 +109,7 @@ async def test_a_run_admitted_beside_others_keeps_its_own_journal_and_blobs(stor
     await store.commit([admission(store, f"run-{n}", key=f"order:{n}", input={"n": n}) for n in range(20)])
     for n, found in enumerate(await store.histories([f"run-{n}" for n in range(20)])):
         assert found.run.input is not None, n
-        assert found.journal[0].at_ms == found.run.created_ms
+        assert found.journal[0].at_ms == found.run.created_at_ms
     digests = {(await history(store, f"run-{n}")).run.digest for n in range(20)}
     assert len(digests) == 20
     assert (await admitted(store, "run-20", key="order:20")).length == 1

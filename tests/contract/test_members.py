@@ -21,24 +21,24 @@ async def test_nobody_works_at_first(store: Store) -> None:
 
 async def test_members_come_in_the_order_in_which_they_joined(backend: Backend) -> None:
     store, other = await backend.another(), await backend.another()
-    joined_ms = store.now_ms()
+    joined_at_ms = store.now_ms()
     await store.join("w-9", 1_000, HERE)
     backend.clock.advance(10)
     await other.join("w-1", 2_000, THERE)
     for each in (store, other):
         assert await each.members("default") == [
-            Member("w-9", joined_ms, joined_ms + 1_000, HERE, holds=0),
-            Member("w-1", joined_ms + 10, joined_ms + 2_010, THERE, holds=0),
+            Member("w-9", joined_at_ms, joined_at_ms + 1_000, HERE, holds=0),
+            Member("w-1", joined_at_ms + 10, joined_at_ms + 2_010, THERE, holds=0),
         ]
 
 
 async def test_a_renewal_moves_the_end_and_not_the_beginning(store: Store, clock: FakeClock) -> None:
-    joined_ms = store.now_ms()
+    joined_at_ms = store.now_ms()
     await store.join("w-1", 1_000, HERE)
     clock.advance(900)
     await store.renew("w-1", 1_000)
     [member] = await store.members("default")
-    assert (member.joined_ms, member.until_ms) == (joined_ms, joined_ms + 1_900)
+    assert (member.joined_at_ms, member.until_ms) == (joined_at_ms, joined_at_ms + 1_900)
 
 
 async def test_a_member_holds_what_it_was_given_and_has_not_let_go(store: Store) -> None:

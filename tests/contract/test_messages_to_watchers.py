@@ -67,7 +67,7 @@ async def test_the_owner_of_the_watcher_finds_the_message(store: Store) -> None:
 async def test_progress_letting_go_and_blocking_tell_nobody(store: Store) -> None:
     _, child = await family(store)
     child = await committed(store, progress(store, child, performed()))
-    assert await _told(store, let_go(store, child, wake_ms=store.now_ms())) == ()
+    assert await _told(store, let_go(store, child, wake_at_ms=store.now_ms())) == ()
     [child] = await claim(store)
     assert await _told(store, blockage(store, child)) == ()
     assert await outcomes(store) == []
@@ -139,7 +139,7 @@ async def test_a_recorded_message_is_read_and_the_others_stay(store: Store) -> N
 
 async def test_a_message_wakes_a_waiting_run_at_once(store: Store, clock: FakeClock) -> None:
     parent, child = await family(store)
-    await committed(store, let_go(store, parent, wake_ms=store.now_ms() + 3_600_000))
+    await committed(store, let_go(store, parent, wake_at_ms=store.now_ms() + 3_600_000))
     clock.advance(10)
     await offer(store, completion(store, child))
     [woken] = await claim(store, "w-2")
@@ -151,8 +151,8 @@ async def test_a_run_let_go_with_an_unread_message_may_be_claimed_at_once(store:
     """The message came while its owner was deciding to let go: it must not wait for a timer, or forever."""
     parent, child = await family(store)
     await offer(store, completion(store, child))
-    gone = await committed(store, let_go(store, parent, wake_ms=None))
-    assert (gone.status, gone.wake_ms) == (Status.WAITING, store.now_ms())
+    gone = await committed(store, let_go(store, parent, wake_at_ms=None))
+    assert (gone.status, gone.wake_at_ms) == (Status.WAITING, store.now_ms())
     assert [run.id for run in await claim(store, "w-2")] == ["parent"]
 
 
@@ -160,8 +160,8 @@ async def test_a_run_let_go_that_has_read_everything_waits_for_its_timer(store: 
     parent, child = await family(store)
     await offer(store, completion(store, child))
     [message] = await outcomes(store)
-    gone = await committed(store, let_go(store, parent, wake_ms=None, read=(message.id,)))
-    assert gone.wake_ms is None
+    gone = await committed(store, let_go(store, parent, wake_at_ms=None, read=(message.id,)))
+    assert gone.wake_at_ms is None
     assert await claim(store, "w-2") == []
 
 
@@ -182,7 +182,7 @@ async def test_a_message_does_not_wake_a_delayed_run_early(store: Store) -> None
     await offer(store, watch("run-1", WATCHER))
     assert await _told(store, completion(store, child)) == ("parent",)
     [parent] = await store.runs(["parent"])
-    assert (parent.unread, parent.wake_ms) == (1, delayed.wake_ms)
+    assert (parent.unread, parent.wake_at_ms) == (1, delayed.wake_at_ms)
     assert await claim(store) == []
 
 

@@ -80,12 +80,12 @@ async def _progress_that_reads_a_message(store: Store) -> Change:
 
 
 async def _let_go(store: Store) -> Change:
-    return let_go(store, await held(store), wake_ms=store.now_ms() + 60_000)
+    return let_go(store, await held(store), wake_at_ms=store.now_ms() + 60_000)
 
 
 async def _let_go_with_an_unread_message(store: Store) -> Change:
     parent, _ = await told(store)
-    return let_go(store, parent, wake_ms=None)
+    return let_go(store, parent, wake_at_ms=None)
 
 
 async def _complete(store: Store) -> Change:

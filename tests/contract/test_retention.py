@@ -196,7 +196,7 @@ async def test_row_counts_of_every_table_return_to_the_baseline(sqlite: SqliteBa
     await held(store, "parent", key=None, retention_ms=SHORT_MS)
     for n in range(10):
         await _finished(store, f"run-{n}", retention_ms=SHORT_MS * (n % 3))
-        await stored(store, f"document-{n}", expires_ms=store.now_ms() + SHORT_MS)
+        await stored(store, f"document-{n}", expires_at_ms=store.now_ms() + SHORT_MS)
     full = _rows(sqlite)
     may_go = set(full) - {"clock", "leases"}
     assert {table for table in may_go if full[table] > baseline[table]} == may_go

@@ -63,7 +63,7 @@ class Shape(Struct, frozen=True):
 
     workflow: str
     key: str | None
-    created_ms: int
+    created_at_ms: int
     status: Status
     lasted_ms: int
     attributes: dict[str, Scalar]
@@ -120,10 +120,10 @@ async def _make(store: Store, run_id: str, namespace: str, shape: Shape) -> None
         attributes=attributes.encode(shape.attributes),
     )
     hand = None if shape.status is Status.PENDING else a_hand()
-    answer = await offer(store, starts.admission(wish, now_ms=shape.created_ms, hand=hand))
+    answer = await offer(store, starts.admission(wish, now_ms=shape.created_at_ms, hand=hand))
     if (run := getattr(answer, "run", None)) is None:  # another one has the key
         return
-    now_ms = shape.created_ms + shape.lasted_ms
+    now_ms = shape.created_at_ms + shape.lasted_ms
     events: dict[Status, transitions.Event] = {
         Status.WAITING: transitions.LetGo(now_ms + 60_000),
         Status.BLOCKED: transitions.Stuck("code", "message"),
@@ -147,7 +147,7 @@ async def _show(store: Store, run: Run, values: dict[str, Scalar]) -> Run:
 def _meant(search: Search, rows: Sequence[Run]) -> list[str]:
     """What the kernel says."""
     found = [run for run in rows if matches(search, run)]
-    found.sort(key=lambda run: (run.created_ms, run.id), reverse=search.newest_first)
+    found.sort(key=lambda run: (run.created_at_ms, run.id), reverse=search.newest_first)
     return [run.id for run in found[: search.limit]]
 
 
@@ -227,7 +227,7 @@ async def test_every_value_every_bound_and_every_prefix_is_told_apart(store: Sto
     for number, key in enumerate(KEYS):
         await _make(store, f"key-{number}", "default", _shape(number, key=key))
     bounds = [(name, bound) for name in ("ge", "gt", "le", "lt") for bound in (*NUMBERS, *INSTANTS)]
-    spans = [Span(low_ms, high_ms) for low_ms in (None, NOW_MS + 3) for high_ms in (None, NOW_MS + 7)]
+    spans = [Span(since_ms, until_ms) for since_ms in (None, NOW_MS + 3) for until_ms in (None, NOW_MS + 7)]
     asked = [
         *(_search(attributes={"total": value}) for value in VALUES),
         *(_search(attributes={"total": Range(**{name: bound})}) for name, bound in bounds),
@@ -331,7 +331,7 @@ async def test_a_run_is_found_by_its_status_as_it_is_now(store: Store, clock: Fa
     assert await only(expected)
     [run] = await claim(store)
     assert await only(Status.RUNNING)
-    await committed(store, let_go(store, run, wake_ms=store.now_ms()))
+    await committed(store, let_go(store, run, wake_at_ms=store.now_ms()))
     assert await only(Status.WAITING)
     [run] = await claim(store)
     await store.leave("w-1")
@@ -384,7 +384,7 @@ async def test_pages_show_nothing_twice_and_leave_out_nothing_that_was_there(
             seen += [run.id for run in page]
             if len(page) < 7:
                 break
-            search = replace(search, after=(page[-1].created_ms, page[-1].id))
+            search = replace(search, after=(page[-1].created_at_ms, page[-1].id))
             await _with(store, f"new-{len(wished)}-{list(wished)}-{turn}", customer="c-1", total=turn)
             [run] = await store.runs([f"run-{turn:02}"])
             if run.status is Status.RUNNING:

@@ -203,7 +203,7 @@ async def test_a_run_that_ends_over_signals_to_its_key_has_a_successor_that_begi
     answer = await offer(store, _end_over(store, run, unread=(a_signal(1), a_signal(2))))
     assert isinstance(answer, Committed), answer
     successor = await _successor(store)
-    assert (successor.status, successor.unread, successor.wake_ms) == (Status.PENDING, 2, store.now_ms())
+    assert (successor.status, successor.unread, successor.wake_at_ms) == (Status.PENDING, 2, store.now_ms())
     assert answer.told == (successor.id,)
     assert await unread(store, successor.id) == (a_signal(1), a_signal(2))
     found = await history(store, successor.id)

@@ -56,7 +56,7 @@ WORK = f"""[
     {{"what":"intended","at_ms":{NOW_MS},"step":"once#1","intent":{INTENT},"attempt":1}}
 ]""".encode()
 
-# id, key, status, epoch, owner, wake_ms, length, unread, finished_ms, expires_ms, output, error
+# id, key, status, epoch, owner, wake_at_ms, length, unread, finished_at_ms, expires_at_ms, output, error
 RUNS = [
     ("parent", "order:1", "waiting", 1, None, LATER, 5, 4, None, None, None, None),
     ("child-1", "pay:1", "completed", 1, None, None, 2, 0, LATER, EXPIRES, OUTPUT, None),
@@ -90,11 +90,11 @@ def _first_version(path: Path) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(_script("0001_core.sql"))
     db.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {files.APPLICATION_ID}")
-    for run_id, key, status, epoch, owner, wake_ms, length, unread_, *end in RUNS:
-        started_ms = None if status == "pending" else NOW_MS
+    for run_id, key, status, epoch, owner, wake_at_ms, length, unread_, *end in RUNS:
+        started_at_ms = None if status == "pending" else NOW_MS
         nonce = "nonce-of-w-1" if epoch else ""
         identity = (run_id, "default", WORKFLOW, key, "default", 0, "d", f"request-of-{run_id}", 2_592_000_000, NOW_MS)
-        state = (status, epoch, nonce, owner, wake_ms, length, unread_, int(key is not None), started_ms)
+        state = (status, epoch, nonce, owner, wake_at_ms, length, unread_, int(key is not None), started_at_ms)
         row = (None, *identity, *state, *end, f"change-of-{run_id}")
         db.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row)
         db.execute("INSERT INTO journal VALUES (?, 0, ?)", (run_id, STARTED))
@@ -162,10 +162,28 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
 
 async def test_every_run_is_there_as_it_was(store: SqliteStore) -> None:
     found = {run.id: run for run in await store.runs([run_id for run_id, *_ in RUNS])}
-    for run_id, key, status, epoch, owner, wake_ms, length, unread_, finished_ms, expires_ms, output, error in RUNS:
+    for (
+        run_id,
+        key,
+        status,
+        epoch,
+        owner,
+        wake_at_ms,
+        length,
+        unread_,
+        finished_at_ms,
+        expires_at_ms,
+        output,
+        error,
+    ) in RUNS:
         run = found[run_id]
-        assert (run.key, run.status, run.epoch, run.owner, run.wake_ms) == (key, status, epoch, owner, wake_ms)
-        assert (run.length, run.unread, run.finished_ms, run.expires_ms) == (length, unread_, finished_ms, expires_ms)
+        assert (run.key, run.status, run.epoch, run.owner, run.wake_at_ms) == (key, status, epoch, owner, wake_at_ms)
+        assert (run.length, run.unread, run.finished_at_ms, run.expires_at_ms) == (
+            length,
+            unread_,
+            finished_at_ms,
+            expires_at_ms,
+        )
         assert (run.output, run.error, run.holds_key) == (output, error, key is not None)
         assert (run.version, run.attributes, run.markers) == ("", b"", b"")
         assert run.input == a_value({"order": "o-1"})
@@ -353,7 +371,7 @@ async def test_the_schema_of_the_second_version_becomes_that_of_a_new_file(secon
 
 
 async def test_documents_can_be_written_at_once(second: SqliteStore) -> None:
-    document = await stored(second, due_ms=second.now_ms())
+    document = await stored(second, due_at_ms=second.now_ms())
     assert await second.due("default", ["note"], 10) == [document]
 
 
@@ -381,4 +399,4 @@ async def test_a_worker_of_the_second_version_goes_on_beside_us(
 async def test_what_is_to_be_done_in_an_old_file_is_counted(second: SqliteStore) -> None:
     backlog = await second.backlog("default")
     assert sum(backlog.statuses.values()) == len(RUNS)
-    assert [(depth.workflow, depth.ready, depth.oldest_ms) for depth in backlog.depths] == [(WORKFLOW, 2, LATER)]
+    assert [(depth.workflow, depth.ready, depth.oldest_at_ms) for depth in backlog.depths] == [(WORKFLOW, 2, LATER)]

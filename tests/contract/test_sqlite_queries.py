@@ -90,7 +90,7 @@ async def test_the_cost_of_a_step_does_not_grow_with_what_is_finished(sqlite: Sq
         run = await committed(store, progress(store, run, performed()))
         await history(store, run_id)
         await committed(store, completion(store, run))
-        await store.next_wake_ms("default", ("shop.checkout",))
+        await store.next_wake_at_ms("default", ("shop.checkout",))
         await store.rescue(10)
         await store.prune(10)
         return await _work(store) - before

@@ -121,7 +121,7 @@ class Filled:
         yield "first page", search
         found = self.found(search)
         if len(found) == PAGE:
-            yield "second page", replace(search, after=(found[-1].created_ms, found[-1].id))
+            yield "second page", replace(search, after=(found[-1].created_at_ms, found[-1].id))
 
     def found(self, search: Search) -> list[Run]:
         return [run_of(row) for row in self.db.execute(*searches.statement(self.db, search)).fetchall()]

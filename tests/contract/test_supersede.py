@@ -44,8 +44,8 @@ def _supersede(
 
 
 def _request(store: Store, successor: str = "run-2") -> CancelRequest:
-    deadline_ms = store.now_ms() + starts.SUPERSEDED_DEADLINE_MS
-    return CancelRequest(f"superseded/{successor}", deadline_ms, f"superseded by run {successor}")
+    deadline_at_ms = store.now_ms() + starts.SUPERSEDED_DEADLINE_MS
+    return CancelRequest(f"superseded/{successor}", deadline_at_ms, f"superseded by run {successor}")
 
 
 async def _owner(store: Store) -> Run | None:
@@ -85,7 +85,7 @@ async def test_the_former_holder_does_not_take_its_key_back_with_what_it_writes(
     read = (_request(store).id,)
     for change in (
         progress(store, run, performed(), read=read),
-        let_go(store, replace(run, length=run.length + 1), wake_ms=store.now_ms()),
+        let_go(store, replace(run, length=run.length + 1), wake_at_ms=store.now_ms()),
     ):
         await committed(store, change)
         [former] = await store.runs(["run-1"])
@@ -106,8 +106,8 @@ async def test_a_holder_in_whatever_state_is_asked_to_cancel(store: Store, clock
     clock.advance(5)
     await committed(store, _supersede(store))
     [former] = await store.runs(["run-1"])
-    wake_ms = store.now_ms() if state == "waiting" else before.wake_ms  # it shall hear it at once
-    assert former == replace(before, holds_key=False, unread=1, wake_ms=wake_ms)
+    wake_at_ms = store.now_ms() if state == "waiting" else before.wake_at_ms  # it shall hear it at once
+    assert former == replace(before, holds_key=False, unread=1, wake_at_ms=wake_at_ms)
     assert await unread(store) == (_request(store),)
 
 

@@ -27,7 +27,7 @@ async def _row(store: Store) -> Run:
 
 
 async def _waiting(store: Store) -> Run:
-    return await committed(store, let_go(store, await held(store), wake_ms=store.now_ms() + 1_000, waits=WAITS))
+    return await committed(store, let_go(store, await held(store), wake_at_ms=store.now_ms() + 1_000, waits=WAITS))
 
 
 async def test_a_run_that_was_admitted_or_goes_on_shows_nothing(store: Store) -> None:
@@ -90,7 +90,7 @@ async def test_ends_and_blockages_show_nothing(store: Store, clock: FakeClock) -
     await committed(store, await retry(store, blocked))
     assert (await _row(store)).waits is None
     [run] = await claim(store, "w-2")
-    await committed(store, let_go(store, run, wake_ms=store.now_ms(), waits=WAITS))
+    await committed(store, let_go(store, run, wake_at_ms=store.now_ms(), waits=WAITS))
     [run] = await claim(store, "w-2")
     await committed(store, completion(store, run))
     assert (await _row(store)).waits is None

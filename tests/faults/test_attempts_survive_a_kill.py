@@ -63,8 +63,8 @@ async def test_after_the_deadline_the_next_process_calls_nothing(case: Case, *, 
     await until(lambda: case.ledger.calls("hurry"), "the call", first)
     first.signal(signal.SIGKILL)
     assert await first.ended() == KILLED
-    [(created_ms,)] = case.ask("SELECT created_ms FROM runs")
-    await until(lambda: time.time() * 1000 > created_ms + 1_600, "the deadline")
+    [(created_at_ms,)] = case.ask("SELECT created_ms FROM runs")
+    await until(lambda: time.time() * 1000 > created_at_ms + 1_600, "the deadline")
     second = await case.fork(pack=RUN, stay=True, lease=LEASE)
     async with case.client(RUN) as hf:
         said = await (await hf.find(rush, "rush:a")).result("45s")

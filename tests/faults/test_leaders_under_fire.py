@@ -31,7 +31,7 @@ async def test_a_killed_leader_is_replaced_when_its_leases_are_over_and_not_befo
     await second.says("ready")
     first.signal(signal.SIGKILL)
     await first.ended()
-    expiries = {duty: expires_ms for duty, _, _, expires_ms in case.ask(LEASES)}
+    expiries = {duty: expires_at_ms for duty, _, _, expires_at_ms in case.ask(LEASES)}
     await until(lambda: leads(second), "the successor", second)
     for line in second.logged("duty taken up"):
         assert line["term"] >= expiries[line["duty"]]

@@ -238,19 +238,19 @@ async def test_a_key_and_its_result_live_equally_long_counted_from_the_end(case:
     await worker.says("ready")
     async with case.client(RUN) as hf:
         run, _ = await hf.start(lasting("a"), retention="1s")
-        [(created_ms, retention_ms)] = case.ask("SELECT created_ms, retention_ms FROM runs")
+        [(created_at_ms, retention_ms)] = case.ask("SELECT created_ms, retention_ms FROM runs")
         assert retention_ms == 1000
         # It takes longer than its retention, by the clock of the file: leases are renewed for a second at a time.
         leased = "SELECT max(until_ms) FROM leases"
-        await until(lambda: case.ask(leased)[0][0] > created_ms + 1000 + 2 * retention_ms, "a long time", worker)
+        await until(lambda: case.ask(leased)[0][0] > created_at_ms + 1000 + 2 * retention_ms, "a long time", worker)
         assert (await hf.start(lasting("a"))).created is False
         case.raise_flag("go-a")
         assert await run.result("45s") == "x" * 300_000
         again, created = await hf.start(lasting("a"))
         assert (again.id, created) == (run.id, False)
         assert await again.result("45s") == "x" * 300_000
-        [(finished_ms, expires_ms)] = case.ask("SELECT finished_ms, expires_ms FROM runs")
-        assert expires_ms == finished_ms + retention_ms
+        [(finished_at_ms, expires_at_ms)] = case.ask("SELECT finished_ms, expires_ms FROM runs")
+        assert expires_at_ms == finished_at_ms + retention_ms
         await until(lambda: not case.ask("SELECT 1 FROM runs WHERE id = ?", run.id), "the pruner", worker)
         assert case.ask("SELECT count(*) FROM blobs") == case.ask("SELECT count(*) FROM journal") == [(0,)]
         later, created = await hf.start(lasting("a"))
@@ -399,8 +399,8 @@ async def test_an_idle_worker_with_many_waiting_runs_asks_for_next_to_nothing(ca
     await setter.leaves()
     idle = await case.fork(pack=RUN, stay=True, lease="3s")
     await idle.says("ready")
-    [(joined_ms,)] = case.ask("SELECT until_ms FROM leases")
-    await until(lambda: case.ask("SELECT until_ms FROM leases")[0][0] >= joined_ms + 3000, "three renewals", idle)
+    [(joined_at_ms,)] = case.ask("SELECT until_ms FROM leases")
+    await until(lambda: case.ask("SELECT until_ms FROM leases")[0][0] >= joined_at_ms + 3000, "three renewals", idle)
     await idle.leaves()
     [report] = idle.said("done")
     counts: Counter[str] = Counter(report["counts"])

@@ -122,7 +122,7 @@ async def _prove(bugs: Sequence[str]) -> bool:
 
 
 def _told(outcome: ScenarioResult, words: str, is_right: bool) -> bool:
-    seconds = (outcome.ended_ms - outcome.began_ms) / 1000
+    seconds = (outcome.ended_at_ms - outcome.began_at_ms) / 1000
     kinds = ", ".join(sorted(found(outcome))) or "nothing"
     missing = "; ".join(f"{proof.what}: {proof.seen}" for proof in outcome.proofs if not proof.holds)
     mark = "ok " if is_right else "BAD"

@@ -416,7 +416,7 @@ async def test_over_http_keys_are_made_listed_and_revoked(serve: Serve, sqlite_h
             with pytest.raises(NotPermitted):
                 await reader.start(reader.call("work", {"order": "a"}))
         await boss.api_keys.revoke("", key.id)
-        assert [each.revoked_ms is None for each in await boss.api_keys.listed() if each.id == key.id] == [False]
+        assert [each.revoked_at_ms is None for each in await boss.api_keys.listed() if each.id == key.id] == [False]
 
 
 async def test_a_gateway_that_is_away_is_said_so_and_an_address_that_is_none_is_refused(gateway: Gateway) -> None:

@@ -151,7 +151,7 @@ async def test_all_that_a_start_may_say_is_kept(gateway: Gateway, works: Works) 
     assert run["attributes"] == body["attributes"]
     [row] = await gateway.hf._replica._ports.store.runs([run["id"]])
     assert row.retention_ms == 7_200_000
-    assert row.wake_ms == row.created_ms + 3_600_000
+    assert row.wake_at_ms == row.created_at_ms + 3_600_000
 
 
 async def test_the_trace_that_causes_a_start_is_kept(gateway: Gateway) -> None:

@@ -75,7 +75,7 @@ async def all_ended(hf: Holdfast) -> bool:
     """Whether every run has ended, and nothing lies in an inbox."""
     run_ids = [run.id async for run in hf.runs()]
     rows = await hf.runtime.store.runs(run_ids)
-    ended = all(row.finished_ms is not None and not row.unread for row in rows)
+    ended = all(row.finished_at_ms is not None and not row.unread for row in rows)
     # One that has ended since the list was made may have a successor, which the list does not show.
     return ended and [run.id async for run in hf.runs()] == run_ids
 

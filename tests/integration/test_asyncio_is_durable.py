@@ -161,8 +161,8 @@ async def test_a_sleep_outlives_the_process_and_is_not_begun_anew(home: Home) ->
         run = await hf.get(run.id)
         assert await run.result(timeout=30) == "rested"
         [elapsed] = [entry for entry in await run.journal() if isinstance(entry, Elapsed)]
-    assert elapsed.due_ms == let_go.wake_ms == round(run.created_at.timestamp() * 1000) + 3_600_000
-    assert elapsed.at_ms >= elapsed.due_ms
+    assert elapsed.due_at_ms == let_go.wake_at_ms == round(run.created_at.timestamp() * 1000) + 3_600_000
+    assert elapsed.at_ms >= elapsed.due_at_ms
 
 
 async def test_a_timer_is_not_early_by_a_millisecond_though_another_one_wakes_the_run(home: Home) -> None:

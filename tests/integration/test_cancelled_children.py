@@ -331,8 +331,8 @@ async def test_children_have_the_deadline_of_their_parent(home: Home) -> None:
         run, child = await _with_its_child(hf, parent)
         await run.cancel(deadline="300ms")
         await until_status(child, "cancelled")
-        asked = [each.deadline_ms for each in await run.journal() if isinstance(each, CancelAsked)]
-        assert asked == [each.deadline_ms for each in await child.journal() if isinstance(each, CancelAsked)]
+        asked = [each.deadline_at_ms for each in await run.journal() if isinstance(each, CancelAsked)]
+        assert asked == [each.deadline_at_ms for each in await child.journal() if isinstance(each, CancelAsked)]
         assert (await child.receipt()).stopped
 
 

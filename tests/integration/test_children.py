@@ -299,7 +299,7 @@ async def test_a_parent_that_was_let_go_is_woken_by_the_end_of_its_child(home: H
         seen = heard(hf)
         run = (await hf.start(order("book"))).run
         gone = await seen.until(RunLetGo, run_id=run.id)
-        assert gone.wake_ms is None
+        assert gone.wake_at_ms is None
         assert (await run.refresh()).status == "waiting"
         shop.gate.set()
         assert await run.result(timeout=30) == "book"

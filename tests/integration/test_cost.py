@@ -136,8 +136,8 @@ async def _fill(store: Store, count: int) -> None:
         for n, answer in enumerate(answers):
             assert isinstance(answer, Committed)
             assert answer.run is not None
-            wake_ms = now_ms + 86_400_000 + n if n % 2 else None
-            waits.append(transitions.decide(answer.run, transitions.LetGo(wake_ms), now_ms=now_ms))
+            wake_at_ms = now_ms + 86_400_000 + n if n % 2 else None
+            waits.append(transitions.decide(answer.run, transitions.LetGo(wake_at_ms), now_ms=now_ms))
         await store.commit(waits)
 
 

@@ -177,7 +177,7 @@ async def test_the_result_is_not_acknowledged_before_it_is_recorded(home: Home) 
 
     def through(store: Any) -> GatedStore:
         def ends(changes: Any) -> bool:
-            return any(change.run is not None and change.run.finished_ms is not None for change in changes)
+            return any(change.run is not None and change.run.finished_at_ms is not None for change in changes)
 
         gated.append(GatedStore(store, ends))
         return gated[0]

@@ -81,7 +81,7 @@ async def test_everybody_sees_the_same_workers_in_the_same_order(home: Home) -> 
         gateways = [await stack.enter_async_context(home.holdfast(pack, worker=False)) for _ in range(2)]
         one, other = [await gateway.workers() for gateway in gateways]
         assert one == other
-        assert one == sorted(one, key=lambda member: (member.joined_ms, member.owner))
+        assert one == sorted(one, key=lambda member: (member.joined_at_ms, member.owner))
         assert {member.owner for member in one} == {owner_of(worker) for worker in workers}
 
 

@@ -702,7 +702,7 @@ async def test_an_outcome_is_kept_for_long_until_it_is_recorded(home: Home) -> N
 
         async def kept_ms() -> int:
             task = await store.document(hf.namespace, handed.place.kind, handed.place.id)
-            return task.expires_ms - store.now_ms()
+            return task.expires_at_ms - store.now_ms()
 
         async def is_let_go() -> bool:
             return await kept_ms() <= HEARD_KEPT_MS
@@ -767,7 +767,7 @@ async def test_a_task_that_cannot_be_read_holds_up_no_other(home: Home, body: by
     studio = Studio()
     async with home.holdfast(studio.pack) as hf:
         store = hf._replica._ports.store
-        strange = Document(hf.namespace, "task/" + RESIZE, "strange", 1, body, due_ms=1)
+        strange = Document(hf.namespace, "task/" + RESIZE, "strange", 1, body, due_at_ms=1)
         assert await store.write([Writing(strange)]) == [True]
         await hf.start(studio.thumbnail("cat.png"))
         handed = await claimed(hf)

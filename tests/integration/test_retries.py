@@ -163,12 +163,12 @@ def test_a_policy_for_an_unknown_effect_is_refused_and_lists_the_known_ones() ->
 async def test_attempts_and_waits_survive_restarts(home: Home) -> None:
     """E10: three processes, one attempt each; no wait is cut short and none begins anew."""
     pack = Pack("p")
-    begun_ms: list[int] = []
+    begun_at_ms: list[int] = []
     opened: list[Any] = []
 
     @pack.effect(retry=Retry(attempts=3))
     async def flaky() -> str:
-        begun_ms.append(opened[-1]._replica._ports.store.now_ms())
+        begun_at_ms.append(opened[-1]._replica._ports.store.now_ms())
         if attempt() < 3:
             raise RetryAfter(0.25)
         return f"attempt {attempt()}"
@@ -191,8 +191,8 @@ async def test_attempts_and_waits_survive_restarts(home: Home) -> None:
         assert await (await hf.get(run.id)).result(timeout=30) == "attempt 3"
         waits = [entry for entry in await run_journal(hf, run.id) if isinstance(entry, Attempted)]
     assert [wait.attempt for wait in waits] == [1, 2]
-    assert len(begun_ms) == 3
-    for wait, next_begun in zip(waits, begun_ms[1:], strict=True):
+    assert len(begun_at_ms) == 3
+    for wait, next_begun in zip(waits, begun_at_ms[1:], strict=True):
         assert next_begun >= wait.retry_at_ms
 
 
@@ -213,7 +213,7 @@ async def test_a_long_wait_is_a_durable_timer_and_no_sleeping_task(home: Home) -
         gone = await seen.until(RunLetGo)
         run = await run.refresh()
         [attempted] = [entry for entry in await run.journal() if isinstance(entry, Attempted)]
-        assert (run.status, gone.wake_ms) == ("waiting", attempted.retry_at_ms)
+        assert (run.status, gone.wake_at_ms) == ("waiting", attempted.retry_at_ms)
         await eventually(lambda: not worker_of(hf).held.holds(run.id))
 
 
@@ -252,13 +252,13 @@ async def test_a_step_of_the_wall_clock_changes_no_wait(home: Home, step_ms: int
         await eventually(lambda: len(steady_ms) == 2)
         clock.step_ms = -step_ms
         await run.result(timeout=30)
-        ended_ms = clock.steady_ms()
+        ended_steady_ms = clock.steady_ms()
         [elapsed] = [entry for entry in await run.journal() if isinstance(entry, Elapsed)]
         performed = (await run.journal())[2]
     assert steady_ms[1] - steady_ms[0] >= 149  # instants are whole milliseconds
-    assert ended_ms - steady_ms[1] >= 149
-    assert elapsed.due_ms - performed.at_ms == 150
-    assert abs(elapsed.at_ms - elapsed.due_ms) < HOUR_MS
+    assert ended_steady_ms - steady_ms[1] >= 149
+    assert elapsed.due_at_ms - performed.at_ms == 150
+    assert abs(elapsed.at_ms - elapsed.due_at_ms) < HOUR_MS
 
 
 async def test_an_expired_lease_uses_up_no_attempt(home: Home) -> None:

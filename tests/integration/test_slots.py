@@ -42,11 +42,11 @@ async def test_of_the_runs_that_are_ready_the_higher_priority_goes_first(home: H
 
 async def test_a_delayed_run_begins_when_its_time_has_come_and_not_before(home: Home) -> None:
     pack = Pack("p")
-    begun_ms: list[int] = []
+    begun_at_ms: list[int] = []
 
     @pack.effect
     async def act() -> None:
-        begun_ms.append(store.now_ms())
+        begun_at_ms.append(store.now_ms())
 
     @pack.workflow(key="k")
     async def work() -> None:
@@ -59,8 +59,8 @@ async def test_a_delayed_run_begins_when_its_time_has_come_and_not_before(home: 
         again = await hf.start(work())
         assert (again.created, again.run.id) == (False, run.id)
         await run.result(timeout=30)
-        created_ms = round(run.created_at.timestamp() * 1000)
-    assert begun_ms[0] >= created_ms + 150
+        created_at_ms = round(run.created_at.timestamp() * 1000)
+    assert begun_at_ms[0] >= created_at_ms + 150
 
 
 async def test_a_delay_outlives_the_process(home: Home) -> None:

@@ -452,8 +452,8 @@ async def test_a_sleeper_that_is_due_while_nobody_lives_wakes_in_the_next_proces
 
     async with home.holdfast(pack) as hf:
         run = (await hf.start(nap())).run
-    due_ms = run.created_at.timestamp() * 1000 + 20
-    await eventually(lambda: home.clock.wall_ms() > due_ms + 10)
+    due_at_ms = run.created_at.timestamp() * 1000 + 20
+    await eventually(lambda: home.clock.wall_ms() > due_at_ms + 10)
     async with home.holdfast(pack) as hf:
         assert await (await hf.get(run.id)).result(timeout=30) == "rested"
 

@@ -105,7 +105,7 @@ async def test_a_run_that_changes_hands_in_the_middle_is_one_span_with_all_its_a
     assert (trace_id(whole), span_id(whole), whole.parent) == (run.id, traces.span_id(run.id), None)
     assert whole.attributes["holdfast.status"] == "completed"
     row = await _row(home, run.id)
-    assert (whole.start_time, whole.end_time) == (row.created_ms * 1_000_000, row.finished_ms * 1_000_000)
+    assert (whole.start_time, whole.end_time) == (row.created_at_ms * 1_000_000, row.finished_at_ms * 1_000_000)
     done, dropped = before.spans
     failed, performed = (span for span in after.spans if span is not whole)
     for span in (done, dropped, failed, performed):

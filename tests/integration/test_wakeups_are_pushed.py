@@ -181,7 +181,7 @@ async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_
     async with home.holdfast(pack, through=through) as hf:
         await made[0].inner.join("thief", 3_600_000)
         await hf.start(work(1), delay="100ms")
-        await eventually(lambda: hf._replica._wakeups._woken.waker._planned_ms is not None)
+        await eventually(lambda: hf._replica._wakeups._woken.waker._planned_at_ms is not None)
         made[0].armed = True
         await asyncio.wait_for(asked.wait(), 30)
         second = (await hf.start(work(2), delay="100ms")).run

@@ -58,7 +58,7 @@ async def let_go_with_all_its_children(store: Store, wide: Wide, run: Run[int]) 
     [row] = (await store.claim(Claim("default", "earlier", "nonce", frozenset({wide.parent.name}), 1))).runs
     [history] = await store.histories([row.id])
     machine = Machine(wide.parent, Current(run.id, None, run.workflow), codec=JsonCodec(), blobs={})
-    machine.start(input_of(history.journal), at_ms=row.started_ms or 0)
+    machine.start(input_of(history.journal), at_ms=row.started_at_ms or 0)
     asked = machine.pending.take_fresh()
     machine.evict()
     now_ms = store.now_ms()

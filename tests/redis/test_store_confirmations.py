@@ -66,5 +66,5 @@ async def test_a_revocation_that_is_repeated_is_answered_when_a_replica_has_the_
             await hf.api_keys.revoke("default", key.id)
     replica.cont()
     revoked = await hf.api_keys.revoke("default", key.id)
-    assert revoked.revoked_ms is not None
+    assert revoked.revoked_at_ms is not None
     assert await hf.api_keys.revoke("default", key.id) == revoked

@@ -69,7 +69,7 @@ async def at_the_ports(clock: Clock, store: Store, ttl_ms: Millis) -> None:
     retries.begin(
         retries.DEFAULT,
         store.now_ms(),  # pyright: ignore[reportArgumentType] - an instant
-        asked_ms=ttl_ms,  # pyright: ignore[reportArgumentType] - a duration
+        asked_at_ms=ttl_ms,  # pyright: ignore[reportArgumentType] - a duration
         now_ms=store.now_ms(),
     )
     leases.checked_ttl(store.now_ms())  # pyright: ignore[reportArgumentType] - an instant

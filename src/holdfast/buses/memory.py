@@ -115,12 +115,12 @@ class _Topic:
     def __init__(self) -> None:
         self._kept: list[TopicMessage] = []
         self._groups: dict[str, asyncio.Queue[TopicMessage]] = {}
-        self._seen_ms: dict[str, float] = {}
+        self._seen_steady_ms: dict[str, float] = {}
 
-    def publish(self, delivery: TopicMessage, now_ms: Steady) -> None:
-        if now_ms - self._seen_ms.get(delivery.id, -SAME_ID_WINDOW_MS) < SAME_ID_WINDOW_MS:
+    def publish(self, delivery: TopicMessage, now_steady_ms: Steady) -> None:
+        if now_steady_ms - self._seen_steady_ms.get(delivery.id, -SAME_ID_WINDOW_MS) < SAME_ID_WINDOW_MS:
             return
-        self._seen_ms[delivery.id] = now_ms
+        self._seen_steady_ms[delivery.id] = now_steady_ms
         self._kept.append(delivery)
         for waiting in self._groups.values():
             waiting.put_nowait(delivery)

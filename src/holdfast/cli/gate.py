@@ -146,7 +146,7 @@ def _view(found: Report) -> RenderableType:
         (
             Text.assemble(_mark(each.verdict), " ", each.name),
             Text(each.verdict, style=STYLES[each.verdict]),
-            f"{(each.ended_ms - each.began_ms) / 1000:.1f} s",
+            f"{(each.ended_at_ms - each.began_at_ms) / 1000:.1f} s",
             f"{each.counts.completed:,} of {each.counts.orders:,}",
             f"{each.counts.repeated:,}",
             plain("; ".join(f"{proof.what}: {proof.seen}" for proof in each.proofs if not proof.holds), "yellow"),

@@ -60,15 +60,15 @@ async def tree_of(caller: Caller, run: Run[Any], *, depth: int = 0) -> Tree:
     """The tree of a run; branches end where they are too deep, or where a child is no longer kept."""
     tree = Tree(Text.assemble(plain(run.workflow), " ", render.status(run.status)) if depth == 0 else _child(run))
     journal = await run.journal()
-    began_ms = journal[0].at_ms
+    began_at_ms = journal[0].at_ms
     for each in steps_of(journal):
         if isinstance(each, StepEntries):
-            branch = tree.add(_label(each, began_ms))
+            branch = tree.add(_label(each, began_at_ms))
             for failure in each.failures:
                 branch.add(plain(f"attempt {failure.attempt}: {failure.error.type}: {failure.error.message}", "red"))
             await _grow(branch, caller, each.child, depth)
         else:
-            tree.add(Text.assemble(_at(each, began_ms), plain(worded(each), "dim")))
+            tree.add(Text.assemble(_at(each, began_at_ms), plain(worded(each), "dim")))
     for wait in run.waiting_on:
         tree.add(plain(f"waits for {wait}", "yellow"))
     return tree
@@ -87,7 +87,7 @@ def _child(run: Run[Any]) -> Text:
     return Text.assemble("run ", run.id, " of ", plain(run.workflow), " ", render.status(run.status))
 
 
-def _label(step: StepEntries, began_ms: Instant) -> Text:
+def _label(step: StepEntries, began_at_ms: Instant) -> Text:
     last = step.last
     match last:
         case Performed(intent=intent, attempt=attempt):
@@ -102,8 +102,8 @@ def _label(step: StepEntries, began_ms: Instant) -> Text:
             words = Text.assemble(("… ", "yellow"), plain(step.name), (" to be tried again", "yellow"))
         case _:
             words = Text.assemble(("… ", "yellow"), plain(step.name), (" was begun", "yellow"))
-    return Text.assemble(_at(last, began_ms), words)
+    return Text.assemble(_at(last, began_at_ms), words)
 
 
-def _at(entry: Entry, began_ms: Instant) -> Text:
-    return Text(f"+{duration(entry.at_ms - began_ms)} ", style="dim")
+def _at(entry: Entry, began_at_ms: Instant) -> Text:
+    return Text(f"+{duration(entry.at_ms - began_at_ms)} ", style="dim")

@@ -35,7 +35,7 @@ async def overview(visit: Visit) -> HtmlPage:
         caller.runs().page(limit=RECENT),
     )
     figures = await visit.throughput.figures(caller, workers, now_ms=visit.now_ms)
-    oldest_ms = min((depth.oldest_ms for depth in backlog.depths if depth.oldest_ms is not None), default=None)
+    oldest_at_ms = min((depth.oldest_at_ms for depth in backlog.depths if depth.oldest_at_ms is not None), default=None)
     return HtmlPage(
         "overview.html",
         "Overview",
@@ -48,7 +48,7 @@ async def overview(visit: Visit) -> HtmlPage:
             "count_max": COUNT_MAX,
             "depths": [depth for depth in backlog.depths if depth.ready],
             "ready": sum(depth.ready for depth in backlog.depths),
-            "oldest": None if oldest_ms is None else utc_of(oldest_ms),
+            "oldest": None if oldest_at_ms is None else utc_of(oldest_at_ms),
             "workers": workers,
             "failed": failed.runs,
             "blocked": blocked.runs,

@@ -51,7 +51,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
     journal = await found.journal()
     story = await found.explain()
     first = story.lines[0].position if story.lines else 0
-    ended_ms = visit.now_ms if found.finished_at is None else Instant(int(found.finished_at.timestamp() * 1_000))
+    ended_at_ms = visit.now_ms if found.finished_at is None else Instant(int(found.finished_at.timestamp() * 1_000))
     attributes = found.attributes
     own = {name: value for name, value in attributes.items() if not name.startswith(RESERVED)}
     return HtmlPage(
@@ -62,7 +62,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
             "waits": story.waiting_on,
             "actions": _allowed(visit, story.next_actions),
             "hidden_actions": bool(story.next_actions) and not _allowed(visit, story.next_actions),
-            "timeline": timeline(journal, story.waiting_on, until_ms=max(ended_ms, journal[-1].at_ms)),
+            "timeline": timeline(journal, story.waiting_on, until_ms=max(ended_at_ms, journal[-1].at_ms)),
             "journal": _written(journal, first, whole=visit.request.query_params.get("journal") == "all"),
             "journal_length": len(journal),
             "input": await _input_of(found, journal),

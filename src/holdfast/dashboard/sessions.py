@@ -32,7 +32,7 @@ class BrowserSession(Struct, frozen=True):
 
     id: str
     key_id: str
-    begun_ms: Instant
+    begun_at_ms: Instant
     until_ms: Instant
 
 
@@ -72,11 +72,11 @@ class Sessions:
         now_ms = self._documents.now_ms()
         if session.until_ms - now_ms > LIFETIME_MS // 2:
             return session
-        until_ms = min(now_ms + LIFETIME_MS, session.begun_ms + LIFETIME_MS_MAX)
+        until_ms = min(now_ms + LIFETIME_MS, session.begun_at_ms + LIFETIME_MS_MAX)
         return replace(session, until_ms=max(session.until_ms, until_ms))
 
     def cookie(self, session: BrowserSession) -> str:
-        body = f"{session.id}.{session.key_id}.{session.begun_ms}.{session.until_ms}"
+        body = f"{session.id}.{session.key_id}.{session.begun_at_ms}.{session.until_ms}"
         return f"{body}.{self._signed('session', body)}"
 
     def token(self, session: BrowserSession) -> str:

@@ -27,16 +27,16 @@ class Throughput:
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
         self._heard = Series()
-        self._first_heard_ms: Instant | None = None
+        self._first_heard_at_ms: Instant | None = None
         self._knows_the_past = False
         self._read: dict[str, tuple[int, Series]] = {}  # by namespace, and when
         hf.listen(self._hear)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RunEnded) and event.namespace == self._hf.namespace:
-            at_ms = event.created_ms + event.elapsed_ms
-            if self._first_heard_ms is None:
-                self._first_heard_ms = at_ms
+            at_ms = event.created_at_ms + event.elapsed_ms
+            if self._first_heard_at_ms is None:
+                self._first_heard_at_ms = at_ms
             self._heard.add(End(at_ms, event.elapsed_ms, event.status == "failed"))
 
     async def figures(self, caller: Caller, workers: Sequence[Member], *, now_ms: Instant) -> Figures:
@@ -46,22 +46,22 @@ class Throughput:
             return (await self._from_store(caller, now_ms)).figures(now_ms)
         if not self._knows_the_past:
             self._knows_the_past = True
-            before_ms = now_ms if self._first_heard_ms is None else self._first_heard_ms
-            for end in await self._ends(caller, now_ms - SPAN_MS, before_ms):
+            until_ms = now_ms if self._first_heard_at_ms is None else self._first_heard_at_ms
+            for end in await self._ends(caller, now_ms - SPAN_MS, until_ms):
                 self._heard.add(end)
         return self._heard.figures(now_ms)
 
     async def _from_store(self, caller: Caller, now_ms: Instant) -> Series:
-        read_ms, series = self._read.get(caller.namespace, (EPOCH, Series()))
-        if read_ms + FRESH_MS < now_ms:
+        read_at_ms, series = self._read.get(caller.namespace, (EPOCH, Series()))
+        if read_at_ms + FRESH_MS < now_ms:
             series = Series(await self._ends(caller, now_ms - SPAN_MS, now_ms))
             self._read[caller.namespace] = now_ms, series
         return series
 
-    async def _ends(self, caller: Caller, after_ms: Instant, before_ms: Instant) -> list[End]:
-        if after_ms >= before_ms:
+    async def _ends(self, caller: Caller, since_ms: Instant, until_ms: Instant) -> list[End]:
+        if since_ms >= until_ms:
             return []
-        recent = caller.runs(finished_after=utc_of(after_ms), finished_before=utc_of(before_ms))
+        recent = caller.runs(finished_after=utc_of(since_ms), finished_before=utc_of(until_ms))
         return [
             End(
                 Instant(int(run.finished_at.timestamp() * 1_000)),

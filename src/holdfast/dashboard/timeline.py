@@ -59,8 +59,8 @@ _WIDTH_MIN = 0.35
 class Bar(NamedTuple):
     """Something that took a while."""
 
-    start_ms: Instant
-    end_ms: Instant
+    start_at_ms: Instant
+    end_at_ms: Instant
     state: State
     text: str
 
@@ -128,7 +128,7 @@ def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: 
         reader.read(entry)
     reader.read_waits(waiting_on, until_ms)
     lanes = list(reader.lanes.values())
-    scale = Scale(reader.origin_ms, until_ms, lanes)
+    scale = Scale(reader.origin_at_ms, until_ms, lanes)
     rows = tuple(_row(lane, scale, until_ms) for lane in lanes[:LANES_MAX])
     return Timeline(rows, scale.ticks(), max(0, len(lanes) - LANES_MAX))
 
@@ -136,20 +136,20 @@ def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: 
 class _Reader:
     """Goes through a journal and collects lanes."""
 
-    def __init__(self, origin_ms: Instant) -> None:
-        self.origin_ms = origin_ms
+    def __init__(self, origin_at_ms: Instant) -> None:
+        self.origin_at_ms = origin_at_ms
         self.lanes: dict[str, Lane] = {}
-        self._delivered: dict[str, Instant] = {"": origin_ms}  # when each task of the run last got something
-        self._anew_ms = origin_ms  # when the whole run last began again
+        self._delivered: dict[str, Instant] = {"": origin_at_ms}  # when each task of the run last got something
+        self._began_again_at_ms = origin_at_ms  # when the whole run last began again
         self._begun: dict[str, Instant] = {}  # steps whose begin is known
         self._children: dict[str, str] = {}  # by run id, the lane of a child that has not ended
-        self._last_ms = origin_ms
+        self._last_at_ms = origin_at_ms
 
     def read(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - a table, as long as its subject
-        at_ms = self._last_ms = entry.at_ms
+        at_ms = self._last_at_ms = entry.at_ms
         match entry:
             case Started() | Continued():
-                self._anew_ms = at_ms
+                self._began_again_at_ms = at_ms
             case Intended(step=step):
                 self._begun[step] = at_ms
             case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
@@ -196,7 +196,7 @@ class _Reader:
                 self._deliver("", at_ms)
             case Stopped():
                 self._lane("cancellation", "cancel").points.append(Point(at_ms, "the code has ended"))
-                self._anew_ms = at_ms  # what is undone is undone from here on
+                self._began_again_at_ms = at_ms  # what is undone is undone from here on
             case Cancelled():
                 self._close("cancellation", at_ms, "took until the run had ended")
             case Failed() if "cancellation" in self._begun:
@@ -206,7 +206,7 @@ class _Reader:
                 self._begun["blocked"] = at_ms
             case Retried() | Resumed():
                 self._close("blocked", at_ms, f"until it was {entry.what}")
-                self._anew_ms = at_ms
+                self._began_again_at_ms = at_ms
             case _:
                 pass  # notes, and ends that have no lane of their own
 
@@ -223,10 +223,10 @@ class _Reader:
                     lane = self._lane(f"hook {wait.name}", "hook")
                     lane.bars.append(Bar(self._start_of(""), until_ms, "open", f"waits for {wait}"))
                 case "running":
-                    self._lane("at work", "work").bars.append(Bar(self._last_ms, until_ms, "open", str(wait)))
+                    self._lane("at work", "work").bars.append(Bar(self._last_at_ms, until_ms, "open", str(wait)))
                 case "worker" | "no_worker" | "delay":
                     lane = self._lane("waiting to begin", "work")
-                    lane.bars.append(Bar(self._last_ms, until_ms, "open", f"waits for {wait}"))
+                    lane.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
                 case "blocked" | "retry" | "child" | "outcome":
                     pass  # their lanes are open already
         for name in ("cancellation", "blocked"):
@@ -236,16 +236,16 @@ class _Reader:
     def _lane(self, name: str, kind: Kind) -> Lane:
         return self.lanes.setdefault(name, Lane(name, kind))
 
-    def _bar(self, lane: Lane, step: str, end_ms: Instant, state: State, text: str, *, deliver: bool = True) -> None:
-        start_ms = self._begun.pop(step, None)
-        lane.bars.append(Bar(self._start_of(step) if start_ms is None else start_ms, end_ms, state, text))
+    def _bar(self, lane: Lane, step: str, end_at_ms: Instant, state: State, text: str, *, deliver: bool = True) -> None:
+        start_at_ms = self._begun.pop(step, None)
+        lane.bars.append(Bar(self._start_of(step) if start_at_ms is None else start_at_ms, end_at_ms, state, text))
         if deliver:
-            self._deliver(step, end_ms)
+            self._deliver(step, end_at_ms)
 
     def _close(self, name: str, at_ms: Instant, text: str) -> None:
-        start_ms = self._begun.pop(name, None)
-        if start_ms is not None:
-            self.lanes[name].bars.append(Bar(start_ms, at_ms, "done", text))
+        start_at_ms = self._begun.pop(name, None)
+        if start_at_ms is not None:
+            self.lanes[name].bars.append(Bar(start_at_ms, at_ms, "done", text))
 
     def _deliver(self, step: str, at_ms: Instant) -> None:
         self._delivered[_task_of(step)] = at_ms
@@ -254,7 +254,7 @@ class _Reader:
         task = _task_of(step)
         while task not in self._delivered:
             task = task.rpartition(".")[0]
-        return max(self._delivered[task], self._anew_ms)
+        return max(self._delivered[task], self._began_again_at_ms)
 
 
 def _task_of(step: str) -> str:
@@ -276,12 +276,12 @@ def _words(failure: Failure) -> str:
 class Scale:
     """Where an instant lies, in per cent of the width."""
 
-    def __init__(self, start_ms: Instant, end_ms: Instant, lanes: Iterable[Lane]) -> None:
-        edges = {start_ms, end_ms}
+    def __init__(self, start_at_ms: Instant, end_at_ms: Instant, lanes: Iterable[Lane]) -> None:
+        edges = {start_at_ms, end_at_ms}
         for lane in lanes:
-            edges.update(at_ms for bar in lane.bars for at_ms in (bar.start_ms, bar.end_ms))
+            edges.update(at_ms for bar in lane.bars for at_ms in (bar.start_at_ms, bar.end_at_ms))
             edges.update(point.at_ms for point in lane.points)
-        self._edges = sorted(edge for edge in edges if start_ms <= edge <= end_ms)
+        self._edges = sorted(edge for edge in edges if start_at_ms <= edge <= end_at_ms)
         widths = [(after - before) ** _COMPRESSION for before, after in pairwise(self._edges)]
         whole = sum(widths) or 1.0
         self._at = {self._edges[0]: 0.0}
@@ -290,35 +290,35 @@ class Scale:
             reached += width
             self._at[edge] = reached / whole * 100
 
-    def at(self, instant_ms: Instant) -> float:
+    def at(self, at_ms: Instant) -> float:
         """Of an edge; what lies outside is drawn at the nearer end."""
-        return self._at[min(max(instant_ms, self._edges[0]), self._edges[-1])]
+        return self._at[min(max(at_ms, self._edges[0]), self._edges[-1])]
 
     def ticks(self) -> tuple[Tick, ...]:
         """Some of the edges, far enough from each other, with the time since the first."""
-        start_ms, end_ms = self._edges[0], self._edges[-1]
+        start_at_ms, end_at_ms = self._edges[0], self._edges[-1]
         ticks = [Tick(0.0, "0")]
         for edge in self._edges[1:-1]:
             if ticks[-1].x + _TICKS_APART <= self._at[edge] <= 100 - _TICKS_APART:
-                ticks.append(Tick(self._at[edge], duration(edge - start_ms)))
-        if end_ms > start_ms:
-            ticks.append(Tick(100.0, duration(end_ms - start_ms)))
+                ticks.append(Tick(self._at[edge], duration(edge - start_at_ms)))
+        if end_at_ms > start_at_ms:
+            ticks.append(Tick(100.0, duration(end_at_ms - start_at_ms)))
         return tuple(ticks)
 
 
 def _row(lane: Lane, scale: Scale, until_ms: Instant) -> Row:
     bars = tuple(
-        Drawn(x, max(scale.at(bar.end_ms) - x, _WIDTH_MIN), bar.state, _bar_text(bar))
+        Drawn(x, max(scale.at(bar.end_at_ms) - x, _WIDTH_MIN), bar.state, _bar_text(bar))
         for bar in lane.bars
-        for x in (min(scale.at(bar.start_ms), 100 - _WIDTH_MIN),)
+        for x in (min(scale.at(bar.start_at_ms), 100 - _WIDTH_MIN),)
     )
     dots = tuple(Dot(scale.at(point.at_ms), f"{point.text}, {exact(utc_of(point.at_ms))}") for point in lane.points)
     took = ""
     if lane.bars:
-        took = duration(min(lane.bars[-1].end_ms, until_ms) - lane.bars[0].start_ms)
+        took = duration(min(lane.bars[-1].end_at_ms, until_ms) - lane.bars[0].start_at_ms)
     text = "; ".join([*(bar.text for bar in bars), *(dot.text for dot in dots)])
     return Row(lane.name, lane.kind, bars, dots, took, f"{lane.name}: {text}", lane.run_id)
 
 
 def _bar_text(bar: Bar) -> str:
-    return f"{bar.text}, {duration(bar.end_ms - bar.start_ms)} from {exact(utc_of(bar.start_ms))}"
+    return f"{bar.text}, {duration(bar.end_at_ms - bar.start_at_ms)} from {exact(utc_of(bar.start_at_ms))}"

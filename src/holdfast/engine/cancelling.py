@@ -22,7 +22,7 @@ class Cancellation(NamedTuple):
     run_id: str
     nonce: str
     reason: str
-    deadline_ms: Instant
+    deadline_at_ms: Instant
 
 
 class Canceller:
@@ -63,7 +63,7 @@ class Canceller:
                         return True
                 case Way.BY_ITS_OWNER:
                     change = cancels.request(
-                        run.id, nonce=asked.nonce, reason=asked.reason, deadline_ms=asked.deadline_ms
+                        run.id, nonce=asked.nonce, reason=asked.reason, deadline_at_ms=asked.deadline_at_ms
                     )
                     if isinstance(await self._commit(change), Committed):
                         return False

@@ -70,7 +70,7 @@ class Replica:
         self._strict = strict
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
-        self._winding_since_ms: Steady | None = None
+        self._winding_since_steady_ms: Steady | None = None
         self._services: dict[str, Service] = {}
         self._periodic: list[Periodic] = []
         self._worker: Worker | None = None
@@ -251,8 +251,8 @@ class Replica:
 
     def wind_down(self) -> None:
         """Begin nothing more. The grace for what is under way begins now, and not when `stop` is called."""
-        if self._winding_since_ms is None:
-            self._winding_since_ms = self._ports.clock.steady_ms()
+        if self._winding_since_steady_ms is None:
+            self._winding_since_steady_ms = self._ports.clock.steady_ms()
             if self._worker is not None:
                 self._worker.wind_down()
 
@@ -261,8 +261,8 @@ class Replica:
         left = 0
         self.is_open = False
         self.wind_down()
-        if self._worker is not None and self._winding_since_ms is not None:
-            gone_seconds = (self._ports.clock.steady_ms() - self._winding_since_ms) / 1000
+        if self._worker is not None and self._winding_since_steady_ms is not None:
+            gone_seconds = (self._ports.clock.steady_ms() - self._winding_since_steady_ms) / 1000
             left = await self._worker.stop(max(0.0, self._ports.pace.grace_seconds - gone_seconds))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._ports.pace.last_words_seconds):

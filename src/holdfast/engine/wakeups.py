@@ -112,11 +112,11 @@ class Wakeups:
         self._waiters.look()
 
     def on_pending(self, run: Run) -> None:
-        if run.wake_ms is not None:
-            self.on_wake_at(run.wake_ms)
+        if run.wake_at_ms is not None:
+            self.on_wake_at(run.wake_at_ms)
 
-    def on_wake_at(self, wake_ms: Instant) -> None:
-        if self._woken is not None and self._woken.waker.is_news(wake_ms):
+    def on_wake_at(self, wake_at_ms: Instant) -> None:
+        if self._woken is not None and self._woken.waker.is_news(wake_at_ms):
             self._woken.waking.nudge()
 
     def on_claimed(self) -> None:
@@ -193,8 +193,8 @@ class Wakeups:
         mine = [each for each in ready if each.namespace == woken.namespace and each.workflow in woken.workflows]
         for each in mine:
             # Also what was ready at once for the process that tells of it: its clock may be ahead of ours.
-            if each.wake_ms > now_ms:
-                self.on_wake_at(each.wake_ms)
+            if each.wake_at_ms > now_ms:
+                self.on_wake_at(each.wake_at_ms)
             elif slots.has_room:
                 woken.worker.claims.ring()
         # Judged by the room alone, and not by the clock: a full worker that plans for a wake-up which only it was

@@ -253,16 +253,16 @@ class GatewayBackend:
 
     async def _result(self, run: Run, timeout: Duration | None) -> bytes:
         limit_ms = None if timeout is None else milliseconds(timeout)
-        until_ms = None if limit_ms is None else self._clock.steady_ms() + limit_ms
+        until_steady_ms = None if limit_ms is None else self._clock.steady_ms() + limit_ms
         while True:
-            left = WAIT_SECONDS_MAX if until_ms is None else (until_ms - self._clock.steady_ms()) / 1000
+            left = WAIT_SECONDS_MAX if until_steady_ms is None else (until_steady_ms - self._clock.steady_ms()) / 1000
             wait_seconds = min(WAIT_SECONDS_MAX, max(0.0, left))
             query = {"wait": f"{wait_seconds:.3f}"}
             reply = await self._transport.get(f"{_path(run.id)}/result", query, wait_seconds=wait_seconds)
             if reply.status == 200:
                 return bytes(reply.of(wire.ResultView).result)
             reply.of(wire.RunView)  # it goes on; anything else is no response of a gateway
-            if until_ms is not None and self._clock.steady_ms() >= until_ms:
+            if until_steady_ms is not None and self._clock.steady_ms() >= until_steady_ms:
                 raise TimedOut(
                     f"run {run.id} has not ended within {(limit_ms or 0) / 1000:g} s",
                     hint="It goes on; ask for its result again later.",
@@ -282,10 +282,10 @@ class GatewayBackend:
 
     async def cancel(self, run_id: str, reason: str, deadline: Duration) -> Receipt:
         """Cancel, and ask for the receipt until it is there: the gateway waits only so long."""
-        until_ms = self._clock.steady_ms() + milliseconds(deadline)
+        until_steady_ms = self._clock.steady_ms() + milliseconds(deadline)
         path = f"{_path(run_id)}/cancel"
         while True:
-            left_ms = max(0.0, until_ms - self._clock.steady_ms())  # the same instant, however often it is asked
+            left_ms = max(0.0, until_steady_ms - self._clock.steady_ms())  # the same instant, however often it is asked
             body = wire.CancelBody(reason=reason or None, deadline=left_ms / 1000)
             reply = await self._transport.post(path, body, wait_seconds=2 * WAIT_SECONDS_MAX, again=True)
             if reply.status == 200:
@@ -300,7 +300,7 @@ class GatewayBackend:
         return asked
 
     async def cancelled(self, asked: Cancellation) -> Receipt:
-        left_ms = max(NO_TIME, asked.deadline_ms - self._now_ms())
+        left_ms = max(NO_TIME, asked.deadline_at_ms - self._now_ms())
         return await self.cancel(asked.run_id, asked.reason, left_ms / 1000)
 
     def _now_ms(self) -> Instant:

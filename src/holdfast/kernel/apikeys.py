@@ -23,7 +23,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import Literal, NamedTuple, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of, utc_or_none
@@ -44,23 +44,23 @@ class ApiKey(Struct, frozen=True, kw_only=True, gc=False):
     namespace: str
     scope: Scope
     tail: str
-    created_ms: Instant
-    expires_ms: Instant | None = None
-    revoked_ms: Instant | None = None
+    created_at_ms: Instant = field(name="created_ms")
+    expires_at_ms: Instant | None = field(default=None, name="expires_ms")
+    revoked_at_ms: Instant | None = field(default=None, name="revoked_ms")
 
     @property
     def created_at(self) -> datetime:
-        return utc_of(self.created_ms)
+        return utc_of(self.created_at_ms)
 
     @property
     def expires_at(self) -> datetime | None:
         """Until when it is good; None if it does not expire."""
-        return utc_or_none(self.expires_ms)
+        return utc_or_none(self.expires_at_ms)
 
     @property
     def revoked_at(self) -> datetime | None:
         """When it was revoked; None if it was not."""
-        return utc_or_none(self.revoked_ms)
+        return utc_or_none(self.revoked_at_ms)
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -105,9 +105,9 @@ def standing(kept: Kept | None, token: Token, *, now_ms: Instant) -> Standing:
 
 def lasting(key: ApiKey, *, now_ms: Instant) -> Standing:
     """Whether a key is still good, apart from who holds it."""
-    if key.revoked_ms is not None:
+    if key.revoked_at_ms is not None:
         return "revoked"
-    if key.expires_ms is not None and key.expires_ms <= now_ms:
+    if key.expires_at_ms is not None and key.expires_at_ms <= now_ms:
         return "expired"
     return "good"
 

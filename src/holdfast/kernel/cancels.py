@@ -131,9 +131,9 @@ def way(run: Run) -> Way:
     return Way.BY_ITS_OWNER
 
 
-def request(run_id: str, *, nonce: str, reason: str, deadline_ms: Instant) -> Change:
+def request(run_id: str, *, nonce: str, reason: str, deadline_at_ms: Instant) -> Change:
     """Ask the owner of a live run to cancel it."""
-    message = CancelRequest(f"cancel/{nonce}", deadline_ms, reason)
+    message = CancelRequest(f"cancel/{nonce}", deadline_at_ms, reason)
     return Change(f"{run_id}/{message.id}", Alive(run_id), envelopes=(Envelope(run_id, message),))
 
 

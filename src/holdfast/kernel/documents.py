@@ -5,9 +5,9 @@ Rules
   not the stored one, nothing is written, and the writer looks again.
 - A version is never used twice: the first one is the instant of its creation, each further one is larger. So a writer
   who slept while the document was removed and made again is refused, too.
-- From `expires_ms` on a document counts as absent. The pruner removes it later.
+- From `expires_at_ms` on a document counts as absent. The pruner removes it later.
 - There is no removal: a version that has expired takes the place of a document that is to go.
-- `due_ms` puts it into the queue of its kind: from then on `Store.due` returns it, earliest first.
+- `due_at_ms` puts it into the queue of its kind: from then on `Store.due` returns it, earliest first.
 - A writing that is offered again after a lost reply has the result of the first time. A store cannot tell that from a
   rival that offers the very same bytes, whatever version the rival meant to replace. So a writer that has to know that
   it was first puts a nonce of its own into the body, in every state. A version is no nonce: it is the millisecond.
@@ -15,7 +15,7 @@ Rules
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.kernel.times import Instant
 
@@ -28,8 +28,8 @@ class Document(Struct, frozen=True, gc=False):
     id: str
     version: int
     body: bytes
-    due_ms: Instant | None = None
-    expires_ms: Instant | None = None
+    due_at_ms: Instant | None = field(default=None, name="due_ms")
+    expires_at_ms: Instant | None = field(default=None, name="expires_ms")
 
 
 class Writing(Struct, frozen=True, gc=False):

@@ -116,7 +116,7 @@ def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
 def _headline(run: Run) -> str:
     key = "without a key" if run.key is None else f"under key {run.key!r}"
     held = "" if run.key is None or run.holds_key else ", which it has lost since"
-    ended = f", ended {utc_of(run.finished_ms).isoformat(timespec='milliseconds')}" if run.finished_ms else ""
+    ended = f", ended {utc_of(run.finished_at_ms).isoformat(timespec='milliseconds')}" if run.finished_at_ms else ""
     owns = run.key is not None and run.holds_key and run.status not in ENDED
     joined = "; starts under this key join it" if owns else ""
     return f"run {run.id} of {run.workflow} {key}{held}: {run.status}{ended}{joined}"

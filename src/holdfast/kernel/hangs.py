@@ -26,14 +26,14 @@ class HungThreads(Struct, frozen=True, gc=False):
 def tell(namespace: str, owner: str, threads: int, *, last: Document | None, now_ms: Instant) -> Writing | None:
     """What the worker writes; None if the store knows it. `last` is what it wrote before, under this name."""
     told = 0 if last is None else threads_in(last)
-    aged = last is not None and last.expires_ms is not None and last.expires_ms - now_ms < KEPT_MS // 2
+    aged = last is not None and last.expires_at_ms is not None and last.expires_at_ms - now_ms < KEPT_MS // 2
     if threads == told and not (threads and aged):
         return None
     replaces = None if last is None else last.version
     body = msgspec.json.encode(HungThreads(threads))
-    expires_ms = now_ms + KEPT_MS if threads else now_ms
+    expires_at_ms = now_ms + KEPT_MS if threads else now_ms
     version = next_version(replaces, now_ms=now_ms)
-    return Writing(Document(namespace, KIND, owner, version, body, expires_ms=expires_ms), replaces)
+    return Writing(Document(namespace, KIND, owner, version, body, expires_at_ms=expires_at_ms), replaces)
 
 
 def threads_in(document: Document) -> int:

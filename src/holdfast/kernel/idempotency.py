@@ -159,7 +159,7 @@ def settled(held: Document, wanted: RequestWanted, reply: Reply, *, now_ms: Inst
         if is_final(reply.status)
         else Vacant(wanted.digest, wanted.holder)
     )
-    return _writing(wanted, state, held.version, expires_ms=now_ms + wanted.retention_ms, now_ms=now_ms)
+    return _writing(wanted, state, held.version, expires_at_ms=now_ms + wanted.retention_ms, now_ms=now_ms)
 
 
 def is_held(found: Document, wanted: RequestWanted) -> bool:
@@ -186,11 +186,11 @@ def state_of(document: Document) -> State:
 
 def _working(wanted: RequestWanted, replaces: int | None, now_ms: Instant) -> Writing:
     state = Working(wanted.digest, wanted.holder, now_ms + wanted.lease_ms)
-    return _writing(wanted, state, replaces, expires_ms=state.until_ms + wanted.retention_ms, now_ms=now_ms)
+    return _writing(wanted, state, replaces, expires_at_ms=state.until_ms + wanted.retention_ms, now_ms=now_ms)
 
 
 def _writing(
-    wanted: RequestWanted, state: State, replaces: int | None, *, expires_ms: Instant, now_ms: Instant
+    wanted: RequestWanted, state: State, replaces: int | None, *, expires_at_ms: Instant, now_ms: Instant
 ) -> Writing:
     document = Document(
         namespace=wanted.namespace,
@@ -198,7 +198,7 @@ def _writing(
         id=wanted.id,
         version=next_version(replaces, now_ms=now_ms),
         body=msgspec.msgpack.encode(state),
-        expires_ms=expires_ms,
+        expires_at_ms=expires_at_ms,
     )
     return Writing(document, replaces)
 

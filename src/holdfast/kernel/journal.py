@@ -40,7 +40,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from holdfast.errors import TimedOut
 from holdfast.kernel.times import Instant
@@ -171,7 +171,7 @@ class GaveUp(IntentEntry, frozen=True, tag="gave_up"):
 
 
 class Elapsed(StepEntry, frozen=True):
-    due_ms: Instant
+    due_at_ms: Instant = field(name="due_ms")
 
 
 class Spawned(IntentEntry, frozen=True):
@@ -221,7 +221,7 @@ class Opened(IntentEntry, frozen=True):
 
 
 class CancelAsked(_Entry, frozen=True, tag="cancel_asked"):
-    deadline_ms: Instant
+    deadline_at_ms: Instant = field(name="deadline_ms")
     reason: str = ""
     pausing: bool = False  # the code is not told: it stands still, and may be resumed
 

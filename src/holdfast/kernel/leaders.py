@@ -64,13 +64,13 @@ def look_again_in_ms(found: Document | None, *, now_ms: Instant, ttl_ms: Millis)
 
     If it saw none and yet did not get the lease, another process was quicker.
     """
-    if found is None or found.expires_ms is None:
+    if found is None or found.expires_at_ms is None:
         return ttl_ms / 15
-    return min(ttl_ms / 3, max(1, found.expires_ms - now_ms))
+    return min(ttl_ms / 3, max(1, found.expires_at_ms - now_ms))
 
 
 def _writing(duty: str, replaced: Document | None, holder: Holder, *, now_ms: Instant, until_ms: Instant) -> Writing:
     replaces = None if replaced is None else replaced.version
     version = next_version(replaces, now_ms=now_ms)
     body = msgspec.json.encode(holder)
-    return Writing(Document(EVERYWHERE, KIND, duty, version, body, expires_ms=until_ms), replaces)
+    return Writing(Document(EVERYWHERE, KIND, duty, version, body, expires_at_ms=until_ms), replaces)

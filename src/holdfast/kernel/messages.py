@@ -8,7 +8,7 @@ Rules
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import Run, Status
@@ -55,7 +55,7 @@ class SignalMessage(_Message, frozen=True, tag="signal"):
 class CancelRequest(_Message, frozen=True, tag="cancel"):
     """The run is to be cancelled, and its cleanup ended by the deadline."""
 
-    deadline_ms: Instant
+    deadline_at_ms: Instant = field(name="deadline_ms")
     reason: str = ""
 
 

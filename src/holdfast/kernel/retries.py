@@ -73,7 +73,7 @@ class GiveUp(Struct, frozen=True, gc=False):
 
 
 def decide(
-    policy: Retry, error: BaseException, *, attempt: int, asked_ms: Instant, now_ms: Instant, chance: float
+    policy: Retry, error: BaseException, *, attempt: int, asked_at_ms: Instant, now_ms: Instant, chance: float
 ) -> RetryIn | GiveUp:
     """What follows the failure of attempt number `attempt`; `chance` is drawn from [0, 1)."""
     assert 0 <= chance < 1, chance
@@ -86,7 +86,7 @@ def decide(
         delay_ms = Millis(int(chance * ceiling_ms(policy, attempt)))
     else:
         return GiveUp()
-    left = left_ms(policy, asked_ms=asked_ms, now_ms=now_ms)
+    left = left_ms(policy, asked_at_ms=asked_at_ms, now_ms=now_ms)
     return RetryIn(delay_ms) if left is None or delay_ms < left else GiveUp()
 
 
@@ -96,9 +96,9 @@ class Begin(Struct, frozen=True, gc=False):
     limit_ms: Millis | None
 
 
-def begin(policy: Retry, timeout_ms: Millis | None, *, asked_ms: Instant, now_ms: Instant) -> Begin | GiveUp:
+def begin(policy: Retry, timeout_ms: Millis | None, *, asked_at_ms: Instant, now_ms: Instant) -> Begin | GiveUp:
     """Whether an attempt may begin now. It may take its own timeout, or what is left until the deadline."""
-    left = left_ms(policy, asked_ms=asked_ms, now_ms=now_ms)
+    left = left_ms(policy, asked_at_ms=asked_at_ms, now_ms=now_ms)
     if left is None:
         return Begin(timeout_ms)
     if left == 0:
@@ -114,11 +114,11 @@ def _wished_ms(error: RetryAfter) -> Millis | None:
         return None
 
 
-def left_ms(policy: Retry, *, asked_ms: Instant, now_ms: Instant) -> Millis | None:
+def left_ms(policy: Retry, *, asked_at_ms: Instant, now_ms: Instant) -> Millis | None:
     """How long it is until the deadline, and never less than nothing; None if there is none."""
     if policy.deadline is None:
         return None
-    return max(NO_TIME, asked_ms + milliseconds(policy.deadline) - now_ms)
+    return max(NO_TIME, asked_at_ms + milliseconds(policy.deadline) - now_ms)
 
 
 def ceiling_ms(policy: Retry, attempt: int) -> Millis:

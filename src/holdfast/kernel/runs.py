@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.kernel.journal import Value
@@ -38,7 +38,7 @@ class Fenced(Struct, frozen=True, gc=False):
 class Run(Struct, frozen=True, gc=False):
     """A run's row: everything about it but its payloads and its journal.
 
-    `(epoch, nonce)` is the fence. `wake_ms` says from when it may be claimed (never, if None); `length` is the
+    `(epoch, nonce)` is the fence. `wake_at_ms` says from when it may be claimed (never, if None); `length` is the
     number of journal entries so far; `unread` the number of messages not yet recorded, which the store alone counts;
     `holds_key` whether its key is still its own. `waits` says what it waits for, since it was let go in order; it is
     None while something may be under way for it.
@@ -53,18 +53,18 @@ class Run(Struct, frozen=True, gc=False):
     digest: str
     request_id: str
     retention_ms: Millis
-    created_ms: Instant
+    created_at_ms: Instant = field(name="created_ms")
     status: Status = Status.PENDING
     epoch: int = 0
     nonce: str = ""
     owner: str | None = None
-    wake_ms: Instant | None = None
+    wake_at_ms: Instant | None = field(default=None, name="wake_ms")
     length: int = 0
     unread: int = 0
     holds_key: bool = True
-    started_ms: Instant | None = None
-    finished_ms: Instant | None = None
-    expires_ms: Instant | None = None
+    started_at_ms: Instant | None = field(default=None, name="started_ms")
+    finished_at_ms: Instant | None = field(default=None, name="finished_ms")
+    expires_at_ms: Instant | None = field(default=None, name="expires_ms")
     output: bytes | None = None  # encoded `Value`
     error: bytes | None = None  # encoded `Failure`
     change_id: str = ""
@@ -85,5 +85,5 @@ def with_key_released(holder: Run) -> Run:
 
     The epoch of a run that has ended grows: a retry decided before must not land. A live one keeps its owner.
     """
-    ended = holder.finished_ms is not None
+    ended = holder.finished_at_ms is not None
     return replace(holder, holds_key=False, epoch=holder.epoch + 1 if ended else holder.epoch)

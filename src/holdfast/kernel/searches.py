@@ -65,22 +65,22 @@ class Condition(Struct, frozen=True, gc=False):
 
 
 class Span(Struct, frozen=True, gc=False):
-    """From `low_ms` on, before `high_ms`."""
+    """From `since_ms` on, before `until_ms`."""
 
-    low_ms: Instant | None = None
-    high_ms: Instant | None = None
+    since_ms: Instant | None = None
+    until_ms: Instant | None = None
 
     @property
     def is_set(self) -> bool:
-        return self.low_ms is not None or self.high_ms is not None
+        return self.since_ms is not None or self.until_ms is not None
 
-    def holds(self, instant_ms: Instant | None) -> bool:
+    def holds(self, at_ms: Instant | None) -> bool:
         if not self.is_set:
             return True
-        if instant_ms is None:
+        if at_ms is None:
             return False
-        low_ms = instant_ms if self.low_ms is None else self.low_ms
-        return low_ms <= instant_ms and (self.high_ms is None or instant_ms < self.high_ms)
+        since_ms = at_ms if self.since_ms is None else self.since_ms
+        return since_ms <= at_ms and (self.until_ms is None or at_ms < self.until_ms)
 
 
 ALWAYS = Span()
@@ -109,9 +109,9 @@ def matches(search: Search, run: Run) -> bool:
         return False
     if search.key_prefix is not None and not (run.key or "").startswith(search.key_prefix):
         return False
-    if not search.created.holds(run.created_ms) or not search.finished.holds(run.finished_ms):
+    if not search.created.holds(run.created_at_ms) or not search.finished.holds(run.finished_at_ms):
         return False
-    here = (run.created_ms, run.id)
+    here = (run.created_at_ms, run.id)
     if search.after is not None and not (here < search.after if search.newest_first else here > search.after):
         return False
     return not search.conditions or _has_all(run, search.conditions)
@@ -168,10 +168,10 @@ def statuses_of(wanted: str | Collection[str] | None) -> frozenset[Status] | Non
 
 def span(after: datetime | None, before: datetime | None) -> Span:
     """The span between two instants of a person's."""
-    return Span(_whole_ms(after), _whole_ms(before))
+    return Span(_rounded_at_ms(after), _rounded_at_ms(before))
 
 
-def _whole_ms(instant: datetime | None) -> Instant | None:
+def _rounded_at_ms(instant: datetime | None) -> Instant | None:
     if instant is None:
         return None
     if not isinstance(instant, datetime) or instant.tzinfo is None:
@@ -183,17 +183,17 @@ def _whole_ms(instant: datetime | None) -> Instant | None:
 
 def cursor_of(run: Run) -> str:
     """Where to go on after this run."""
-    return cursor(run.created_ms, run.id)
+    return cursor(run.created_at_ms, run.id)
 
 
-def cursor(created_ms: Instant, run_id: str) -> str:
+def cursor(created_at_ms: Instant, run_id: str) -> str:
     """The cursor that names this place."""
-    return f"{created_ms}.{run_id}"
+    return f"{created_at_ms}.{run_id}"
 
 
 def place_of(cursor: str) -> tuple[Instant, str]:
     """The place that a cursor names, or a `UsageError`."""
-    created_ms, dot, run_id = cursor.partition(".")
-    if not dot or not created_ms.isdigit() or not created_ms.isascii() or len(created_ms) > 18:
+    created_at_ms, dot, run_id = cursor.partition(".")
+    if not dot or not created_at_ms.isdigit() or not created_at_ms.isascii() or len(created_at_ms) > 18:
         raise UsageError(f"{cursor!r:.60} is not a cursor", hint="Pass the `next` of the page before.")
-    return Instant(int(created_ms)), run_id
+    return Instant(int(created_at_ms)), run_id

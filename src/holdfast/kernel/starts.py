@@ -19,7 +19,7 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
 A start with a signal that has been received before does not come here: the store returns the run that received it.
 So if it does, the signal is to be delivered, although the run is there already.
 
-The key never expires while its run is not ended: `expires_ms` is set when a run ends, never before.
+The key never expires while its run is not ended: `expires_at_ms` is set when a run ends, never before.
 
 Each line is one commit. Superseding moves the key, asks the former holder to cancel and admits the successor in the
 same one, so there is no instant without an owner. A signal travels with the admission, or to the live holder.
@@ -120,13 +120,13 @@ def admission(
         digest=wanted.digest,
         request_id=wanted.request_id,
         retention_ms=wanted.retention_ms,
-        created_ms=now_ms,
+        created_at_ms=now_ms,
         status=Status.RUNNING if handed else Status.PENDING,
         epoch=1 if handed else 0,
         nonce=hand.nonce if handed and hand else "",
         owner=hand.owner if handed and hand else None,
-        started_ms=now_ms if handed else None,
-        wake_ms=None if handed else now_ms + wanted.delay_ms,
+        started_at_ms=now_ms if handed else None,
+        wake_at_ms=None if handed else now_ms + wanted.delay_ms,
         length=1,
         holds_key=wanted.key is not None,
         change_id=wanted.run_id,
@@ -170,8 +170,8 @@ def successor(
         digest=run.digest,
         request_id=successor_id,
         retention_ms=run.retention_ms,
-        created_ms=now_ms,
-        wake_ms=now_ms,
+        created_at_ms=now_ms,
+        wake_at_ms=now_ms,
         length=1,
         change_id=successor_id,
         version=run.version,
@@ -198,8 +198,8 @@ def first_guard(wanted: Wanted) -> KeyFree | KeyHeldBy:
 def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:
     envelopes: tuple[Envelope, ...] = ()
     if wanted.replaces is not None:
-        reason, deadline_ms = f"superseded by run {wanted.run_id}", now_ms + SUPERSEDED_DEADLINE_MS
-        message = CancelRequest(f"superseded/{wanted.run_id}", deadline_ms, reason)
+        reason, deadline_at_ms = f"superseded by run {wanted.run_id}", now_ms + SUPERSEDED_DEADLINE_MS
+        message = CancelRequest(f"superseded/{wanted.run_id}", deadline_at_ms, reason)
         envelopes += (Envelope(wanted.replaces, message),)
     if wanted.signal is not None:
         envelopes += (hooks.scoped(wanted.run_id, wanted.signal, wanted.scope),)
@@ -214,7 +214,7 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant) -> Resolutio
     if is_mine and wanted.signal is None:
         return Mine(holder)
     take_over = Again(KeyHeldBy(holder.id, holder.fence))
-    if holder.expires_ms is not None and holder.expires_ms <= now_ms:
+    if holder.expires_at_ms is not None and holder.expires_at_ms <= now_ms:
         return take_over
     if wanted.replaces is not None:
         return Again(KeyHeldBy(holder.id)) if holder.id == wanted.replaces else Overtook(holder)

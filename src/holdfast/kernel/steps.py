@@ -91,7 +91,7 @@ class Step(Struct, frozen=True, gc=False):
 
     id: str
     intent: Intent
-    asked_ms: Instant = EPOCH
+    asked_at_ms: Instant = EPOCH
     failures: int = 0
     waited: bool = True
     intended: bool = False
@@ -359,7 +359,7 @@ def _fail(step: Step, event: Raised, policy: StepPolicy, now_ms: Instant, chance
         return _reconcile(step, policy, "it did not answer in time")
     attempt = step.failures + 1
     verdict = retries.decide(
-        policy.retry, event.error, attempt=attempt, asked_ms=step.asked_ms, now_ms=now_ms, chance=chance
+        policy.retry, event.error, attempt=attempt, asked_at_ms=step.asked_at_ms, now_ms=now_ms, chance=chance
     )
     if isinstance(verdict, retries.GiveUp):
         return GaveUp(now_ms, step.id, step.intent, attempt, event.failure)

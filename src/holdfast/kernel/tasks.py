@@ -32,7 +32,7 @@ from hashlib import blake2b
 from typing import assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
@@ -119,7 +119,9 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     details: Json | None = None
     once: bool = False
     traceparent: str = ""  # the span of the attempt, where there are traces
-    deadline_ms: Instant | None = None  # from when on the attempt must not begin any more
+    deadline_at_ms: Instant | None = field(
+        default=None, name="deadline_ms"
+    )  # from when on the attempt must not begin any more
 
 
 _encode = msgspec.json.Encoder().encode
@@ -192,7 +194,7 @@ def offer(
     `in_doubt` says that it must be performed once, and may have been put up before: then that is not done again, unless
     it was withdrawn before a worker claimed it. After its deadline it is not put up at all: it is lost.
     """
-    is_over = _is_over(task.deadline_ms, now_ms)
+    is_over = _is_over(task.deadline_at_ms, now_ms)
     if current is None and not in_doubt and is_over:
         return NoOutcome(begun=False, dropped=False)
     if current is None:
@@ -213,7 +215,12 @@ class LookAgain(Struct, frozen=True, gc=False):
 
 
 def look(
-    current: Document | None, *, wanted: bool, timeout_ms: Millis | None, deadline_ms: Instant | None, now_ms: Instant
+    current: Document | None,
+    *,
+    wanted: bool,
+    timeout_ms: Millis | None,
+    deadline_at_ms: Instant | None,
+    now_ms: Instant,
 ) -> TaskOutcome | LookAgain | NoOutcome | Writing:
     """What follows for the run that has offered the task and waits for its outcome."""
     if current is None:
@@ -227,12 +234,14 @@ def look(
             return NoOutcome(begun=bool(fence), dropped=not wanted)
         case Offered():
             return (
-                LookAgain(deadline_ms) if wanted and not _is_over(deadline_ms, now_ms) else _withdrawn(current, now_ms)
+                LookAgain(deadline_at_ms)
+                if wanted and not _is_over(deadline_at_ms, now_ms)
+                else _withdrawn(current, now_ms)
             )
         case TaskClaimed() if wanted:
-            limit_ms = _earliest(deadline_ms, None if timeout_ms is None else state.since_ms + timeout_ms)
-            limit_ms = _earliest(limit_ms, state.until_ms if task.once else None)
-            return _withdrawn(current, now_ms) if _is_over(limit_ms, now_ms) else LookAgain(limit_ms)
+            over_at_ms = _earliest(deadline_at_ms, None if timeout_ms is None else state.since_ms + timeout_ms)
+            over_at_ms = _earliest(over_at_ms, state.until_ms if task.once else None)
+            return _withdrawn(current, now_ms) if _is_over(over_at_ms, now_ms) else LookAgain(over_at_ms)
         case TaskClaimed(until_ms=until_ms) if until_ms <= now_ms:
             return _withdrawn(current, now_ms)
         case TaskClaimed(wanted=True):
@@ -246,7 +255,7 @@ def look(
 def heard(current: Document, *, now_ms: Instant) -> Writing:
     """The run knows the outcome: the task need not be kept for long."""
     writing = _writing(current, task_of(current), now_ms=now_ms)
-    return replace(writing, document=replace(writing.document, expires_ms=now_ms + HEARD_KEPT_MS))
+    return replace(writing, document=replace(writing.document, expires_at_ms=now_ms + HEARD_KEPT_MS))
 
 
 # -- the worker's side
@@ -272,7 +281,7 @@ def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: Instant)
                 return _withdrawn(current, now_ms)
         case _:
             return None
-    if not run_lives or _is_over(task.deadline_ms, now_ms):
+    if not run_lives or _is_over(task.deadline_at_ms, now_ms):
         return _withdrawn(current, now_ms)
     fence = next_version(current.version, now_ms=now_ms)
     until_ms = now_ms + by.lease_ms
@@ -282,7 +291,7 @@ def claim(current: Document, by: TaskClaim, *, run_lives: bool, now_ms: Instant)
 def set_aside(current: Document, *, now_ms: Instant) -> Writing:
     """A task that cannot be read here: it is left as it is for a newer version, and holds up no other for a while."""
     version = next_version(current.version, now_ms=now_ms)
-    return Writing(replace(current, version=version, due_ms=now_ms + ASIDE_MS), current.version)
+    return Writing(replace(current, version=version, due_at_ms=now_ms + ASIDE_MS), current.version)
 
 
 class TaskBeat(Struct, frozen=True, gc=False):
@@ -380,9 +389,9 @@ def _writing(current: Document, task: Task, *, now_ms: Instant) -> Writing:
 
 
 def _document(place: TaskPlace, task: Task, *, replaces: int | None, now_ms: Instant) -> Document:
-    due_ms, kept_ms = _queue_of(task.state, now_ms)
+    due_at_ms, kept_ms = _queue_of(task.state, now_ms)
     version = next_version(replaces, now_ms=now_ms)
-    return Document(place.namespace, place.kind, place.id, version, _encode(task), due_ms, now_ms + kept_ms)
+    return Document(place.namespace, place.kind, place.id, version, _encode(task), due_at_ms, now_ms + kept_ms)
 
 
 def _queue_of(state: TaskState, now_ms: Instant) -> tuple[Instant | None, Millis]:
@@ -400,11 +409,11 @@ def _queue_of(state: TaskState, now_ms: Instant) -> tuple[Instant | None, Millis
             assert_never(state)
 
 
-def _is_over(limit_ms: Instant | None, now_ms: Instant) -> bool:
-    return limit_ms is not None and limit_ms <= now_ms
+def _is_over(over_at_ms: Instant | None, now_ms: Instant) -> bool:
+    return over_at_ms is not None and over_at_ms <= now_ms
 
 
-def _earliest(one_ms: Instant | None, other_ms: Instant | None) -> Instant | None:
-    if one_ms is None or other_ms is None:
-        return other_ms if one_ms is None else one_ms
-    return min(one_ms, other_ms)
+def _earliest(one_at_ms: Instant | None, other_at_ms: Instant | None) -> Instant | None:
+    if one_at_ms is None or other_at_ms is None:
+        return other_at_ms if one_at_ms is None else one_at_ms
+    return min(one_at_ms, other_at_ms)

@@ -83,9 +83,9 @@ class Progressed(Struct, frozen=True, gc=False):
 
 
 class LetGo(Struct, frozen=True, gc=False):
-    """It only waits, and costs nothing while it does. `wake_ms` is the first of its timers, if it has any."""
+    """It only waits, and costs nothing while it does. `wake_at_ms` is the first of its timers, if it has any."""
 
-    wake_ms: Instant | None
+    wake_at_ms: Instant | None
     waits: bytes = b"[]"
 
 
@@ -134,8 +134,8 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
     match event:
         case Progressed():
             return _change(run, run, recorded)
-        case LetGo(wake_ms, waits):
-            after = replace(_unowned(run, Status.WAITING, wake_ms=wake_ms), waits=waits)
+        case LetGo(wake_at_ms, waits):
+            after = replace(_unowned(run, Status.WAITING, wake_at_ms=wake_at_ms), waits=waits)
             return _change(run, after, recorded)
         case ContinuedAsNew(first, unheard):
             after = replace(run, markers=b"", input=first.input)
@@ -154,7 +154,7 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
         case CancelledItself():
             return _change(run, _ended(run, Status.CANCELLED, now_ms=now_ms), recorded, Cancelled(now_ms))
         case Stuck(code, message):
-            after = replace(_unowned(run, Status.BLOCKED, wake_ms=None), error=_encode(Failure(code, message)))
+            after = replace(_unowned(run, Status.BLOCKED, wake_at_ms=None), error=_encode(Failure(code, message)))
             return _change(run, after, recorded, Blocked(now_ms, code, message))
         case _:  # pragma: no cover
             assert_never(event)
@@ -183,9 +183,9 @@ def _go_on(run: Run, why: Retried | Resumed, *, now_ms: Instant) -> Change:
         status=Status.PENDING,
         epoch=run.epoch + 1,
         nonce="",
-        wake_ms=now_ms,
-        finished_ms=None,
-        expires_ms=None,
+        wake_at_ms=now_ms,
+        finished_at_ms=None,
+        expires_at_ms=None,
         error=None,
     )
     return _change(run, after, NOTHING, why)
@@ -235,8 +235,8 @@ def _void(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
     )
 
 
-def _unowned(run: Run, status: Status, *, wake_ms: Instant | None) -> Run:
-    return replace(run, status=status, owner=None, wake_ms=wake_ms, waits=None)
+def _unowned(run: Run, status: Status, *, wake_at_ms: Instant | None) -> Run:
+    return replace(run, status=status, owner=None, wake_at_ms=wake_at_ms, waits=None)
 
 
 def _ended(
@@ -246,9 +246,9 @@ def _ended(
         run,
         status=status,
         owner=None,
-        wake_ms=None,
-        finished_ms=now_ms,
-        expires_ms=now_ms + run.retention_ms,
+        wake_at_ms=None,
+        finished_at_ms=now_ms,
+        expires_at_ms=now_ms + run.retention_ms,
         output=output,
         error=error,
         waits=None,

@@ -23,14 +23,14 @@ _REMEMBERED_MAX = 32  # characters
 DURATION_MS_MAX = Millis(1000 * 365 * 86_400_000)  # a thousand years: longer is a mistake, and stays within 64 bits
 
 
-def utc_of(ms: Instant) -> datetime:
+def utc_of(at_ms: Instant) -> datetime:
     """The instant that lies so many milliseconds after 1970."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def utc_or_none(ms: Instant | None) -> datetime | None:
+def utc_or_none(at_ms: Instant | None) -> datetime | None:
     """The instant that lies so many milliseconds after 1970, if there is one."""
-    return None if ms is None else utc_of(ms)
+    return None if at_ms is None else utc_of(at_ms)
 
 
 def milliseconds(duration: Duration) -> Millis:

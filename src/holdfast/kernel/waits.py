@@ -76,13 +76,13 @@ _decode_failure = msgspec.json.Decoder(Failure).decode
 def waits_of(run: Run, *, served: Collection[str], now_ms: Instant) -> tuple[Wait, ...]:
     """What `run` waits for; `served` are the workflows that some live worker executes."""
     match run.status:
-        case Status.PENDING if run.wake_ms is not None and run.wake_ms > now_ms:
-            return (Wait("delay", until_ms=run.wake_ms),)
+        case Status.PENDING if run.wake_at_ms is not None and run.wake_at_ms > now_ms:
+            return (Wait("delay", until_ms=run.wake_at_ms),)
         case Status.PENDING:
             return (_worker(run, served),)
         case Status.RUNNING:
             return (Wait("running", run.owner or ""),)
-        case Status.WAITING if run.wake_ms is not None and run.wake_ms <= now_ms:
+        case Status.WAITING if run.wake_at_ms is not None and run.wake_at_ms <= now_ms:
             return (_worker(run, served),)
         case Status.WAITING:
             return () if run.waits is None else decode(run.waits)

@@ -9,17 +9,17 @@ Rules
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.kernel.times import Instant
 
 
 class Ready(Struct, frozen=True, gc=False, array_like=True):
-    """A run of this workflow may be claimed from `wake_ms` on."""
+    """A run of this workflow may be claimed from `wake_at_ms` on."""
 
     namespace: str
     workflow: str
-    wake_ms: Instant
+    wake_at_ms: Instant = field(name="wake_ms")
 
 
 class Notice(Struct, frozen=True, gc=False, array_like=True):

@@ -57,7 +57,7 @@ class Claimed(Struct, frozen=True, gc=False):
     """What a claim has brought, and since when the first of them could have been claimed; None if none could."""
 
     runs: list[Run]
-    ready_ms: Instant | None = None
+    ready_at_ms: Instant | None = None
 
 
 class History(Struct, frozen=True, gc=False):
@@ -90,7 +90,7 @@ class Member(Struct, frozen=True, gc=False):
     """A worker whose lease has not expired, and how many runs it holds."""
 
     owner: str
-    joined_ms: Instant
+    joined_at_ms: Instant
     until_ms: Instant
     serves: Serves
     holds: int
@@ -98,7 +98,7 @@ class Member(Struct, frozen=True, gc=False):
     @property
     def joined_at(self) -> datetime:
         """Since when it is there."""
-        return utc_of(self.joined_ms)
+        return utc_of(self.joined_at_ms)
 
     @property
     def lease_until(self) -> datetime:
@@ -112,12 +112,12 @@ class Depth(Struct, frozen=True, gc=False):
     workflow: str
     queue: str
     ready: int
-    oldest_ms: Instant | None
+    oldest_at_ms: Instant | None
 
     @property
     def oldest_at(self) -> datetime | None:
         """Since when the first of them could be claimed; None if there is none."""
-        return utc_or_none(self.oldest_ms)
+        return utc_or_none(self.oldest_at_ms)
 
 
 class Backlog(Struct, frozen=True, gc=False):
@@ -169,7 +169,7 @@ class Store(Protocol):
         """Runs that may be taken now, highest priority first, then by the time they became ready."""
         ...
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
+    async def next_wake_at_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
         """When the next run may be claimed: in the past if one is ready now, None if none is in sight."""
         ...
 

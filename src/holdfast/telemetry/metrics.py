@@ -223,7 +223,7 @@ class Metrics:
         self._instance = instance
         self._now_ms = now_ms
         self._look_seconds_max = look_seconds_max
-        self._looked_ms: Instant | None = None
+        self._looked_at_ms: Instant | None = None
         counters: dict[str, Counter] = {}
         histograms: dict[str, Histogram] = {}
         self._gauges: dict[str, Gauge] = {}
@@ -263,9 +263,9 @@ class Metrics:
     async def _look(self) -> None:
         """Ask the store, unless it was asked within the last second."""
         now_ms = self._now_ms()
-        if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_EVERY_MS:
+        if self._looked_at_ms is not None and now_ms - self._looked_at_ms < LOOK_EVERY_MS:
             return
-        self._looked_ms = now_ms
+        self._looked_at_ms = now_ms
         try:
             async with asyncio.timeout(self._look_seconds_max):
                 backlog, workers = await self._sight.backlog(), await self._sight.workers()
@@ -282,7 +282,7 @@ class Metrics:
             runs.labels(status.value).set(count)
         for depth in backlog.depths:
             ready.labels(depth.queue, depth.workflow).set(depth.ready)
-            age_ms = 0 if depth.oldest_ms is None else max(0, now_ms - depth.oldest_ms)
+            age_ms = 0 if depth.oldest_at_ms is None else max(0, now_ms - depth.oldest_at_ms)
             oldest.labels(depth.queue, depth.workflow).set(age_ms / 1000)
 
 

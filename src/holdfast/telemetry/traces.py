@@ -129,7 +129,7 @@ class Traces:
         span = self._run_tracer.start_span(
             event.workflow,
             context=self._above(lineage),
-            start_time=event.created_ms * _NANOSECONDS,
+            start_time=event.created_at_ms * _NANOSECONDS,
             attributes={
                 "holdfast.run_id": event.run_id,
                 "holdfast.namespace": event.namespace,
@@ -138,7 +138,7 @@ class Traces:
             }
             | ({} if event.key is None else {"holdfast.key": event.key}),
         )
-        end_time = (event.created_ms + event.elapsed_ms) * _NANOSECONDS
+        end_time = (event.created_at_ms + event.elapsed_ms) * _NANOSECONDS
         if event.status == Status.FAILED:
             failure = msgspec.json.decode(event.error, type=Failure)
             told = {"exception.type": failure.type, "exception.message": failure.message}

@@ -46,21 +46,23 @@ def run(shown: RunView, namespace: str) -> Run:
         digest="",
         request_id="",
         retention_ms=NO_TIME,
-        created_ms=_ms(shown.created_at),
+        created_at_ms=_instant(shown.created_at),
         status=Status(shown.status),
         epoch=shown.fence,
         holds_key=shown.holds_key,
-        finished_ms=_ms_or_none(shown.finished_at),
-        expires_ms=_ms_or_none(shown.expires_at),
+        finished_at_ms=_instant_or_none(shown.finished_at),
+        expires_at_ms=_instant_or_none(shown.expires_at),
         version=shown.version or "",
         attributes=attributes.encode(scalars(shown.attributes)),
-        markers=markers.encode(tuple((each.name, _ms(each.at)) for each in shown.markers)),
+        markers=markers.encode(tuple((each.name, _instant(each.at)) for each in shown.markers)),
         waits=waits.encode(wait_values(shown.waiting_on)),
     )
 
 
 def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
-    return tuple(Wait(cast("waits.Kind", each.kind), each.name, _ms_or_none(each.until), each.step) for each in shown)
+    return tuple(
+        Wait(cast("waits.Kind", each.kind), each.name, _instant_or_none(each.until), each.step) for each in shown
+    )
 
 
 def story(shown: StoryView) -> Story:
@@ -91,8 +93,8 @@ def description(shown: WorkflowView) -> Description:
 def member(shown: WorkerView, namespace: str) -> Member:
     return Member(
         owner=shown.id,
-        joined_ms=_ms(shown.joined_at),
-        until_ms=_ms(shown.lease_until),
+        joined_at_ms=_instant(shown.joined_at),
+        until_ms=_instant(shown.lease_until),
         serves=Serves(namespace, tuple(shown.workflows), shown.host, shown.pid, shown.concurrency),
         holds=shown.holds,
     )
@@ -101,7 +103,7 @@ def member(shown: WorkerView, namespace: str) -> Member:
 def backlog(shown: BacklogView) -> Backlog:
     return Backlog(
         {Status(status): count for status, count in shown.statuses.items()},
-        tuple(Depth(each.workflow, each.queue, each.ready, _ms_or_none(each.oldest_at)) for each in shown.depths),
+        tuple(Depth(each.workflow, each.queue, each.ready, _instant_or_none(each.oldest_at)) for each in shown.depths),
     )
 
 
@@ -112,9 +114,9 @@ def api_key(shown: ApiKeyView) -> ApiKey:
         namespace=shown.namespace,
         scope=shown.scope,
         tail=shown.tail,
-        created_ms=_ms(shown.created_at),
-        expires_ms=_ms_or_none(shown.expires_at),
-        revoked_ms=_ms_or_none(shown.revoked_at),
+        created_at_ms=_instant(shown.created_at),
+        expires_at_ms=_instant_or_none(shown.expires_at),
+        revoked_at_ms=_instant_or_none(shown.revoked_at),
     )
 
 
@@ -156,9 +158,9 @@ def _bound(bound: Bound | None) -> float | datetime | None:
     return bound.at if isinstance(bound, At) else bound
 
 
-def _ms(instant: datetime) -> Instant:
+def _instant(instant: datetime) -> Instant:
     return Instant(attributes.micros(instant) // 1000)
 
 
-def _ms_or_none(instant: datetime | None) -> Instant | None:
-    return None if instant is None else _ms(instant)
+def _instant_or_none(instant: datetime | None) -> Instant | None:
+    return None if instant is None else _instant(instant)

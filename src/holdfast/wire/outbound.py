@@ -214,7 +214,7 @@ def _bound(kind: str, value: Any) -> Any:
 
 
 def _span(name: str, span: Span) -> dict[str, str | None]:
-    low, high = utc_or_none(span.low_ms), utc_or_none(span.high_ms)
+    low, high = utc_or_none(span.since_ms), utc_or_none(span.until_ms)
     return {
         f"{name}_after": None if low is None else low.isoformat(timespec="milliseconds"),
         f"{name}_before": None if high is None else high.isoformat(timespec="milliseconds"),

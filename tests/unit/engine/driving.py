@@ -129,9 +129,9 @@ class Play:
     def elapse(self, step: str) -> Play:
         """The timer of this step came due."""
         assert step in self.machine.timers, f"the code waits for {self.waits_for}, not for {step}"
-        due_ms = self.machine.timers[step].due_ms
-        self.now_ms = max(self.now_ms, due_ms)
-        return self._deliver(Elapsed(self._now(), step, due_ms))
+        due_at_ms = self.machine.timers[step].due_at_ms
+        self.now_ms = max(self.now_ms, due_at_ms)
+        return self._deliver(Elapsed(self._now(), step, due_at_ms))
 
     def spawned(self, step: str, run_id: str, *, created: bool = True) -> Play:
         """The child of this step was admitted, or found."""

@@ -357,7 +357,7 @@ def test_cleanup_in_a_shield_comes_to_its_end():
 def test_a_shield_holds_only_until_its_deadline():
     play = Play(cleaning_up).cancel()
     play.dropped()
-    assert play.machine.timers["timeout#1"].due_ms == play.now_ms - 1 + 10_000  # counted from the cancellation
+    assert play.machine.timers["timeout#1"].due_at_ms == play.now_ms - 1 + 10_000  # counted from the cancellation
     play.perform("ship#1", "").elapse("timeout#1")
     assert play.dropped() == ["notify#1"]
     assert play.machine.ended == CodeCancelled()
@@ -387,7 +387,7 @@ def test_a_shield_without_a_cancellation_is_nothing():
 def test_a_cancellation_during_a_shield_is_delivered_when_it_ends():
     play = Play(protected).cancel()
     assert play.waits_for == ["charge#1", "timeout#1"]
-    assert play.machine.timers["timeout#1"].due_ms == NOW_MS + 1 + 10_000
+    assert play.machine.timers["timeout#1"].due_at_ms == NOW_MS + 1 + 10_000
     play.perform("charge#1", 1)
     assert play.waits_for == ["charge#2", "timeout#1"]
     play.perform("charge#2", 1)
@@ -463,7 +463,7 @@ def test_an_inner_shield_that_is_over_cancels_its_block_and_no_more():
         await ship("never")
 
     play = Play(code).cancel()
-    inner = min(play.machine.timers.values(), key=lambda timer: timer.due_ms)
+    inner = min(play.machine.timers.values(), key=lambda timer: timer.due_at_ms)
     play.elapse(inner.step)
     assert play.dropped() == ["charge#1"]
     assert "ship#1" in play.waits_for
@@ -492,7 +492,7 @@ def test_an_outer_shield_that_is_over_leaves_the_inner_one_its_time():
             await ship("never")
 
     play = Play(code).cancel()
-    outer, inner = sorted(play.machine.timers.values(), key=lambda timer: timer.due_ms)
+    outer, inner = sorted(play.machine.timers.values(), key=lambda timer: timer.due_at_ms)
     play.elapse(outer.step)
     assert play.waits_for == ["charge#1", inner.step]
     play.perform("charge#1", 1)
@@ -579,7 +579,7 @@ def test_a_timeout_inside_a_shield_works_as_ever():
 
     play = Play(code).cancel()
     play.dropped()
-    first = min(play.machine.timers.values(), key=lambda timer: timer.due_ms)
+    first = min(play.machine.timers.values(), key=lambda timer: timer.due_at_ms)
     play.elapse(first.step)
     assert play.dropped() == ["ship#1"]
     play.perform("notify#1", "")

@@ -297,7 +297,7 @@ def test_a_timeout_is_a_durable_timer_that_drops_what_it_waited_for(form):
     [effect, timer] = play.waits_for
     assert effect.endswith("ship#1")
     assert timer == "timeout#1"
-    assert play.machine.pending.next_due_ms() == NOW_MS + 30_000
+    assert play.machine.pending.next_due_at_ms() == NOW_MS + 30_000
     assert play.again().perform(effect, "in time").result == "in time"
     play.elapse(timer)
     assert play.dropped() == [effect]
@@ -313,7 +313,7 @@ def test_a_timeout_that_was_not_needed_leaves_no_timer():
 
     play = Play(code).perform("ship#1", "")
     assert play.waits_for == ["ship#2"]
-    assert play.machine.pending.next_due_ms() is None
+    assert play.machine.pending.next_due_at_ms() is None
 
 
 @pytest.mark.parametrize("form", ["asyncio", "holdfast"])
@@ -325,7 +325,7 @@ def test_sleep_is_a_durable_timer(form):
 
     play = Play(code)
     assert play.waits_for == ["sleep#1"]
-    assert play.machine.pending.next_due_ms() == NOW_MS + 90_000
+    assert play.machine.pending.next_due_at_ms() == NOW_MS + 90_000
     play.elapse("sleep#1")
     assert datetime.fromisoformat(play.result) >= datetime.fromtimestamp(NOW_MS / 1000 + 90, UTC)
     assert play.again().result == play.result
@@ -350,9 +350,9 @@ def test_a_wait_for_ever_is_one_that_a_store_can_hold(seconds):
 
     play = Play(code)
     assert play.waits_for == ["sleep#1"]
-    due_ms = play.machine.pending.next_due_ms()
-    assert due_ms is not None
-    assert NOW_MS + 100 * 365 * DAY_MS < due_ms < 2**62
+    due_at_ms = play.machine.pending.next_due_at_ms()
+    assert due_at_ms is not None
+    assert NOW_MS + 100 * 365 * DAY_MS < due_at_ms < 2**62
 
 
 def test_of_several_timers_the_earliest_is_due_first_and_of_equals_the_first_one_set():
@@ -363,10 +363,10 @@ def test_of_several_timers_the_earliest_is_due_first_and_of_equals_the_first_one
     play = Play(code)
     order = []
     while play.waits_for:
-        due_ms = play.machine.pending.next_due_ms()
-        assert due_ms is not None
-        assert play.machine.pending.take_due(due_ms - 1) is None
-        first = play.machine.pending.take_due(due_ms)
+        due_at_ms = play.machine.pending.next_due_at_ms()
+        assert due_at_ms is not None
+        assert play.machine.pending.take_due(due_at_ms - 1) is None
+        first = play.machine.pending.take_due(due_at_ms)
         assert first is not None
         order.append(first.step)
         play.elapse(first.step)
@@ -687,7 +687,7 @@ def test_a_failed_attempt_keeps_the_step_open_and_is_due_again():
     for life in (play, play.again()):
         [command] = life.machine.open.values()
         assert command.failures == 1
-        assert life.machine.pending.next_due_ms() == command.retry_at_ms
+        assert life.machine.pending.next_due_at_ms() == command.retry_at_ms
         assert command.is_under_way(FakeClock(wall=command.retry_at_ms - 1).wall_ms)
         assert not command.is_under_way(FakeClock(wall=command.retry_at_ms).wall_ms)
         assert life.machine.pending.take_due(command.retry_at_ms - 1) is None

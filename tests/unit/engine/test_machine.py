@@ -86,10 +86,10 @@ def test_a_replay_from_every_prefix_asks_for_the_same_and_ends_the_same():
     for play in prefixes:
         life = play.again()
         assert life.waits_for == play.waits_for
-        assert [(c.step, c.intent, c.arguments, c.asked_ms) for c in life.begun] == [
-            (c.step, c.intent, c.arguments, c.asked_ms) for c in play.begun
+        assert [(c.step, c.intent, c.arguments, c.asked_at_ms) for c in life.begun] == [
+            (c.step, c.intent, c.arguments, c.asked_at_ms) for c in play.begun
         ]
-        assert life.machine.pending.next_due_ms() == play.machine.pending.next_due_ms()
+        assert life.machine.pending.next_due_at_ms() == play.machine.pending.next_due_at_ms()
         for entry in whole.journal[len(play.journal) :]:
             life._deliver(entry)
         assert life.result == whole.result

@@ -201,7 +201,7 @@ def all_evicted() -> Iterator[None]:
 
 
 def asked(play: Play) -> list[Any]:
-    return [(command.step, command.intent, command.arguments, command.asked_ms) for command in play.begun]
+    return [(command.step, command.intent, command.arguments, command.asked_at_ms) for command in play.begun]
 
 
 def attributes_of(play: Play) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _completion(play: Play, data: st.DataObject, now_ms: int) -> Entry:
         return _signal(play, step.removeprefix("signal "), data, now_ms)
     timer = play.machine.timers.get(step)
     if timer is not None:
-        return Elapsed(max(now_ms, timer.due_ms), step, timer.due_ms)
+        return Elapsed(max(now_ms, timer.due_at_ms), step, timer.due_at_ms)
     command = play.machine.open[step]
     failure = described(ValueError(f"{step} failed"), CODEC)
     fails = data.draw(st.sampled_from([False, False, False, True]), label="fails")

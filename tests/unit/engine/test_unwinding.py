@@ -50,7 +50,9 @@ def code_of(fn: Any) -> Workflow[..., Any]:
 def receipt_of(play: Play) -> Receipt:
     """What the journal of a cancelled play says."""
     journal = (play.first, *play.journal, Cancelled(play.now_ms))
-    run = a_run(status=Status.CANCELLED, length=len(journal), started_ms=play.first.at_ms, finished_ms=play.now_ms)
+    run = a_run(
+        status=Status.CANCELLED, length=len(journal), started_at_ms=play.first.at_ms, finished_at_ms=play.now_ms
+    )
     return cancels.receipt(run, journal)
 
 

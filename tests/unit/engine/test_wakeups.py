@@ -47,7 +47,7 @@ class Parts:
     def __init__(self, *, has_worker: bool = True, has_room: bool = True) -> None:
         self.calls: list[str] = []
         self.events: list[Any] = []
-        self.planned_ms: int | None = None
+        self.planned_at_ms: int | None = None
         self.room = SimpleNamespace(has_room=has_room)
         part: Any = self._part
         self.wakeups = Wakeups(
@@ -63,7 +63,7 @@ class Parts:
                 claims=part("claims"), mail=part("mail"), slots=self.room, drop_all=part("worker").drop_all
             )
             waker: Any = SimpleNamespace(
-                is_news=lambda wake_ms: self.planned_ms is None or wake_ms < self.planned_ms, has_rung=False
+                is_news=lambda wake_at_ms: self.planned_at_ms is None or wake_at_ms < self.planned_at_ms, has_rung=False
             )
             self.waker = waker
             lease: Any = SimpleNamespace(owner="w-1", age_ms=1234.4)
@@ -73,7 +73,7 @@ class Parts:
         return Part(name, self.calls, shows=shows)
 
 
-RUN = a_run("run-1", wake_ms=NOW_MS + 5)
+RUN = a_run("run-1", wake_at_ms=NOW_MS + 5)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ RUN = a_run("run-1", wake_ms=NOW_MS + 5)
         (lambda on: on.on_settled(RUN), ["waiters.settled"]),
         (lambda on: on.on_gone(), ["waiters.look"]),
         (lambda on: on.on_pending(RUN), ["waking.nudge"]),
-        (lambda on: on.on_pending(a_run("run-1", wake_ms=None)), []),
+        (lambda on: on.on_pending(a_run("run-1", wake_at_ms=None)), []),
         (lambda on: on.on_wake_at(NOW_MS), ["waking.nudge"]),
         (lambda on: on.on_due(), ["claims.ring"]),
         (lambda on: on.on_lease_reliable(), ["claims.ring"]),
@@ -170,7 +170,7 @@ def test_what_is_due_rings_only_where_there_is_room() -> None:
 
 def test_only_what_is_due_before_all_that_is_known_is_news_for_the_waker() -> None:
     parts = Parts()
-    parts.planned_ms = NOW_MS + 100
+    parts.planned_at_ms = NOW_MS + 100
     parts.wakeups.on_wake_at(NOW_MS + 100)
     assert parts.calls == []
     parts.wakeups.on_wake_at(NOW_MS + 99)

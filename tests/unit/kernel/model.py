@@ -40,7 +40,7 @@ class ModelStore:
         if current is None or current.fence != guard or current.length != run.length - len(change.entries):
             return Refused(current)
         unread = current.unread - len(change.read) - len(change.moves)
-        if run.status in ENDED and current.finished_ms is None and unread:
+        if run.status in ENDED and current.finished_at_ms is None and unread:
             return Refused(current)
         self.written[change.id] = change
         self.runs[run.id] = replace(run, unread=unread, holds_key=current.holds_key and not change.takes_key)
@@ -131,10 +131,10 @@ class ModelStore:
         return next((run for run in self.runs.values() if run.key == key and run.holds_key), None)
 
     def claim(self, run_id: str, *, owner: str, nonce: str, now_ms: int) -> Run | None:
-        """A store selects by `wake_ms` alone, or by a message: whatever must not run has neither."""
+        """A store selects by `wake_at_ms` alone, or by a message: whatever must not run has neither."""
         run = self.runs[run_id]
         has_mail = run.status is Status.WAITING and run.unread
-        if not has_mail and (run.wake_ms is None or run.wake_ms > now_ms):
+        if not has_mail and (run.wake_at_ms is None or run.wake_at_ms > now_ms):
             return None
         self.runs[run_id] = replace(
             run,
@@ -142,8 +142,8 @@ class ModelStore:
             owner=owner,
             nonce=nonce,
             epoch=run.epoch + 1,
-            wake_ms=None,
-            started_ms=run.started_ms or now_ms,
+            wake_at_ms=None,
+            started_at_ms=run.started_at_ms or now_ms,
         )
         return self.runs[run_id]
 
@@ -151,11 +151,11 @@ class ModelStore:
         run = self.runs[run_id]
         assert run.owner is not None
         self.runs[run_id] = replace(
-            run, status=Status.PENDING, owner=None, nonce="", epoch=run.epoch + 1, wake_ms=now_ms
+            run, status=Status.PENDING, owner=None, nonce="", epoch=run.epoch + 1, wake_at_ms=now_ms
         )
 
     def prune(self, *, now_ms: int) -> None:
-        for run in [run for run in self.runs.values() if run.expires_ms is not None and run.expires_ms <= now_ms]:
+        for run in [run for run in self.runs.values() if run.expires_at_ms is not None and run.expires_at_ms <= now_ms]:
             del self.runs[run.id], self.journals[run.id]
             self.inboxes.pop(run.id, None)
             self.scopes = {scope: run_id for scope, run_id in self.scopes.items() if run_id != run.id}

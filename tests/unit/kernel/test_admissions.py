@@ -57,16 +57,16 @@ class Admissions(RuleBasedStateMachine):
         again = replace(wish, run_id=f"run-{self.minted}")
         self.starts.append(Start(again, KeyFree()))
 
-    @precondition(lambda self: any(run.expires_ms is not None for run in self.store.runs.values()))
+    @precondition(lambda self: any(run.expires_at_ms is not None for run in self.store.runs.values()))
     @rule(data=st.data())
     def start_when_the_holder_is_over(self, data: Any) -> None:
         """A takeover in one step, or hardly any example would come so far."""
-        over = [run for run in self.store.runs.values() if run.expires_ms is not None and run.key and run.holds_key]
+        over = [run for run in self.store.runs.values() if run.expires_at_ms is not None and run.key and run.holds_key]
         if not over:
             return
         run = data.draw(st.sampled_from(sorted(over, key=lambda run: run.id)))
-        assert run.expires_ms is not None
-        self.now_ms = max(self.now_ms, run.expires_ms)
+        assert run.expires_at_ms is not None
+        self.now_ms = max(self.now_ms, run.expires_at_ms)
         self.start(run.key, 1)
         start = self.starts[-1]
         for _ in range(2):
@@ -125,8 +125,8 @@ class Admissions(RuleBasedStateMachine):
     def _created(self, wish: Wanted, holder: Run | None) -> None:
         if holder is not None:
             assert holder.status in ENDED, "a key was taken from a run that has not ended"
-            assert holder.expires_ms is not None
-            assert holder.expires_ms <= self.now_ms, "a key was taken before its retention was over"
+            assert holder.expires_at_ms is not None
+            assert holder.expires_at_ms <= self.now_ms, "a key was taken before its retention was over"
         before = self.created.get(wish.request_id)  # unless it was over and removed since
         if wish.key is not None and before in self.store.runs and before != wish.run_id:
             assert not self.store.runs[before].holds_key, "one request has created two runs"
@@ -178,7 +178,9 @@ class Admissions(RuleBasedStateMachine):
 
     @rule()
     def prune(self) -> None:
-        alive = {run.id for run in self.store.runs.values() if run.expires_ms is None or run.expires_ms > self.now_ms}
+        alive = {
+            run.id for run in self.store.runs.values() if run.expires_at_ms is None or run.expires_at_ms > self.now_ms
+        }
         self.store.prune(now_ms=self.now_ms)
         assert set(self.store.runs) == alive
 
@@ -196,9 +198,9 @@ class Admissions(RuleBasedStateMachine):
     @invariant()
     def a_key_never_expires_while_its_run_has_not_ended(self) -> None:
         for run in self.store.runs.values():
-            assert (run.expires_ms is None) is (run.status not in ENDED)
-            if run.expires_ms is not None and run.finished_ms is not None:
-                assert run.expires_ms - run.finished_ms == RETENTION_MS
+            assert (run.expires_at_ms is None) is (run.status not in ENDED)
+            if run.expires_at_ms is not None and run.finished_at_ms is not None:
+                assert run.expires_at_ms - run.finished_at_ms == RETENTION_MS
 
 
 TestAdmissions = Admissions.TestCase

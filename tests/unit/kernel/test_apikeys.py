@@ -17,7 +17,7 @@ TOKEN = Token(ID, SECRET)
 
 def a_key(**fields: Any) -> ApiKey:
     return ApiKey(
-        **{"id": ID, "name": "ci", "namespace": "n", "scope": "read", "tail": "ssss", "created_ms": NOW_MS} | fields
+        **{"id": ID, "name": "ci", "namespace": "n", "scope": "read", "tail": "ssss", "created_at_ms": NOW_MS} | fields
     )
 
 
@@ -69,15 +69,15 @@ def test_a_digest_belongs_to_one_id():
     ("stored", "shown", "expected"),
     [
         (kept(), TOKEN, "good"),
-        (kept(expires_ms=NOW_MS + 1), TOKEN, "good"),
-        (kept(expires_ms=NOW_MS), TOKEN, "expired"),
-        (kept(revoked_ms=NOW_MS), TOKEN, "revoked"),
-        (kept(revoked_ms=NOW_MS, expires_ms=NOW_MS - 1), TOKEN, "revoked"),
+        (kept(expires_at_ms=NOW_MS + 1), TOKEN, "good"),
+        (kept(expires_at_ms=NOW_MS), TOKEN, "expired"),
+        (kept(revoked_at_ms=NOW_MS), TOKEN, "revoked"),
+        (kept(revoked_at_ms=NOW_MS, expires_at_ms=NOW_MS - 1), TOKEN, "revoked"),
         (kept(), Token(ID, "t" * 43), "unknown"),
         (None, TOKEN, "unknown"),
         # Whoever does not have the secret learns nothing about the key.
-        (kept(revoked_ms=NOW_MS), Token(ID, "t" * 43), "unknown"),
-        (kept(expires_ms=NOW_MS - 1), Token(ID, "t" * 43), "unknown"),
+        (kept(revoked_at_ms=NOW_MS), Token(ID, "t" * 43), "unknown"),
+        (kept(expires_at_ms=NOW_MS - 1), Token(ID, "t" * 43), "unknown"),
     ],
 )
 def test_what_a_token_is_worth(stored, shown, expected):
@@ -95,8 +95,8 @@ def test_an_unknown_id_costs_the_work_of_a_wrong_secret(monkeypatch):
 
 
 def test_a_key_lasts_until_it_expires():
-    assert lasting(a_key(expires_ms=NOW_MS + 1), now_ms=NOW_MS) == "good"
-    assert lasting(a_key(expires_ms=NOW_MS + 1), now_ms=NOW_MS + 1) == "expired"
+    assert lasting(a_key(expires_at_ms=NOW_MS + 1), now_ms=NOW_MS) == "good"
+    assert lasting(a_key(expires_at_ms=NOW_MS + 1), now_ms=NOW_MS + 1) == "expired"
 
 
 def test_each_scope_contains_the_ones_before_it():
@@ -111,5 +111,5 @@ def test_each_scope_contains_the_ones_before_it():
 
 
 def test_a_key_says_its_instants_as_datetimes():
-    key = a_key(expires_ms=NOW_MS + 1_000)
+    key = a_key(expires_at_ms=NOW_MS + 1_000)
     assert (key.created_at, key.expires_at, key.revoked_at) == (utc_of(NOW_MS), utc_of(NOW_MS + 1_000), None)

@@ -64,7 +64,7 @@ CHILD = ChildLeft("child-1", "shop.pay", "no_effects")
 
 
 def cancelled(*entries: Entry, first: int = 0) -> tuple[Run, tuple[Entry, ...]]:
-    return with_journal(a_run(status=Status.CANCELLED, finished_ms=NOW_MS), *entries, first=first)
+    return with_journal(a_run(status=Status.CANCELLED, finished_at_ms=NOW_MS), *entries, first=first)
 
 
 # -- how it is asked for
@@ -74,7 +74,7 @@ def cancelled(*entries: Entry, first: int = 0) -> tuple[Run, tuple[Entry, ...]]:
     ("run", "how"),
     [
         (a_run(), Way.AT_ONCE),
-        (a_run(started_ms=NOW_MS), Way.AT_ONCE),  # a fork: the time is its source's
+        (a_run(started_at_ms=NOW_MS), Way.AT_ONCE),  # a fork: the time is its source's
         (a_run(epoch=2), Way.BY_ITS_OWNER),  # it was begun before: only its code can clean up
         (a_run(status=Status.RUNNING), Way.BY_ITS_OWNER),
         (a_run(status=Status.WAITING, epoch=1), Way.BY_ITS_OWNER),
@@ -87,7 +87,7 @@ def test_how_a_run_is_cancelled(run, how):
 
 
 def test_the_owner_of_a_live_run_is_asked_by_a_message():
-    change = cancels.request("run-1", nonce="n-1", reason="no longer wanted", deadline_ms=NOW_MS + 5)
+    change = cancels.request("run-1", nonce="n-1", reason="no longer wanted", deadline_at_ms=NOW_MS + 5)
     assert change.guard == Alive("run-1")
     assert change.envelopes == (Envelope("run-1", CancelRequest("cancel/n-1", NOW_MS + 5, "no longer wanted")),)
     assert change.run is None
@@ -95,7 +95,7 @@ def test_the_owner_of_a_live_run_is_asked_by_a_message():
 
 def test_a_repeated_request_is_the_same_and_another_one_another():
     def asked(run_id: str, nonce: str) -> str:
-        return cancels.request(run_id, nonce=nonce, reason="", deadline_ms=NOW_MS).id
+        return cancels.request(run_id, nonce=nonce, reason="", deadline_at_ms=NOW_MS).id
 
     assert asked("run-1", "n-1") == asked("run-1", "n-1")
     assert len({asked("run-1", "n-1"), asked("run-1", "n-2"), asked("run-2", "n-1")}) == 3

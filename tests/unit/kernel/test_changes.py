@@ -90,7 +90,7 @@ def test_a_message_names_the_blob_that_a_store_has_to_copy_along():
 
 def test_whoever_lost_its_key_can_no_longer_be_revived_at_its_old_fence():
     """A retry decided before the takeover must be refused after it, or two live runs would share a key."""
-    holder = a_run(status=Status.FAILED, epoch=2, finished_ms=NOW_MS)
+    holder = a_run(status=Status.FAILED, epoch=2, finished_at_ms=NOW_MS)
     released = with_key_released(holder)
     assert not released.holds_key
     assert released.key == holder.key  # it is still shown

@@ -161,9 +161,9 @@ def test_a_later_generation_goes_on_counting():
     [
         (a_run(key=None), "run run-1 of shop.checkout without a key: pending"),
         (a_run(), "under key 'order:1': pending; starts under this key join it"),
-        (a_run(status=Status.COMPLETED, finished_ms=NOW_MS), f"under key 'order:1': completed, ended {AT}"),
+        (a_run(status=Status.COMPLETED, finished_at_ms=NOW_MS), f"under key 'order:1': completed, ended {AT}"),
         (
-            a_run(status=Status.FAILED, finished_ms=NOW_MS, holds_key=False),
+            a_run(status=Status.FAILED, finished_at_ms=NOW_MS, holds_key=False),
             f"under key 'order:1', which it has lost since: failed, ended {AT}",
         ),
     ],

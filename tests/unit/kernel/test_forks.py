@@ -54,7 +54,7 @@ FAILED = Failed(NOW_MS, a_failure(step="charge#1"))
 
 
 def ended(*entries: Entry, **fields: Any) -> tuple[Run, tuple[Entry, ...]]:
-    run = replace(a_run(status=Status.COMPLETED, finished_ms=NOW_MS, epoch=2), **fields)
+    run = replace(a_run(status=Status.COMPLETED, finished_at_ms=NOW_MS, epoch=2), **fields)
     return with_journal(run, *entries)
 
 
@@ -191,15 +191,15 @@ def test_nothing_is_taken_back_twice():
 
 def test_a_fork_is_a_run_like_its_source_that_has_not_begun():
     source, journal = ended(
-        performed(), DONE, owner=None, queue="gpu", priority=3, version="2", started_ms=7, retention_ms=99
+        performed(), DONE, owner=None, queue="gpu", priority=3, version="2", started_at_ms=7, retention_ms=99
     )
     run = forked(source, journal, "charge#1").run
     assert run is not None
     assert (run.id, run.status, run.epoch, run.nonce, run.owner) == ("fork-1", Status.PENDING, 0, "", None)
-    assert (run.wake_ms, run.created_ms, run.finished_ms, run.output) == (LATER_MS, LATER_MS, None, None)
+    assert (run.wake_at_ms, run.created_at_ms, run.finished_at_ms, run.output) == (LATER_MS, LATER_MS, None, None)
     assert (run.workflow, run.queue, run.priority, run.version) == (source.workflow, "gpu", 3, "2")
     assert (run.digest, run.retention_ms, run.input) == (source.digest, 99, STARTED.input)
-    assert run.started_ms == 7  # the code sees the time that its source saw
+    assert run.started_at_ms == 7  # the code sees the time that its source saw
     assert run.request_id != source.request_id  # or a repeated start would be answered with the fork
 
 
@@ -214,7 +214,7 @@ def test_a_fork_takes_over_the_key_of_a_source_that_has_ended(key):
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in ENDED])
 def test_a_live_source_keeps_its_key(status):
-    source, journal = ended(performed(), status=status, finished_ms=None)
+    source, journal = ended(performed(), status=status, finished_at_ms=None)
     with pytest.raises(NotAllowedNow, match=f"run-1 is {status} and needs its key 'order:1'"):
         forked(source, journal, "charge#1")
     change = forked(source, journal, "charge#1", key="order:1 again")

@@ -27,7 +27,7 @@ def test_threads_that_hang_are_told_under_the_name_of_the_workers_lease():
     assert writing is not None
     assert writing.replaces is None
     assert (writing.document.namespace, writing.document.kind, writing.document.id) == ("default", "hangs", "w-1")
-    assert writing.document.expires_ms == NOW_MS + KEPT_MS
+    assert writing.document.expires_at_ms == NOW_MS + KEPT_MS
     assert hangs.threads_in(writing.document) == 3
 
 
@@ -52,5 +52,5 @@ def test_it_is_told_again_when_it_has_changed_or_would_expire(before, now, later
 def test_when_none_hangs_any_more_what_was_told_expires():
     writing = told(0, last=written(3), now_ms=NOW_MS + 1)
     assert writing is not None
-    assert writing.document.expires_ms == NOW_MS + 1
+    assert writing.document.expires_at_ms == NOW_MS + 1
     assert told(0, last=writing.document, now_ms=NOW_MS + KEPT_MS * 2) is None

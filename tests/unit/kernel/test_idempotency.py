@@ -142,12 +142,12 @@ def test_a_renewal_lengthens_the_lease_and_replaces_the_version_that_was_held():
 
 
 def test_an_answer_is_kept_for_its_retention():
-    assert STATES["answered"].expires_ms == NOW + 5 + RETENTION
-    assert STATES["failed"].expires_ms == NOW + 5 + RETENTION
+    assert STATES["answered"].expires_at_ms == NOW + 5 + RETENTION
+    assert STATES["failed"].expires_at_ms == NOW + 5 + RETENTION
 
 
 def test_what_is_at_work_outlives_its_lease_by_the_retention():
-    assert working().expires_ms == NOW + LEASE + RETENTION
+    assert working().expires_at_ms == NOW + LEASE + RETENTION
 
 
 def test_an_answer_is_final_unless_trying_again_may_help():

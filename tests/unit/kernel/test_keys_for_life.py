@@ -162,8 +162,8 @@ class KeysForLife(RuleBasedStateMachine):
         self.owned.add(wish.key or "")
         if holder is None or holder.id == wish.replaces:
             return
-        assert holder.expires_ms is not None, "a key was taken from a run that has not ended"
-        assert holder.expires_ms <= self.now_ms or wish.signal is not None, "a key was taken before its time"
+        assert holder.expires_at_ms is not None, "a key was taken from a run that has not ended"
+        assert holder.expires_at_ms <= self.now_ms or wish.signal is not None, "a key was taken before its time"
 
     # -- operators
 

@@ -26,7 +26,7 @@ def test_a_lease_that_nobody_has_is_taken() -> None:
     assert writing.replaces is None
     taken = writing.document
     assert (taken.namespace, taken.kind, taken.id) == (leaders.EVERYWHERE, leaders.KIND, "rescuer")
-    assert (taken.version, taken.expires_ms, taken.due_ms) == (NOW_MS, NOW_MS + TTL_MS, None)
+    assert (taken.version, taken.expires_at_ms, taken.due_at_ms) == (NOW_MS, NOW_MS + TTL_MS, None)
     assert holder_of(taken) == OURS
 
 
@@ -36,7 +36,7 @@ def test_a_lease_of_ours_is_renewed_under_a_larger_version() -> None:
     assert writing is not None
     assert writing.replaces == held.version
     assert writing.document.version > held.version
-    assert writing.document.expires_ms == NOW_MS + 5_000 + TTL_MS
+    assert writing.document.expires_at_ms == NOW_MS + 5_000 + TTL_MS
     assert holder_of(writing.document) == OURS
 
 
@@ -51,7 +51,7 @@ def test_a_release_replaces_only_the_version_that_was_held_and_counts_as_absent_
     writing = release(held, now_ms=NOW_MS + 7)
     assert writing.replaces == held.version
     assert writing.document.version > held.version
-    assert writing.document.expires_ms == NOW_MS + 7
+    assert writing.document.expires_at_ms == NOW_MS + 7
     assert (writing.document.id, holder_of(writing.document)) == ("rescuer", OURS)
 
 

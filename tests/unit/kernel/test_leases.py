@@ -78,7 +78,7 @@ class Lease(RuleBasedStateMachine):
         self.ttl_ms = 3_000
         self.now_ms = 0.0
         self.renewed_ms = 0.0  # as the holder knows it
-        self.expires_ms = float(self.ttl_ms)  # as the store knows it
+        self.expires_at_ms = float(self.ttl_ms)  # as the store knows it
         self.stopped = False
 
     @property
@@ -99,9 +99,9 @@ class Lease(RuleBasedStateMachine):
     def renew(self, there_ms: int, back_ms: int, outcome: str) -> None:
         sent_ms = self.now_ms
         self.now_ms += there_ms
-        extended = outcome != "lost" and self.now_ms < self.expires_ms
+        extended = outcome != "lost" and self.now_ms < self.expires_at_ms
         if extended:
-            self.expires_ms = self.now_ms + self.ttl_ms
+            self.expires_at_ms = self.now_ms + self.ttl_ms
         self.now_ms += back_ms
         if extended and outcome == "ok":
             self.renewed_ms = sent_ms
@@ -109,24 +109,24 @@ class Lease(RuleBasedStateMachine):
 
     def _look(self) -> None:
         """Until now it has been at work."""
-        assert self.now_ms < self.expires_ms, "the lease was gone before the holder knew"
+        assert self.now_ms < self.expires_at_ms, "the lease was gone before the holder knew"
         self.stopped = standing(self.age_ms, ttl_ms=self.ttl_ms) is Standing.LOST
 
     @precondition(lambda self: self.stopped)
     @rule()
     def begin_anew(self) -> None:
         """It joins under another name: a fresh lease."""
-        self.renewed_ms, self.expires_ms, self.stopped = self.now_ms, self.now_ms + self.ttl_ms, False
+        self.renewed_ms, self.expires_at_ms, self.stopped = self.now_ms, self.now_ms + self.ttl_ms, False
 
     @invariant()
     def the_holder_thinks_its_lease_shorter_than_it_is(self) -> None:
         if not self.stopped:
-            assert self.renewed_ms + self.ttl_ms <= self.expires_ms
+            assert self.renewed_ms + self.ttl_ms <= self.expires_at_ms
 
     @invariant()
     def effects_begin_only_well_before_expiry(self) -> None:
         if standing(self.age_ms, ttl_ms=self.ttl_ms) in {Standing.FRESH, Standing.DUE} and not self.stopped:
-            assert self.expires_ms - self.now_ms >= self.ttl_ms / 3 - 1e-6
+            assert self.expires_at_ms - self.now_ms >= self.ttl_ms / 3 - 1e-6
 
 
 TestLease = Lease.TestCase

@@ -22,7 +22,7 @@ STEPS = st.sampled_from(["charge#1", "charge#2"])
 # Most of what happens to a run is no end of it.
 EVENTS = st.sampled_from(
     [transitions.Progressed()] * 4
-    + [transitions.LetGo(wake_ms) for wake_ms in (None, NOW_MS, NOW_MS, NOW_MS, NOW_MS + 60_000)]
+    + [transitions.LetGo(wake_at_ms) for wake_at_ms in (None, NOW_MS, NOW_MS, NOW_MS, NOW_MS + 60_000)]
     + [transitions.RunRaised(a_failure(step="charge#1")), transitions.RunRaised(a_failure())]
     + [
         transitions.RunReturned(a_value("done")),
@@ -188,9 +188,9 @@ class Life(RuleBasedStateMachine):
     def what_has_ended_or_is_blocked_never_wakes_by_itself(self) -> None:
         for run in self.store.runs.values():
             if run.status in ENDED | {Status.BLOCKED}:
-                assert run.wake_ms is None
-            assert (run.finished_ms is not None) is (run.status in ENDED)
-            assert (run.expires_ms is not None) is (run.status in ENDED)
+                assert run.wake_at_ms is None
+            assert (run.finished_at_ms is not None) is (run.status in ENDED)
+            assert (run.expires_at_ms is not None) is (run.status in ENDED)
 
 
 TestLife = Life.TestCase

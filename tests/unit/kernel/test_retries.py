@@ -13,7 +13,7 @@ BOOM = ValueError("boom")
 
 
 def verdict(policy: Retry, error: BaseException, *, attempt: int = 1, chance: float = 0.5, waited_ms: int = 0):
-    return decide(policy, error, attempt=attempt, asked_ms=1_000, now_ms=1_000 + waited_ms, chance=chance)
+    return decide(policy, error, attempt=attempt, asked_at_ms=1_000, now_ms=1_000 + waited_ms, chance=chance)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_attempt_begins_before_the_deadline_and_ends_by_it_or_by_its_timeout(
 ):
     """E11."""
     policy = Retry(deadline=deadline)
-    assert begin(policy, timeout_ms, asked_ms=1_000, now_ms=1_000 + waited_ms) == answer
+    assert begin(policy, timeout_ms, asked_at_ms=1_000, now_ms=1_000 + waited_ms) == answer
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), 1e300])
@@ -163,10 +163,10 @@ def test_the_jitter_stays_under_the_ceiling(policy, attempt, chance):
 
 
 @given(POLICIES, st.integers(1, 20), st.floats(0, 1, exclude_max=True), st.integers(0, 10**6), st.integers(1, 10**6))
-def test_nothing_is_begun_after_the_deadline(policy, attempt, chance, waited_ms, deadline_ms):
-    bounded = Retry(attempts=policy.attempts, base=policy.base, cap=policy.cap, deadline=f"{deadline_ms}ms")
+def test_nothing_is_begun_after_the_deadline(policy, attempt, chance, waited_ms, deadline_at_ms):
+    bounded = Retry(attempts=policy.attempts, base=policy.base, cap=policy.cap, deadline=f"{deadline_at_ms}ms")
     answer = verdict(bounded, BOOM, attempt=attempt, chance=chance, waited_ms=waited_ms)
     if isinstance(answer, RetryIn):
-        assert waited_ms + answer.delay_ms < deadline_ms
+        assert waited_ms + answer.delay_ms < deadline_at_ms
         then_ms = 1_000 + waited_ms + answer.delay_ms
-        assert isinstance(begin(bounded, None, asked_ms=1_000, now_ms=then_ms), Begin)
+        assert isinstance(begin(bounded, None, asked_at_ms=1_000, now_ms=then_ms), Begin)

@@ -146,9 +146,9 @@ def test_a_value_that_no_attribute_can_have_is_refused(value):
         ({"key_prefix": "rder"}, False),
         ({"created": Span(NOW_MS, NOW_MS + 1)}, True),
         ({"created": Span(NOW_MS + 1)}, False),
-        ({"created": Span(high_ms=NOW_MS)}, False),
+        ({"created": Span(until_ms=NOW_MS)}, False),
         ({"finished": Span(0)}, False),  # it has not ended
-        ({"finished": Span(high_ms=NOW_MS * 2)}, False),
+        ({"finished": Span(until_ms=NOW_MS * 2)}, False),
     ],
 )
 def test_every_condition_on_the_row_counts(fields, holds):
@@ -160,7 +160,7 @@ def test_a_run_without_a_key_has_no_prefix():
 
 
 @pytest.mark.parametrize(
-    ("low_ms", "high_ms", "finished_ms", "holds"),
+    ("since_ms", "until_ms", "finished_at_ms", "holds"),
     [
         (10, 20, 9, False),
         (10, 20, 10, True),
@@ -173,16 +173,16 @@ def test_a_run_without_a_key_has_no_prefix():
         (None, None, None, True),
     ],
 )
-def test_a_span_begins_with_its_lower_bound_and_ends_before_its_upper_one(low_ms, high_ms, finished_ms, holds):
-    assert Span(low_ms, high_ms).holds(finished_ms) is holds
+def test_a_span_begins_with_its_lower_bound_and_ends_before_its_upper_one(since_ms, until_ms, finished_at_ms, holds):
+    assert Span(since_ms, until_ms).holds(finished_at_ms) is holds
 
 
 @given(st.integers(0, 5_000), st.integers(0, 5_000), st.integers(0, 5))
-def test_bounds_between_two_milliseconds_are_as_true_as_others(after_us, before_us, created_ms):
+def test_bounds_between_two_milliseconds_are_as_true_as_others(after_us, before_us, created_at_ms):
     """Rows count whole milliseconds; people's instants do not."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     wanted = span(epoch + timedelta(microseconds=after_us), epoch + timedelta(microseconds=before_us))
-    assert wanted.holds(created_ms) is (after_us <= created_ms * 1000 < before_us)
+    assert wanted.holds(created_at_ms) is (after_us <= created_at_ms * 1000 < before_us)
 
 
 def test_no_bounds_are_no_span():
@@ -222,8 +222,8 @@ def test_a_status_that_is_none_is_refused_with_those_that_are(wanted):
 
 ROWS = st.lists(
     st.builds(
-        lambda number, created_ms, done: a_run(
-            f"run-{number:02}", created_ms=created_ms, status=Status.COMPLETED if done else Status.PENDING
+        lambda number, created_at_ms, done: a_run(
+            f"run-{number:02}", created_at_ms=created_at_ms, status=Status.COMPLETED if done else Status.PENDING
         ),
         st.integers(0, 40),
         st.integers(0, 5),
@@ -244,7 +244,7 @@ def test_pages_show_everything_once_in_order_whatever_comes_meanwhile(rows, newe
     while len(seen) <= 50:  # no more rows than that are there
         page = sorted(
             (run for run in table.values() if matches(search, run)),
-            key=lambda run: (run.created_ms, run.id),
+            key=lambda run: (run.created_at_ms, run.id),
             reverse=newest_first,
         )[:limit]
         if not page:
@@ -254,14 +254,14 @@ def test_pages_show_everything_once_in_order_whatever_comes_meanwhile(rows, newe
         for run in later[:3]:  # others are admitted while one turns the pages
             table.setdefault(run.id, run)
         later = later[3:]
-    places = [(run.created_ms, run.id) for run in seen]
+    places = [(run.created_at_ms, run.id) for run in seen]
     assert places == sorted(set(places), reverse=newest_first)
     assert meant <= {run.id for run in seen}
 
 
 @given(st.integers(0, 10**17), st.text(max_size=40))
-def test_a_cursor_names_its_place_whatever_the_id_looks_like(created_ms, run_id):
-    assert place_of(cursor_of(a_run(run_id, created_ms=created_ms))) == (created_ms, run_id)
+def test_a_cursor_names_its_place_whatever_the_id_looks_like(created_at_ms, run_id):
+    assert place_of(cursor_of(a_run(run_id, created_at_ms=created_at_ms))) == (created_at_ms, run_id)
 
 
 @pytest.mark.parametrize(

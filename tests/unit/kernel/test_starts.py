@@ -25,7 +25,7 @@ from holdfast.kernel.starts import (
 )
 from tests.builders import NOW_MS, STARTED, a_hand, a_run, a_signal, continued, running, wanted
 
-ENDED_AND_OVER = {"status": Status.COMPLETED, "finished_ms": NOW_MS - 2, "expires_ms": NOW_MS}
+ENDED_AND_OVER = {"status": Status.COMPLETED, "finished_at_ms": NOW_MS - 2, "expires_at_ms": NOW_MS}
 MINE = {"request_id": "request-of-run-2"}
 OTHER_INPUT = {"digest": "another"}
 
@@ -39,9 +39,9 @@ OTHER_INPUT = {"digest": "another"}
         (MINE | OTHER_INPUT, Mismatch),  # one request cannot have two inputs
         ({"status": Status.RUNNING}, Theirs),
         ({"status": Status.BLOCKED}, Theirs),
-        ({"status": Status.COMPLETED, "expires_ms": NOW_MS + 1}, Theirs),  # K4
-        ({"status": Status.FAILED, "expires_ms": NOW_MS + 1}, Theirs),
-        ({"status": Status.FAILED, "expires_ms": NOW_MS + 1} | OTHER_INPUT, Mismatch),  # K11
+        ({"status": Status.COMPLETED, "expires_at_ms": NOW_MS + 1}, Theirs),  # K4
+        ({"status": Status.FAILED, "expires_at_ms": NOW_MS + 1}, Theirs),
+        ({"status": Status.FAILED, "expires_at_ms": NOW_MS + 1} | OTHER_INPUT, Mismatch),  # K11
         (ENDED_AND_OVER, Again),
         (ENDED_AND_OVER | MINE, Mine),  # a repetition starts nothing, however short the retention was
         (ENDED_AND_OVER | OTHER_INPUT, Again),
@@ -64,14 +64,14 @@ def test_what_a_start_answers_whose_key_is_taken(holder, answer):
         ({}, Again),
         ({"status": Status.RUNNING}, Again),
         (OTHER_INPUT, Again),  # never a mismatch with the run that is replaced
-        ({"status": Status.COMPLETED, "expires_ms": NOW_MS + 1} | OTHER_INPUT, Again),
+        ({"status": Status.COMPLETED, "expires_at_ms": NOW_MS + 1} | OTHER_INPUT, Again),
         (MINE, Mine),  # the reply was lost
         (ENDED_AND_OVER, Again),
         ({"id": "run-9"}, Overtook),
         ({"id": "run-9"} | OTHER_INPUT, Overtook),
         ({"id": "run-9"} | MINE, Mine),
         ({"id": "run-9"} | MINE | OTHER_INPUT, Overtook),
-        ({"id": "run-9", "status": Status.COMPLETED, "expires_ms": NOW_MS + 1}, Overtook),
+        ({"id": "run-9", "status": Status.COMPLETED, "expires_at_ms": NOW_MS + 1}, Overtook),
         ({"id": "run-9"} | ENDED_AND_OVER, Again),
     ],
 )
@@ -82,7 +82,7 @@ def test_what_a_start_answers_that_replaces_the_owner(holder, answer):
     assert isinstance(resolution, answer)
     if isinstance(resolution, Again):
         # The one to be replaced loses its key wherever it stands; another one only as it was seen.
-        fence = found.fence if "expires_ms" in holder and found.expires_ms == NOW_MS else None
+        fence = found.fence if "expires_at_ms" in holder and found.expires_at_ms == NOW_MS else None
         assert resolution.guard == KeyHeldBy(found.id, fence)
     elif isinstance(resolution, Mine | Overtook):
         assert resolution.run is found
@@ -97,10 +97,10 @@ def test_what_a_start_answers_that_replaces_the_owner(holder, answer):
         ({"status": Status.BLOCKED}, Tell),
         (OTHER_INPUT, Mismatch),  # nothing is delivered
         (MINE, Tell),  # the store would have known the signal that this request brought before
-        ({"status": Status.COMPLETED, "expires_ms": NOW_MS + 1}, Again),  # though its retention is not over
-        ({"status": Status.FAILED, "expires_ms": NOW_MS + 1} | OTHER_INPUT, Again),
-        ({"status": Status.CANCELLED, "expires_ms": NOW_MS + 1}, Again),
-        ({"status": Status.COMPLETED, "expires_ms": NOW_MS + 1} | MINE, Again),
+        ({"status": Status.COMPLETED, "expires_at_ms": NOW_MS + 1}, Again),  # though its retention is not over
+        ({"status": Status.FAILED, "expires_at_ms": NOW_MS + 1} | OTHER_INPUT, Again),
+        ({"status": Status.CANCELLED, "expires_at_ms": NOW_MS + 1}, Again),
+        ({"status": Status.COMPLETED, "expires_at_ms": NOW_MS + 1} | MINE, Again),
         (ENDED_AND_OVER, Again),
     ],
 )
@@ -133,7 +133,7 @@ def test_what_a_start_answers_that_joins_nobody(holder, answer, signal):
 
 
 def test_an_ended_holder_is_no_reason_to_come_back_later():
-    found = a_run("run-1", status=Status.COMPLETED, expires_ms=NOW_MS + 1)
+    found = a_run("run-1", status=Status.COMPLETED, expires_at_ms=NOW_MS + 1)
     assert resolve(wanted("run-2", join=False), found, now_ms=NOW_MS) == Theirs(found)
 
 
@@ -144,7 +144,7 @@ def test_a_holder_that_has_gone_leaves_the_key_free():
 @pytest.mark.parametrize("status", [Status.PENDING, Status.RUNNING, Status.WAITING, Status.BLOCKED])
 def test_a_key_never_expires_while_its_run_has_not_ended(status):
     """K4: however old it is."""
-    holder = a_run(status=status, created_ms=0, retention_ms=0)
+    holder = a_run(status=status, created_at_ms=0, retention_ms=0)
     assert isinstance(resolve(wanted("run-2"), holder, now_ms=NOW_MS * 1000), Theirs)
 
 
@@ -159,22 +159,22 @@ def test_an_admission_writes_the_run_and_its_first_entry():
     run = change.run
     assert run is not None
     assert (run.status, run.epoch, run.owner, run.nonce) == (Status.PENDING, 0, None, "")
-    assert (run.wake_ms, run.started_ms, run.length) == (NOW_MS, None, 1)
+    assert (run.wake_at_ms, run.started_at_ms, run.length) == (NOW_MS, None, 1)
     assert (run.key, run.holds_key, run.priority, run.digest) == ("order:1", True, 3, wish.digest)
-    assert run.expires_ms is None
+    assert run.expires_at_ms is None
 
 
 def test_a_worker_at_hand_gets_the_run_in_the_admitting_commit():
     run = admission(wanted(), now_ms=NOW_MS, hand=a_hand("w-1")).run
     assert run is not None
     assert (run.status, run.epoch, run.owner, run.nonce) == (Status.RUNNING, 1, "w-1", "nonce-of-w-1")
-    assert (run.wake_ms, run.started_ms) == (None, NOW_MS)
+    assert (run.wake_at_ms, run.started_at_ms) == (None, NOW_MS)
 
 
 def test_a_delayed_run_is_handed_to_nobody():
     run = admission(wanted(delay_ms=5_000), now_ms=NOW_MS, hand=a_hand()).run
     assert run is not None
-    assert (run.status, run.owner, run.nonce, run.wake_ms) == (Status.PENDING, None, "", NOW_MS + 5_000)
+    assert (run.status, run.owner, run.nonce, run.wake_at_ms) == (Status.PENDING, None, "", NOW_MS + 5_000)
 
 
 def test_a_run_without_a_key_holds_none():
@@ -193,8 +193,8 @@ def test_a_supersede_moves_the_key_asks_the_owner_and_admits_in_one_change():
     wish = wanted("run-2", replaces="run-1")
     change = admission(wish, now_ms=NOW_MS, hand=None)
     assert change.guard == first_guard(wish) == KeyHeldBy("run-1")
-    deadline_ms = NOW_MS + SUPERSEDED_DEADLINE_MS
-    request = CancelRequest("superseded/run-2", deadline_ms, "superseded by run run-2")
+    deadline_at_ms = NOW_MS + SUPERSEDED_DEADLINE_MS
+    request = CancelRequest("superseded/run-2", deadline_at_ms, "superseded by run run-2")
     assert change.envelopes == (Envelope("run-1", request),)
     assert change.run is not None
     assert change.run.holds_key
@@ -240,8 +240,8 @@ def test_a_successor_begins_as_the_first_of_them_did(first):
     assert (after.input, after.digest) == (STARTED.input, run.digest)
     assert after.attributes == (b"" if first.attributes is UNSET else bytes(first.attributes))
     assert (after.workflow, after.key, after.queue, after.priority) == (run.workflow, run.key, "gpu", 3)
-    assert (after.version, after.retention_ms, after.created_ms) == ("2", 99, NOW_MS + 5)
-    assert (after.status, after.wake_ms, after.owner, after.epoch) == (Status.PENDING, NOW_MS + 5, None, 0)
+    assert (after.version, after.retention_ms, after.created_at_ms) == ("2", 99, NOW_MS + 5)
+    assert (after.status, after.wake_at_ms, after.owner, after.epoch) == (Status.PENDING, NOW_MS + 5, None, 0)
     assert (after.length, after.holds_key, after.change_id) == (1, True, change.id)
     assert (change.blobs, change.inherits) == (blobs, run.id)
     scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")

@@ -35,7 +35,7 @@ PLACE = TaskPlace("default", "shop.charge", "t-1")
 TASK = Task("run-1", "charge:o-1", 1, '{"order":"o-1"}')
 ONCE = msgspec.structs.replace(TASK, once=True)
 DEADLINE_MS = NOW_MS + 10_000
-DUE = msgspec.structs.replace(TASK, deadline_ms=DEADLINE_MS)
+DUE = msgspec.structs.replace(TASK, deadline_at_ms=DEADLINE_MS)
 LEASE_MS = 30_000
 FENCE = NOW_MS + 7
 CLAIMED = TaskClaimed("w-1", "n-1", FENCE, LEASE_MS, NOW_MS, NOW_MS + LEASE_MS)
@@ -169,9 +169,9 @@ def test_after_its_deadline_a_task_is_claimed_by_no_worker(now, becomes):
     assert state_after(tasks.claim(stored(now, task=DUE), BY, run_lives=True, now_ms=now_ms)) == becomes
 
 
-def looked(now: TaskState | None, *, task=TASK, wanted=True, timeout_ms=None, deadline_ms=None, now_ms=NOW_MS):
+def looked(now: TaskState | None, *, task=TASK, wanted=True, timeout_ms=None, deadline_at_ms=None, now_ms=NOW_MS):
     current = None if now is None else stored(now, task=task)
-    answer = tasks.look(current, wanted=wanted, timeout_ms=timeout_ms, deadline_ms=deadline_ms, now_ms=now_ms)
+    answer = tasks.look(current, wanted=wanted, timeout_ms=timeout_ms, deadline_at_ms=deadline_at_ms, now_ms=now_ms)
     return state_after(answer) if isinstance(answer, Writing) else answer
 
 
@@ -190,17 +190,17 @@ AT_LAST = NOW_MS + LEASE_MS
         # nobody has claimed it: its timeout does not count, the deadline does
         (Offered(), {}, LookAgain(None)),
         (Offered(), {"timeout_ms": 0}, LookAgain(None)),
-        (Offered(), {"deadline_ms": NOW_MS + 1}, LookAgain(NOW_MS + 1)),
-        (Offered(), {"deadline_ms": NOW_MS}, Withdrawn()),
+        (Offered(), {"deadline_at_ms": NOW_MS + 1}, LookAgain(NOW_MS + 1)),
+        (Offered(), {"deadline_at_ms": NOW_MS}, Withdrawn()),
         (Offered(), {"wanted": False}, Withdrawn()),
         (Offered(FENCE), {"wanted": False}, Withdrawn(FENCE)),  # an earlier claim may have begun it
         # claimed: whichever ends first
         (CLAIMED, {}, LookAgain(None)),
         (CLAIMED, {"timeout_ms": 5}, LookAgain(NOW_MS + 5)),
-        (CLAIMED, {"deadline_ms": NOW_MS + 9}, LookAgain(NOW_MS + 9)),
-        (CLAIMED, {"timeout_ms": 5, "deadline_ms": NOW_MS + 9}, LookAgain(NOW_MS + 5)),
+        (CLAIMED, {"deadline_at_ms": NOW_MS + 9}, LookAgain(NOW_MS + 9)),
+        (CLAIMED, {"timeout_ms": 5, "deadline_at_ms": NOW_MS + 9}, LookAgain(NOW_MS + 5)),
         (CLAIMED, {"timeout_ms": 5, "now_ms": NOW_MS + 5}, Withdrawn(FENCE)),
-        (CLAIMED, {"deadline_ms": NOW_MS}, Withdrawn(FENCE)),
+        (CLAIMED, {"deadline_at_ms": NOW_MS}, Withdrawn(FENCE)),
         (CLAIMED, {"now_ms": AT_LAST}, LookAgain(None)),  # somebody else will claim it
         # dropped: the worker has the rest of its lease
         (CLAIMED, {"wanted": False}, UNWANTED),
@@ -219,7 +219,7 @@ def test_what_follows_for_the_run_that_waits(now, given, answer):
         (Offered(), {}, LookAgain(None)),
         (CLAIMED, {}, LookAgain(AT_LAST)),  # nobody else claims it: there will be no other end
         (CLAIMED, {"timeout_ms": 5}, LookAgain(NOW_MS + 5)),
-        (CLAIMED, {"deadline_ms": AT_LAST + 1}, LookAgain(AT_LAST)),
+        (CLAIMED, {"deadline_at_ms": AT_LAST + 1}, LookAgain(AT_LAST)),
         (CLAIMED, {"now_ms": AT_LAST - 1}, LookAgain(AT_LAST)),
         (CLAIMED, {"now_ms": AT_LAST}, Withdrawn(FENCE)),
         (Withdrawn(FENCE), {}, NoOutcome(begun=True, dropped=False)),
@@ -233,16 +233,16 @@ def test_a_run_does_not_wait_longer_than_the_lease_for_what_must_happen_once(now
 def test_an_outcome_that_was_heard_is_kept_for_an_hour():
     done = tasks.finish(stored(CLAIMED), PAID, fence=FENCE, now_ms=NOW_MS)
     assert done is not None
-    assert done.document.expires_ms == NOW_MS + DONE_KEPT_MS
+    assert done.document.expires_at_ms == NOW_MS + DONE_KEPT_MS
     heard = tasks.heard(done.document, now_ms=NOW_MS + 5)
     assert tasks.task_of(heard.document).state == DONE
-    assert heard.document.expires_ms == NOW_MS + 5 + HEARD_KEPT_MS
+    assert heard.document.expires_at_ms == NOW_MS + 5 + HEARD_KEPT_MS
 
 
 def test_the_input_goes_with_the_last_who_could_need_it():
     claimed = tasks.claim(stored(Offered()), BY, run_lives=True, now_ms=NOW_MS)
     done = tasks.finish(stored(CLAIMED), PAID, fence=FENCE, now_ms=NOW_MS)
-    withdrawn = tasks.look(stored(Offered()), wanted=False, timeout_ms=None, deadline_ms=None, now_ms=NOW_MS)
+    withdrawn = tasks.look(stored(Offered()), wanted=False, timeout_ms=None, deadline_at_ms=None, now_ms=NOW_MS)
     assert claimed is not None
     assert done is not None
     assert isinstance(withdrawn, Writing)
@@ -278,10 +278,10 @@ def test_what_a_claim_makes_of_a_task(now, run_lives, now_ms, becomes):
     if isinstance(becomes, TaskClaimed):
         assert writing is not None
         assert writing.document.version == becomes.fence
-        assert writing.document.due_ms == becomes.until_ms  # from then on it may be claimed again
+        assert writing.document.due_at_ms == becomes.until_ms  # from then on it may be claimed again
     elif becomes is not None:
         assert writing is not None
-        assert writing.document.due_ms is None
+        assert writing.document.due_at_ms is None
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_a_task_that_cannot_be_read_is_left_as_it_is_and_set_aside_for_a_while()
     aside = tasks.set_aside(strange, now_ms=NOW_MS)
     assert aside.replaces == FENCE
     assert aside.document.version > FENCE
-    expected = msgspec.structs.replace(strange, version=aside.document.version, due_ms=NOW_MS + ASIDE_MS)
+    expected = msgspec.structs.replace(strange, version=aside.document.version, due_at_ms=NOW_MS + ASIDE_MS)
     assert aside.document == expected
 
 
@@ -434,7 +434,9 @@ class TaskLife(RuleBasedStateMachine):
     @precondition(lambda self: self.document is not None)
     @rule(wanted=st.booleans(), timeout_ms=st.sampled_from([None, 50_000]))
     def look(self, wanted: bool, timeout_ms: int | None) -> None:
-        answer = tasks.look(self.document, wanted=wanted, timeout_ms=timeout_ms, deadline_ms=None, now_ms=self.now_ms)
+        answer = tasks.look(
+            self.document, wanted=wanted, timeout_ms=timeout_ms, deadline_at_ms=None, now_ms=self.now_ms
+        )
         match answer:
             case Writing():
                 self.store(answer)
@@ -512,7 +514,7 @@ class TaskLife(RuleBasedStateMachine):
     def whoever_may_be_claimed_is_in_the_queue(self) -> None:
         if self.document is not None:
             state = tasks.task_of(self.document).state
-            assert (self.document.due_ms is None) == isinstance(state, Done | Withdrawn)
+            assert (self.document.due_at_ms is None) == isinstance(state, Done | Withdrawn)
 
 
 TestTaskLife = TaskLife.TestCase

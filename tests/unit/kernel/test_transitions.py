@@ -94,13 +94,13 @@ def test_only_a_running_run_has_an_owner(event, becomes, last):
 
 
 @pytest.mark.parametrize(
-    ("event", "wake_ms"),
+    ("event", "wake_at_ms"),
     [(LetGo(LATER_MS), LATER_MS), (LetGo(None), None), *((event, None) for event, _, _ in EVENTS[3:])],
 )
-def test_only_a_run_with_a_timer_wakes_by_itself(event, wake_ms):
+def test_only_a_run_with_a_timer_wakes_by_itself(event, wake_at_ms):
     after = transitions.decide(running(), event, now_ms=NOW_MS).run
     assert after is not None
-    assert after.wake_ms == wake_ms
+    assert after.wake_at_ms == wake_at_ms
 
 
 @pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)
@@ -109,8 +109,8 @@ def test_retention_is_counted_from_the_end_and_from_nothing_else(event, becomes,
     after = transitions.decide(running(retention_ms=DAY_MS), event, now_ms=LATER_MS).run
     assert after is not None
     has_ended = becomes in {Status.COMPLETED, Status.FAILED, Status.CANCELLED}
-    assert after.finished_ms == (LATER_MS if has_ended else None)
-    assert after.expires_ms == (LATER_MS + DAY_MS if has_ended else None)
+    assert after.finished_at_ms == (LATER_MS if has_ended else None)
+    assert after.expires_at_ms == (LATER_MS + DAY_MS if has_ended else None)
     assert after.holds_key
 
 
@@ -239,9 +239,9 @@ def test_a_run_that_is_stopped_by_another_hand_is_cancelled_at_once(run, unsure,
     assert (change.guard, change.read, change.blobs) == (run.fence, ("m-1",), recorded.blobs)
     after = change.run
     assert after is not None
-    assert (after.status, after.owner, after.wake_ms, after.nonce) == (Status.CANCELLED, None, None, "")
+    assert (after.status, after.owner, after.wake_at_ms, after.nonce) == (Status.CANCELLED, None, None, "")
     assert after.epoch == run.epoch + 1  # whoever held it is refused from now on
-    assert (after.finished_ms, after.expires_ms) == (LATER_MS, LATER_MS + run.retention_ms)
+    assert (after.finished_at_ms, after.expires_at_ms) == (LATER_MS, LATER_MS + run.retention_ms)
     assert after.length == run.length + len(change.entries)
 
 
@@ -274,14 +274,16 @@ def test_a_run_that_was_stopped_before_any_code_ran_can_be_resumed():
 
 def test_a_resumed_run_is_pending_with_a_new_fence_and_without_an_end():
     run, journal = with_journal(
-        a_run(status=Status.CANCELLED, epoch=4, nonce="n", finished_ms=1, expires_ms=2), cancel_asked(), *CANCELLED
+        a_run(status=Status.CANCELLED, epoch=4, nonce="n", finished_at_ms=1, expires_at_ms=2),
+        cancel_asked(),
+        *CANCELLED,
     )
     change = transitions.resume(run, journal, now_ms=LATER_MS)
     after = change.run
     assert after is not None
     assert change.guard == run.fence
     assert (after.status, after.epoch, after.nonce, after.owner) == (Status.PENDING, 5, "", None)
-    assert (after.wake_ms, after.finished_ms, after.expires_ms) == (LATER_MS, None, None)
+    assert (after.wake_at_ms, after.finished_at_ms, after.expires_at_ms) == (LATER_MS, None, None)
     assert change.entries == (Resumed(LATER_MS, (1, 2, 3)),)
 
 
@@ -301,7 +303,7 @@ def test_only_a_cancelled_run_is_resumed():
 
 @pytest.mark.parametrize("status", sorted(ENDED))
 def test_the_key_of_an_ended_run_is_released_at_once(status):
-    run = a_run(status=status, finished_ms=NOW_MS, epoch=2)
+    run = a_run(status=status, finished_at_ms=NOW_MS, epoch=2)
     change = transitions.release_key(run, reason="by hand", nonce="n-1", now_ms=LATER_MS)
     assert change.takes_key
     assert change.guard == run.fence
@@ -347,12 +349,12 @@ def test_only_a_failed_or_blocked_run_is_retried(status, allowed):
 
 
 def test_a_retried_run_is_pending_with_a_new_fence_and_without_an_end():
-    run = a_run(status=Status.FAILED, epoch=4, nonce="n", length=3, finished_ms=1, expires_ms=2, error=b"{}")
+    run = a_run(status=Status.FAILED, epoch=4, nonce="n", length=3, finished_at_ms=1, expires_at_ms=2, error=b"{}")
     change = transitions.retry(run, failed_with(gave_up(), step="charge#1"), now_ms=LATER_MS)
     after = change.run
     assert after is not None
     assert (after.status, after.epoch, after.nonce, after.owner) == (Status.PENDING, 5, "", None)
-    assert (after.wake_ms, after.finished_ms, after.expires_ms, after.error) == (LATER_MS, None, None, None)
+    assert (after.wake_at_ms, after.finished_at_ms, after.expires_at_ms, after.error) == (LATER_MS, None, None, None)
     assert after.length == 4
     assert change.entries == (Retried(LATER_MS, (1,)),)
 

@@ -26,11 +26,11 @@ RETRY = Wait("retry", "shop.charge", LATER_MS, "charge#1")
 
 
 def waiting(*on: Wait, **fields: Any) -> Run:
-    return replace(a_run(status=Status.WAITING, wake_ms=None, waits=waits.encode(on)), **fields)
+    return replace(a_run(status=Status.WAITING, wake_at_ms=None, waits=waits.encode(on)), **fields)
 
 
 def blocked(code: str = "replay_diverged", message: str = "both sides") -> Run:
-    return a_run(status=Status.BLOCKED, wake_ms=None, error=msgspec.json.encode(Failure(code, message)))
+    return a_run(status=Status.BLOCKED, wake_at_ms=None, error=msgspec.json.encode(Failure(code, message)))
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def blocked(code: str = "replay_diverged", message: str = "both sides") -> Run:
         (a_run(), SERVED, (Wait("worker", "default"),)),
         (a_run(queue="gpu"), set(), (Wait("no_worker", "gpu"),)),
         (a_run(queue="gpu"), {"shop.other"}, (Wait("no_worker", "gpu"),)),
-        (a_run(wake_ms=LATER_MS), SERVED, (Wait("delay", until_ms=LATER_MS),)),
-        (a_run(wake_ms=LATER_MS), set(), (Wait("delay", until_ms=LATER_MS),)),
-        (a_run(wake_ms=None), SERVED, (Wait("worker", "default"),)),
+        (a_run(wake_at_ms=LATER_MS), SERVED, (Wait("delay", until_ms=LATER_MS),)),
+        (a_run(wake_at_ms=LATER_MS), set(), (Wait("delay", until_ms=LATER_MS),)),
+        (a_run(wake_at_ms=None), SERVED, (Wait("worker", "default"),)),
         (running(), SERVED, (Wait("running", "w-1"),)),
         (waiting(TIMER, HOOK, CHILD, RETRY), SERVED, (TIMER, HOOK, CHILD, RETRY)),
-        (waiting(TIMER, wake_ms=LATER_MS), SERVED, (TIMER,)),
-        (waiting(TIMER, wake_ms=NOW_MS), SERVED, (Wait("worker", "default"),)),  # its time has come
-        (waiting(HOOK, wake_ms=NOW_MS - 1), set(), (Wait("no_worker", "default"),)),  # and nobody comes
+        (waiting(TIMER, wake_at_ms=LATER_MS), SERVED, (TIMER,)),
+        (waiting(TIMER, wake_at_ms=NOW_MS), SERVED, (Wait("worker", "default"),)),  # its time has come
+        (waiting(HOOK, wake_at_ms=NOW_MS - 1), set(), (Wait("no_worker", "default"),)),  # and nobody comes
         (blocked(), SERVED, (Wait("blocked", "replay_diverged: both sides"),)),
         (a_run(status=Status.BLOCKED, error=None), SERVED, (Wait("blocked", ""),)),
         *((a_run(status=status), SERVED, ()) for status in ENDED),
@@ -58,15 +58,15 @@ def test_what_a_run_waits_for(run, served, waits_on):
 
 
 ROWS = st.builds(
-    lambda status, key, holds_key, wake_ms, started: {
+    lambda status, key, holds_key, wake_at_ms, started: {
         Status.RUNNING: running,
         Status.WAITING: lambda **fields: waiting(HOOK, **fields),
     }.get(status, a_run)(
         key=key,
         status=status,
         holds_key=key is not None and holds_key,
-        wake_ms=wake_ms,
-        started_ms=NOW_MS if started else None,
+        wake_at_ms=wake_at_ms,
+        started_at_ms=NOW_MS if started else None,
         length=4 if status is Status.CANCELLED else 1,
     ),
     st.sampled_from(Status),

@@ -57,7 +57,7 @@ def tried(run_id: str = RUN, **shown: Any) -> Tried:
 
 
 def ended(run_id: str = RUN, status: str = "completed", **fields: Any) -> RunEnded:
-    return RunEnded(run_id, W, status, namespace="default", created_ms=1_000, elapsed_ms=500, **fields)
+    return RunEnded(run_id, W, status, namespace="default", created_at_ms=1_000, elapsed_ms=500, **fields)
 
 
 def ids(span: Any) -> tuple[str, str]:

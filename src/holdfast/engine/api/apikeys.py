@@ -83,8 +83,8 @@ class ApiKeys:
             namespace=namespace,
             scope=scope,
             tail=token.text[-TAIL:],
-            created_ms=now_ms,
-            expires_ms=None if expires_in is None else now_ms + milliseconds(expires_in),
+            created_at_ms=now_ms,
+            expires_at_ms=None if expires_in is None else now_ms + milliseconds(expires_in),
         )
         stored = await self._store.write(
             [Writing(_document(Kept(key, digest_of(token)), replaces=None, now_ms=now_ms))]
@@ -113,7 +113,7 @@ class ApiKeys:
             page = await self._store.documents(_EVERYWHERE, KIND, after=after, limit=limit)
             found += [key for document in page if (key := _kept(document).key).namespace == namespace]
             if len(page) < limit:
-                return sorted(found, key=lambda key: (key.created_ms, key.id))
+                return sorted(found, key=lambda key: (key.created_at_ms, key.id))
             after = page[-1].id
 
     async def revoke(self, namespace: str, id: str) -> ApiKey:
@@ -123,8 +123,8 @@ class ApiKeys:
             if document is None or (kept := _kept(document)).key.namespace != namespace:
                 raise UnknownApiKey(f"no API key of namespace {namespace!r} has the id {id!r}")
             now_ms, version = self._store.now_ms(), document.version
-            if kept.key.revoked_ms is None:
-                revoked = replace(kept, key=replace(kept.key, revoked_ms=now_ms))
+            if kept.key.revoked_at_ms is None:
+                revoked = replace(kept, key=replace(kept.key, revoked_at_ms=now_ms))
                 document = _document(revoked, replaces=version, now_ms=now_ms)
             else:
                 revoked = kept  # offered again all the same: what was read may not be safe from a failover yet
@@ -142,11 +142,11 @@ class ApiKeys:
         known = self._remembered.get(id)
         if known is not None and self._store.now_ms() - known.at_ms < self._pace.api_key_ms:
             return known.kept
-        asked_ms, forgotten = self._store.now_ms(), self._forgotten
+        asked_at_ms, forgotten = self._store.now_ms(), self._forgotten
         kept = await self._read(id)
         if forgotten != self._forgotten:
             return kept  # it may have been read before the change
-        self._remembered[id] = _Read(kept, asked_ms)
+        self._remembered[id] = _Read(kept, asked_at_ms)
         self._remembered.move_to_end(id)
         if len(self._remembered) > self._pace.api_keys_max:
             self._remembered.popitem(last=False)
@@ -160,14 +160,14 @@ def _accepted(kept: Kept | None, standing: Standing) -> ApiKey:
 
 
 def _document(kept: Kept, *, replaces: int | None, now_ms: Instant) -> Document:
-    ends_ms = kept.key.expires_ms if kept.key.revoked_ms is None else kept.key.revoked_ms
+    ends_at_ms = kept.key.expires_at_ms if kept.key.revoked_at_ms is None else kept.key.revoked_at_ms
     return Document(
         _EVERYWHERE,
         KIND,
         kept.key.id,
         next_version(replaces, now_ms=now_ms),
         msgspec.json.encode(kept),
-        expires_ms=None if ends_ms is None else ends_ms + SHOWN_AFTERWARDS_MS,
+        expires_at_ms=None if ends_at_ms is None else ends_at_ms + SHOWN_AFTERWARDS_MS,
     )
 
 

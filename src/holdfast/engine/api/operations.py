@@ -52,9 +52,9 @@ class Operations:
 
     async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
         """Ask for it. Once this returns it will be done, whether or not the caller waits for it."""
-        deadline_ms = self._scope.store.now_ms() + milliseconds(deadline)
+        deadline_at_ms = self._scope.store.now_ms() + milliseconds(deadline)
         run = await self._scope.run(run_id)
-        asked = Cancellation(run_id, self._scope.ids.nonce(), reason, deadline_ms)
+        asked = Cancellation(run_id, self._scope.ids.nonce(), reason, deadline_at_ms)
         if run.status not in ENDED:
             self._scope.emit(events.CancelRequested(run_id, reason))
             await self._canceller.ask(asked, run)
@@ -72,7 +72,7 @@ class Operations:
 
     async def _wait(self, asked: Cancellation) -> None:
         """Wait for its owner to end it. When the time is over it is stopped from here, even if a worker holds it."""
-        left_ms = max(NO_TIME, asked.deadline_ms - self._scope.store.now_ms()) + self._scope.pace.cancel_grace_ms
+        left_ms = max(NO_TIME, asked.deadline_at_ms - self._scope.store.now_ms()) + self._scope.pace.cancel_grace_ms
         try:
             await self._waiters.settled_within(asked.run_id, left_ms)
         except TimedOut:

@@ -34,7 +34,7 @@ class Queries:
         self._served_here = served_here
         self._subscriptions = subscriptions
         self._served: frozenset[str] = frozenset()
-        self._asked_ms = 0
+        self._asked_at_ms = 0
 
     async def search(self, search: Search) -> list[Run]:
         self._scope.require_open()
@@ -47,12 +47,12 @@ class Queries:
         believed for a moment: a caller that starts many runs does not ask for each.
         """
         now_ms = self._scope.store.now_ms()
-        waiting = (run for run in runs if run.wake_ms is not None and run.wake_ms <= now_ms)
+        waiting = (run for run in runs if run.wake_at_ms is not None and run.wake_at_ms <= now_ms)
         wanted = {run.workflow for run in waiting} - self._served_here
         if not wanted:
             return None
-        if not wanted <= self._served or now_ms - self._asked_ms > self._scope.pace.served_ms:
-            self._asked_ms, self._served = now_ms, await self._scope.store.served(self._scope.namespace)
+        if not wanted <= self._served or now_ms - self._asked_at_ms > self._scope.pace.served_ms:
+            self._asked_at_ms, self._served = now_ms, await self._scope.store.served(self._scope.namespace)
         return self._served
 
     async def members(self) -> list[Member]:

@@ -60,7 +60,7 @@ class Signals:
                 scope.emit(RunSignalled(answer.run.id, hook.name))
                 return answer.run
             again = await scope.store.hook_of_token(scope.namespace, token)
-            if again is None or again.run.finished_ms is not None:
+            if again is None or again.run.finished_at_ms is not None:
                 raise UnknownHook(token)
 
 

@@ -82,15 +82,15 @@ class Waiters:
     async def watch(self) -> None:
         """Look up what other processes have settled, forever."""
         pace = self._pace
-        looked_ms = self._clock.steady_ms()  # at all of them
+        looked_steady_ms = self._clock.steady_ms()  # at all of them
         while True:
-            left = pace.waiters_poll_seconds - (self._clock.steady_ms() - looked_ms) / 1000
+            left = pace.waiters_poll_seconds - (self._clock.steady_ms() - looked_steady_ms) / 1000
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, left)):
                     await self._changed.wait()
             self._changed.clear()
-            began_ms, named = self._clock.steady_ms(), self._named
-            look_at_all = self._look_at_all or began_ms - looked_ms >= pace.waiters_poll_seconds * 1000
+            began_steady_ms, named = self._clock.steady_ms(), self._named
+            look_at_all = self._look_at_all or began_steady_ms - looked_steady_ms >= pace.waiters_poll_seconds * 1000
             self._look_at_all, self._named = False, set()
             try:
                 await self._look_up(self._waiting if look_at_all else named & self._waiting.keys())
@@ -100,8 +100,8 @@ class Waiters:
                 self.look()
                 continue
             if look_at_all:
-                looked_ms = self._clock.steady_ms()
-                rest = pace.rest_factor * (looked_ms - began_ms) / 1000
+                looked_steady_ms = self._clock.steady_ms()
+                rest = pace.rest_factor * (looked_steady_ms - began_steady_ms) / 1000
                 await self._clock.pause(min(rest, pace.waiters_poll_seconds))
 
     async def _look_up(self, waited_for: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ class Command(Struct):
 
     step: str
     intent: Intent  # of kind effect, undo, child, spawn, join, hook or stop
-    asked_ms: Instant
+    asked_at_ms: Instant
     future: asyncio.Future[Any]
     returns: Any
     call: Call[Any] | None = None  # of an effect or a child
@@ -29,7 +29,7 @@ class Command(Struct):
     child_id: str = ""  # of a child once admitted; of a join; of a child to be stopped
     detached: bool = False
     hook: HookOpen | None = None
-    deadline_ms: Instant = EPOCH  # of a child to be stopped
+    deadline_at_ms: Instant = EPOCH  # of a child to be stopped
     failures: int = 0
     retry_at_ms: Instant | None = None
     intended: bool = False  # a `once` effect: the intent to call it is recorded
@@ -75,7 +75,7 @@ class Command(Struct):
         return Step(
             self.step,
             self.intent,
-            self.asked_ms,
+            self.asked_at_ms,
             self.failures,
             waited,
             self.intended,

@@ -64,7 +64,7 @@ class Timer(asyncio.TimerHandle):
     """A durable timer: a step of the run, with the instant at which it is due."""
 
     step: str = ""
-    due_ms: Instant = EPOCH
+    due_at_ms: Instant = EPOCH
 
 
 class WorkflowLoop(IsolatedLoop):
@@ -222,8 +222,8 @@ class WorkflowLoop(IsolatedLoop):
         if _set_aside.step_back is not None:
             raise outside_of_its_run()
         timer = Timer(when, callback, args, self, context)
-        timer.due_ms = self._due_ms(when)
-        if timer.due_ms <= self.now_ms:
+        timer.due_at_ms = self._due_at_ms(when)
+        if timer.due_at_ms <= self.now_ms:
             self._ready.append(timer)
         elif self._may_set_timer():
             timer.step = LINEAGE.get().step("sleep" if callback is _SLEEP_CALLBACK else "timeout")
@@ -231,11 +231,11 @@ class WorkflowLoop(IsolatedLoop):
             self._on_timer(timer)
         return timer
 
-    def _due_ms(self, when: float) -> Instant:
+    def _due_at_ms(self, when: float) -> Instant:
         if when != when:  # noqa: PLR0124 - NaN
             raise UsageError("a workflow waits until NaN", hint="Pass a number of seconds.")
-        latest_ms = self.now_ms + DURATION_MS_MAX  # "forever" must fit into a store
-        return latest_ms if when * 1000 >= latest_ms else Instant(round(when * 1000))
+        latest_at_ms = self.now_ms + DURATION_MS_MAX  # "forever" must fit into a store
+        return latest_at_ms if when * 1000 >= latest_at_ms else Instant(round(when * 1000))
 
     def fire(self, timer: Timer) -> None:
         """Deliver a timer that has come due."""

@@ -108,7 +108,7 @@ class Machine:
         self.left = LeftBehind()
         self._shields = Shields()
         self._refusals = 0
-        self._deadline_ms = EPOCH  # of a cancellation
+        self._deadline_at_ms = EPOCH  # of a cancellation
         self._codec = codec
         self._blobs = blobs
         self._draws: dict[str, int] = {}
@@ -368,7 +368,7 @@ class Machine:
     def stop_child(self, step: str, run_id: str) -> Awaitable[Any]:
         intent = Intent("stop", "stop", key=run_id)
         command = Command(step, intent, self._loop.now_ms, self._future(step), Any, child_id=run_id)
-        command.deadline_ms = self._deadline_ms
+        command.deadline_at_ms = self._deadline_at_ms
         return self._open(command)
 
     def result_of(self, value: Value, as_type: Any) -> Any:
@@ -460,8 +460,8 @@ class Machine:
             case Opened(step=step, holder=holder):
                 other = None if holder is None else ChildRun[Any](*_parts(holder), Any)
                 self.pending.close(step).future.set_result(other)
-            case CancelAsked(deadline_ms=deadline_ms, pausing=False):
-                self._deadline_ms = deadline_ms
+            case CancelAsked(deadline_at_ms=deadline_at_ms, pausing=False):
+                self._deadline_at_ms = deadline_at_ms
                 self._cancel()
             case Stopped():
                 self._unwinder = self._loop.start(self.left.unwind(self), path="undo")

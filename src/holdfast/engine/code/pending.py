@@ -74,7 +74,7 @@ class Pending:
 
     def set_timer(self, timer: Timer) -> None:
         self.timers[timer.step] = timer
-        self._set_due(timer.due_ms, timer.step)
+        self._set_due(timer.due_at_ms, timer.step)
         self.asked[timer.step] = TIMER
 
     def cancel_timer(self, timer: Timer) -> None:
@@ -86,29 +86,29 @@ class Pending:
         del self.asked[step]
         return self.timers.pop(step)
 
-    def retry_at(self, step: str, due_ms: Instant) -> None:
+    def retry_at(self, step: str, due_at_ms: Instant) -> None:
         """The effect of this step is to be tried again."""
-        self.open[step].retry_at_ms = due_ms
-        self._set_due(due_ms, step)
+        self.open[step].retry_at_ms = due_at_ms
+        self._set_due(due_at_ms, step)
 
-    def _set_due(self, due_ms: Instant, step: str) -> None:
+    def _set_due(self, due_at_ms: Instant, step: str) -> None:
         self._dues_set += 1  # of two that are due together, the one that was asked for first comes first
-        heappush(self._due, (due_ms, self._dues_set, step))
+        heappush(self._due, (due_at_ms, self._dues_set, step))
 
-    def next_due_ms(self) -> Instant | None:
+    def next_due_at_ms(self) -> Instant | None:
         """When the first timer or retry is due."""
         while self._due:
-            due_ms, _, step = self._due[0]
+            due_at_ms, _, step = self._due[0]
             timer, command = self.timers.get(step), self.open.get(step)
-            if timer is not None or (command is not None and command.retry_at_ms == due_ms):
-                return due_ms
+            if timer is not None or (command is not None and command.retry_at_ms == due_at_ms):
+                return due_at_ms
             heappop(self._due)  # cancelled, dropped or done meanwhile
         return None
 
     def take_due(self, now_ms: Instant) -> Timer | Command | None:
         """The first timer that has elapsed, or effect that is to be tried again, by `now_ms`; each is returned once."""
-        due_ms = self.next_due_ms()
-        if due_ms is None or due_ms > now_ms:
+        due_at_ms = self.next_due_at_ms()
+        if due_at_ms is None or due_at_ms > now_ms:
             return None
         _, _, step = heappop(self._due)
         if step in self.timers:
@@ -119,7 +119,7 @@ class Pending:
 
     def waits(self) -> list[Wait]:
         """What the code waits for, in words that are stored with a run that is let go."""
-        waits = [Wait("timer", timer.step, timer.due_ms, timer.step) for timer in self.timers.values()]
+        waits = [Wait("timer", timer.step, timer.due_at_ms, timer.step) for timer in self.timers.values()]
         for command in self.open.values():
             if command.child_id:
                 waits.append(Wait("child", command.child_id, step=command.step))

@@ -20,13 +20,13 @@ def replay(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> None:
 def replaying(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> Iterator[None]:
     """The same in pieces: a long journal must not keep this process from anything else, its lease least of all."""
     first = input_of(journal)
-    began_ms = first.at_ms if isinstance(first, Continued) else run.started_ms or run.created_ms
+    began_at_ms = first.at_ms if isinstance(first, Continued) else run.started_at_ms or run.created_at_ms
     entries = to_replay(journal, first=run.length - len(journal))
     last = last_delivery(entries)
     machine.notes.is_replaying = last >= 0
     if len(entries) > ENTRIES_AT_ONCE:
         yield
-    yield from machine.starting(first, at_ms=began_ms)
+    yield from machine.starting(first, at_ms=began_at_ms)
     for n, (position, entry, strict) in enumerate(entries):
         machine.notes.is_replaying = n < last
         yield from machine.applying(entry, position, strict=strict)

@@ -36,7 +36,7 @@ class _Term(NamedTuple):
     """A lease that is held, and when the last writing of it was sent, by the steady clock."""
 
     document: Document
-    sent_ms: Steady
+    sent_steady_ms: Steady
 
 
 class Leaders:
@@ -99,7 +99,7 @@ class Leaders:
         known = {} if self._in_doubt else {duty: term.document for duty, term in self._terms.items()}
         sought = [duty for duty in self._duties if duty not in known]
         known |= {document.id: document for document in await self._found(sought)}
-        sent_ms, now_ms = self._clock.steady_ms(), self._store.now_ms()
+        sent_steady_ms, now_ms = self._clock.steady_ms(), self._store.now_ms()
         writings: list[Writing] = []
         for duty in self._duties:
             writing = leaders.bid(duty, known.get(duty), self._holder, now_ms=now_ms, ttl_ms=self._ttl_ms)
@@ -111,19 +111,19 @@ class Leaders:
             self._in_doubt = True
             answers = await self._store.write(writings)
             for writing, stored in zip(writings, answers, strict=True):
-                self._answered(writing.document, sent_ms if stored else None)
+                self._answered(writing.document, sent_steady_ms if stored else None)
         self._in_doubt = False
         self._renewed.set()
         missed = [known.get(duty) for duty in self._duties if duty not in self._terms]
         waits_ms = [leaders.look_again_in_ms(each, now_ms=now_ms, ttl_ms=self._ttl_ms) for each in missed]
         self._again_in_ms = min(waits_ms, default=self._ttl_ms / 3)
 
-    def _answered(self, document: Document, sent_ms: Steady | None) -> None:
-        if sent_ms is None:
+    def _answered(self, document: Document, sent_steady_ms: Steady | None) -> None:
+        if sent_steady_ms is None:
             self._deposed(document.id)
             return
         is_new = document.id not in self._terms
-        self._terms[document.id] = _Term(document, sent_ms)
+        self._terms[document.id] = _Term(document, sent_steady_ms)
         if is_new:
             self._emit(Elected(document.id, document.version))
 
@@ -142,7 +142,7 @@ class Leaders:
         return standing(self._age_ms(term), ttl_ms=self._ttl_ms)
 
     def _age_ms(self, term: _Term) -> float:
-        return self._clock.steady_ms() - term.sent_ms
+        return self._clock.steady_ms() - term.sent_steady_ms
 
 
 async def found(store: Store, duties: Sequence[str]) -> list[Document]:

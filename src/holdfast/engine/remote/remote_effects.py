@@ -47,7 +47,7 @@ class RemoteAttempt(Struct, frozen=True):
     task: Task
     in_doubt: bool
     timeout_ms: Millis | None
-    deadline_ms: Instant | None
+    deadline_at_ms: Instant | None
 
 
 class RemoteEffects:
@@ -129,7 +129,7 @@ class RemoteEffects:
                 current,
                 wanted=not scope.dropped,
                 timeout_ms=wanted.timeout_ms,
-                deadline_ms=wanted.deadline_ms,
+                deadline_at_ms=wanted.deadline_at_ms,
                 now_ms=now_ms,
             ):
                 case Writing() as writing:

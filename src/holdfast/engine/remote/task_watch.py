@@ -143,7 +143,7 @@ class TaskWatch:
     def _posted(self, document: Document) -> None:
         for subscription in self._subscriptions.get(place_of(document), ()):
             subscription.update(document)
-        if document.due_ms is not None and document.due_ms <= self._store.now_ms():
+        if document.due_at_ms is not None and document.due_at_ms <= self._store.now_ms():
             self.wake_seeker(document)
 
     def wake_seeker(self, document: Document) -> None:
@@ -192,7 +192,7 @@ class TaskWatch:
             except TimeoutError:
                 pass
             self._news.clear()
-            began_ms = self._clock.steady_ms()
+            began_steady_ms = self._clock.steady_ms()
             try:
                 await self._look_up()
             except TransientError as error:
@@ -200,7 +200,7 @@ class TaskWatch:
                 self._news.set()
                 await self._clock.pause(self._pace.trouble_pause_seconds)
                 continue
-            rest = self._pace.rest_factor * (self._clock.steady_ms() - began_ms) / 1000
+            rest = self._pace.rest_factor * (self._clock.steady_ms() - began_steady_ms) / 1000
             await self._clock.pause(min(rest, self._pace.tasks_poll_seconds))
 
     async def _look_up(self) -> None:

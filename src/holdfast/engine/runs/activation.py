@@ -288,8 +288,8 @@ class Activation:
         return due_in_ms is not None and due_in_ms <= self._host.pace.idle_ms
 
     def _due_in_ms(self) -> Millis | None:
-        due_ms = self._loaded.next_due_ms()
-        return None if due_ms is None else max(NO_TIME, due_ms - self._now_ms())
+        due_at_ms = self._loaded.next_due_at_ms()
+        return None if due_at_ms is None else max(NO_TIME, due_at_ms - self._now_ms())
 
     async def _signalled(self, timeout_ms: Millis | None) -> bool:
         """Whether something arrived within the time."""
@@ -361,14 +361,14 @@ class Activation:
         """Begin nothing more, and wait for what is under way; what comes of it goes into the record."""
         loaded = self._loaded
         loaded.take_what_ended(record)
-        deadline_ms = loaded.deadline_ms
-        loaded.interrupt(all_of_it=deadline_ms is not None)
-        while loaded.in_flight.are_under_way() and (deadline_ms is None or self._now_ms() < deadline_ms):
-            await self._poked(None if deadline_ms is None else deadline_ms - self._now_ms())
+        deadline_at_ms = loaded.deadline_at_ms
+        loaded.interrupt(all_of_it=deadline_at_ms is not None)
+        while loaded.in_flight.are_under_way() and (deadline_at_ms is None or self._now_ms() < deadline_at_ms):
+            await self._poked(None if deadline_at_ms is None else deadline_at_ms - self._now_ms())
             loaded.take_what_ended(record)
             asked = next((each for each in loaded.arrivals if isinstance(each, CancelRequest)), None)
-            if asked is not None and deadline_ms is None:
-                deadline_ms = asked.deadline_ms
+            if asked is not None and deadline_at_ms is None:
+                deadline_at_ms = asked.deadline_at_ms
                 loaded.interrupt(all_of_it=True)
 
     async def _recorded(self, record: ActivationRecord) -> ActivationRecord:
@@ -454,7 +454,7 @@ class Activation:
 
     async def _stop_here(self, record: ActivationRecord) -> None:
         """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
-        assert self._loaded.deadline_ms is not None
+        assert self._loaded.deadline_at_ms is not None
         self._loaded.take_what_ended(record)
         self._loaded.note_what_may_be_under_way(record)
         late = bool(self._loaded.in_flight.tasks) or not self._loaded.pausing
@@ -464,7 +464,7 @@ class Activation:
     async def _stop_in_doubt(self, record: ActivationRecord) -> None:
         """End a cancelled run that can neither go on nor be unwound."""
         for arrival in self._loaded.arrivals:
-            if isinstance(arrival, CancelRequest) and self._loaded.deadline_ms is None:
+            if isinstance(arrival, CancelRequest) and self._loaded.deadline_at_ms is None:
                 record.read.append(arrival.id)
                 record.entries.append(self._loaded.cancel(arrival))
         self._loaded.note_what_may_be_under_way(record)
@@ -499,7 +499,7 @@ class Activation:
 
     async def _block(self, code: str, message: str, record: ActivationRecord) -> None:
         """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
-        if self._loaded.deadline_ms is not None or any(
+        if self._loaded.deadline_at_ms is not None or any(
             isinstance(arrival, CancelRequest) for arrival in self._loaded.arrivals
         ):
             await self._stop_in_doubt(record)
@@ -523,8 +523,8 @@ class Activation:
             error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
             await self._block(error.code, error.message, record)
             return
-        await self._commit(transitions.LetGo(self._loaded.next_due_ms(), waits.encode(machine.waits())), record)
-        self._host.emit(events.RunLetGo(self.run.id, self.run.wake_ms))
+        await self._commit(transitions.LetGo(self._loaded.next_due_at_ms(), waits.encode(machine.waits())), record)
+        self._host.emit(events.RunLetGo(self.run.id, self.run.wake_at_ms))
         self._host.let_go(self.run)
 
     async def _progress(self, record: ActivationRecord) -> None:

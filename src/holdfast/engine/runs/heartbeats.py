@@ -71,7 +71,9 @@ class AttemptScope:
             now_ms = EPOCH
             if policy.retry.deadline is not None:
                 now_ms = Instant(int(self._host.clock.steady_ms() + self._ahead_ms))
-            verdict = retries.begin(policy.retry, policy.timeout_ms, asked_ms=self._command.asked_ms, now_ms=now_ms)
+            verdict = retries.begin(
+                policy.retry, policy.timeout_ms, asked_at_ms=self._command.asked_at_ms, now_ms=now_ms
+            )
         self.entered = isinstance(verdict, Begin)
         return verdict
 

@@ -191,7 +191,7 @@ class StepsInFlight:
         host = self._host
         if retry.deadline is None:
             return await host.performer.turn(host, in_thread=in_thread)
-        left_ms = retries.left_ms(retry, asked_ms=command.asked_ms, now_ms=host.store.now_ms())
+        left_ms = retries.left_ms(retry, asked_at_ms=command.asked_at_ms, now_ms=host.store.now_ms())
         if not left_ms:
             return None
         try:
@@ -213,7 +213,7 @@ class StepsInFlight:
         work = perform(command, scope)
         if (tracing := self._host.tracing) is not None:
             work = tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
-        began_ms = self._host.clock.steady_ms()
+        began_steady_ms = self._host.clock.steady_ms()
         try:
             outcome = await work
         finally:
@@ -226,7 +226,7 @@ class StepsInFlight:
             return False
         self._begun.discard(step)
         event, blobs = self._event_of(outcome, interrupted=scope.dropped and not command.future.done())
-        self._complete(Completion(step, event, blobs, self._host.clock.steady_ms() - began_ms, scope.task))
+        self._complete(Completion(step, event, blobs, self._host.clock.steady_ms() - began_steady_ms, scope.task))
         return True
 
     def _performed(
@@ -240,7 +240,7 @@ class StepsInFlight:
         effect, run, host = command.effect(), self._run, self._host
         policy, last = host.policy_of(effect), scope.last_beat()
         deadline, first = policy.retry.deadline, run.length - len(self._journal)
-        deadline_ms = None if deadline is None else command.asked_ms + milliseconds(deadline)
+        deadline_at_ms = None if deadline is None else command.asked_at_ms + milliseconds(deadline)
         task = Task(
             run_id=run.id,
             key=scope.key,
@@ -249,7 +249,7 @@ class StepsInFlight:
             once=policy.safety == "once",
             details=None if last is None else host.codec.encode(last, what="the last heartbeat").decode(),
             traceparent=(host.tracing.traceparent() if host.tracing else None) or "",
-            deadline_ms=deadline_ms,
+            deadline_at_ms=deadline_at_ms,
         )
         task_id = tasks.id_of(run.id, self._journal, command.step, scope.attempt, first=first)
         wanted = RemoteAttempt(
@@ -258,7 +258,7 @@ class StepsInFlight:
             task=task,
             in_doubt=command.is_in_doubt,
             timeout_ms=policy.timeout_ms,
-            deadline_ms=deadline_ms,
+            deadline_at_ms=deadline_at_ms,
         )
         return await host.remote_effects.attempt(wanted, scope)
 
@@ -326,7 +326,7 @@ class StepsInFlight:
 
     async def _stop(self, command: Command) -> None:
         reason = f"its parent {self._run.id} was cancelled"
-        await self._host.cancel(command.child_id, reason, nonce=self._run.id, deadline_ms=command.deadline_ms)
+        await self._host.cancel(command.child_id, reason, nonce=self._run.id, deadline_at_ms=command.deadline_at_ms)
         await self._watch(command)
 
     async def _watch(self, command: Command) -> None:

@@ -90,7 +90,7 @@ class LoadedRun:
         self.dropped: dict[str, Command] = {}
         self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
         self.in_doubt: frozenset[str] = frozenset()
-        self.deadline_ms: Instant | None = None
+        self.deadline_at_ms: Instant | None = None
         self.pausing = False
         self._host = host
         self._now_ms = host.store.now_ms
@@ -110,7 +110,7 @@ class LoadedRun:
         yield from replaying(self.machine, run, self.history.journal)
         asked = cancels.request_in(run, self.history.journal)
         if asked is not None:
-            self.deadline_ms, self.pausing = asked.deadline_ms, asked.pausing
+            self.deadline_at_ms, self.pausing = asked.deadline_at_ms, asked.pausing
 
     def deliver(self, record: ActivationRecord, *, mail_only: bool = False) -> None:
         """Turn what has arrived into entries and deliver each, until the code ends or nothing is left.
@@ -139,14 +139,14 @@ class LoadedRun:
                     self.let_drop(record)
 
     def _due(self) -> Elapsed | Command | None:
-        if self.machine.pending.next_due_ms() is None:
+        if self.machine.pending.next_due_at_ms() is None:
             return None
         now_ms = self._now_ms()
         # Not a millisecond before: an event loop that wakes too soon sleeps again for what is left.
         due = self.machine.pending.take_due(now_ms)
         if due is None or isinstance(due, Command):
             return due
-        return Elapsed(max(now_ms, due.due_ms), due.step, due.due_ms)
+        return Elapsed(max(now_ms, due.due_at_ms), due.step, due.due_at_ms)
 
     def _may_unwind(self) -> bool:
         """Whether the code has ended in a cancellation, and nothing that it had begun is still under way."""
@@ -159,7 +159,7 @@ class LoadedRun:
                 return self._complete(arrival, record)
             case CancelRequest():
                 record.read.append(arrival.id)
-                return None if self.deadline_ms is not None else self.cancel(arrival)
+                return None if self.deadline_at_ms is not None else self.cancel(arrival)
             case SignalMessage() | KeyTaken():
                 record.read.append(arrival.id)
                 return self.entry_of_message(arrival, record)
@@ -295,13 +295,13 @@ class LoadedRun:
         return self._host.policy_of(target) if isinstance(target, Effect) else None
 
     def cancel(self, request: CancelRequest) -> CancelAsked:
-        self.deadline_ms = request.deadline_ms
+        self.deadline_at_ms = request.deadline_at_ms
         self.pausing = self._pauses
         if self.pausing:  # the code is not told; what is under way is
             for step in tuple(self.in_flight.tasks):
                 if (command := self.machine.open.get(step)) is not None:
                     self._stop(command)
-        return CancelAsked(self._now_ms(), request.deadline_ms, request.reason, self.pausing)
+        return CancelAsked(self._now_ms(), request.deadline_at_ms, request.reason, self.pausing)
 
     def _apply(self, entry: Entry, record: ActivationRecord) -> None:
         record.entries.append(entry)
@@ -384,17 +384,17 @@ class LoadedRun:
         elif isinstance(decision, Block):
             raise NeedsPerson(decision.code, decision.message)
 
-    def next_due_ms(self) -> Instant | None:
-        due_ms, deadline_ms = self.machine.pending.next_due_ms(), self.deadline_ms
-        if due_ms is None or deadline_ms is None:
-            return deadline_ms if due_ms is None else due_ms
-        return min(due_ms, deadline_ms)
+    def next_due_at_ms(self) -> Instant | None:
+        due_at_ms, deadline_at_ms = self.machine.pending.next_due_at_ms(), self.deadline_at_ms
+        if due_at_ms is None or deadline_at_ms is None:
+            return deadline_at_ms if due_at_ms is None else due_at_ms
+        return min(due_at_ms, deadline_at_ms)
 
     def is_cancelled_by_now(self) -> bool:
         """Whether a cancellation has come to its end without the code: at its deadline, or with all standing still."""
-        if self.deadline_ms is None:
+        if self.deadline_at_ms is None:
             return False
-        return self.deadline_ms <= self._now_ms() or (self.pausing and not self.in_flight.tasks)
+        return self.deadline_at_ms <= self._now_ms() or (self.pausing and not self.in_flight.tasks)
 
     def take_what_ended(self, record: ActivationRecord) -> None:
         """Record what came of effects that were under way when the code ended, or could not go on. Messages wait."""
@@ -456,6 +456,6 @@ class LoadedRun:
             and not self.machine.timers
             and not self.machine.inbox.awaited()
             and not self.in_flight.tasks
-            and self.deadline_ms is None
+            and self.deadline_at_ms is None
             and not command.reconciles
         )

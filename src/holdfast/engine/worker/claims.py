@@ -146,7 +146,7 @@ class Claims:
         claimed = await self._store.claim(asked)
         if claimed.runs:
             now_ms = self._store.now_ms()
-            self._emit(events.RunsClaimed(len(claimed.runs), now_ms - (claimed.ready_ms or now_ms)))
+            self._emit(events.RunsClaimed(len(claimed.runs), now_ms - (claimed.ready_at_ms or now_ms)))
             await self._adopt_all(claimed.runs, owner)
             self._executor.on_claimed()
         else:

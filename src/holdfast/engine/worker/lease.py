@@ -43,8 +43,8 @@ class WorkerLease:
         self._on_lost = on_lost
         self._on_reliable = on_reliable
         self._on_renewed = on_renewed
-        self._sent_ms = 0.0
-        self._reliable_until_ms = 0.0
+        self._sent_steady_ms = 0.0
+        self._reliable_until_steady_ms = 0.0
         self._renewed = asyncio.Event()
 
     @property
@@ -55,12 +55,12 @@ class WorkerLease:
     @property
     def age_ms(self) -> float:
         """How long ago the last successful renewal was sent, by the steady clock."""
-        return self._clock.steady_ms() - self._sent_ms
+        return self._clock.steady_ms() - self._sent_steady_ms
 
     @property
     def reliable(self) -> bool:
         """Whether work may be begun under it."""
-        return self._clock.steady_ms() < self._reliable_until_ms
+        return self._clock.steady_ms() < self._reliable_until_steady_ms
 
     async def until_reliable(self) -> None:
         """Returns when work may be begun under the lease."""
@@ -70,15 +70,15 @@ class WorkerLease:
 
     async def join(self) -> None:
         """Open a lease under a new name."""
-        owner, sent_ms = self._ids.nonce(), self._clock.steady_ms()
+        owner, sent_steady_ms = self._ids.nonce(), self._clock.steady_ms()
         await self._store.join(owner, self._ttl_ms, self._serves)
         self.owner = owner
-        self._renewed_at(sent_ms)
+        self._renewed_at(sent_steady_ms)
 
-    def _renewed_at(self, sent_ms: Steady) -> None:
-        first, was_reliable = not self._sent_ms, self.reliable
-        self._sent_ms = sent_ms
-        self._reliable_until_ms = sent_ms + reliable_for_ms(self._ttl_ms)
+    def _renewed_at(self, sent_steady_ms: Steady) -> None:
+        first, was_reliable = not self._sent_steady_ms, self.reliable
+        self._sent_steady_ms = sent_steady_ms
+        self._reliable_until_steady_ms = sent_steady_ms + reliable_for_ms(self._ttl_ms)
         self._renewed.set()
         if not was_reliable and not first:
             self._on_reliable()
@@ -95,9 +95,9 @@ class WorkerLease:
 
     async def _renew_or_join(self) -> None:
         if self.standing is not Standing.LOST:
-            sent_ms = self._clock.steady_ms()
+            sent_steady_ms = self._clock.steady_ms()
             if await self._store.renew(self.owner, self._ttl_ms):
-                self._renewed_at(sent_ms)
+                self._renewed_at(sent_steady_ms)
                 self._on_renewed()
                 return
         if self.owner:

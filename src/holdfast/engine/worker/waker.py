@@ -29,24 +29,24 @@ class Waker:
         self._emit = emit
         self._pace = pace
         self._on_due = on_due
-        self._planned_ms: Instant | None = None
+        self._planned_at_ms: Instant | None = None
         self.has_rung = False  # for what was due: what comes after it is not known yet
 
-    def is_news(self, wake_ms: Instant) -> bool:
-        """Whether a run that becomes claimable at `wake_ms` is due before anything known."""
-        return self._planned_ms is None or wake_ms < self._planned_ms
+    def is_news(self, wake_at_ms: Instant) -> bool:
+        """Whether a run that becomes claimable at `wake_at_ms` is due before anything known."""
+        return self._planned_at_ms is None or wake_at_ms < self._planned_at_ms
 
     async def tick(self) -> float:
         """Say so if a run is due, and plan for the next one."""
-        self._planned_ms = None  # while we look, whatever is set is news
+        self._planned_at_ms = None  # while we look, whatever is set is news
         self.has_rung = False
-        wake_ms = self._planned_ms = await self._store.next_wake_ms(self._namespace, self._workflows)
-        if wake_ms is None:
+        wake_at_ms = self._planned_at_ms = await self._store.next_wake_at_ms(self._namespace, self._workflows)
+        if wake_at_ms is None:
             self._emit(AskedInVain("waker"))
             return self._pace.wake_poll_seconds
-        delay = (wake_ms - self._store.now_ms()) / 1000
+        delay = (wake_at_ms - self._store.now_ms()) / 1000
         if delay <= 0:
-            self._planned_ms = None
+            self._planned_at_ms = None
             self.has_rung = True
             self._on_due()
             return self._pace.wake_poll_seconds

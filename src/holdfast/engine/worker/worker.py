@@ -50,7 +50,7 @@ class WorkerWakeups(Protocol):
     def on_claimed(self) -> None: ...
     def on_gone(self) -> None: ...
     def on_settled(self, run: Run) -> None: ...
-    def on_wake_at(self, wake_ms: Instant) -> None: ...
+    def on_wake_at(self, wake_at_ms: Instant) -> None: ...
 
 
 class Worker:
@@ -197,8 +197,8 @@ class Worker:
             else:
                 return run, created
 
-    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: Instant) -> None:
-        await self._canceller.ask(Cancellation(run_id, nonce, reason, deadline_ms))
+    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_at_ms: Instant) -> None:
+        await self._canceller.ask(Cancellation(run_id, nonce, reason, deadline_at_ms))
 
     async def watch(self, run_id: str, watcher: Watcher) -> bool:
         change = Change(f"{watcher.run_id}/{watcher.epoch}/{watcher.step}", Known(run_id), watcher=watcher)
@@ -216,8 +216,8 @@ class Worker:
         self._wakeups.on_gone()
         if self.mail.forget(run.id):
             self.claims.ring()
-        if run.wake_ms is not None:
-            self._wakeups.on_wake_at(run.wake_ms)
+        if run.wake_at_ms is not None:
+            self._wakeups.on_wake_at(run.wake_at_ms)
 
     def quiet(self) -> None:
         self.slots.quiet()

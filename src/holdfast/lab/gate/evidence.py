@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
@@ -46,7 +46,7 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
 
 class AcceptedStart(Struct, frozen=True, kw_only=True):
-    """A start that succeeded, after as many tries as it took. `asked_ms` is when the last try was sent."""
+    """A start that succeeded, after as many tries as it took. `asked_at_ms` is when the last try was sent."""
 
     order: str
     run: str
@@ -55,7 +55,7 @@ class AcceptedStart(Struct, frozen=True, kw_only=True):
     gateway: str
     tries: int
     at_ms: Instant
-    asked_ms: Instant = EPOCH
+    asked_at_ms: Instant = field(default=EPOCH, name="asked_ms")
 
 
 class FailedCall(Struct, frozen=True):

@@ -33,7 +33,7 @@ class ExplainedRepeats:
         self._spells: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for fault in evidence.faults:
             if fault.deed == "stop":
-                until_ms = _went_on_ms(fault, evidence.faults) + evidence.lease_ms
+                until_ms = _when_it_went_on(fault, evidence.faults) + evidence.lease_ms
                 self._spells[fault.pid].append((fault.at_ms, until_ms))
         for notice in evidence.notices:
             if notice.said != "rescued":
@@ -52,10 +52,12 @@ class ExplainedRepeats:
         return is_lost or self.explains_late(later)
 
     def _is_unaware(self, pid: int, since_ms: Instant, until_ms: Instant) -> bool:
-        return any(begins_ms <= until_ms and since_ms <= ends_ms for begins_ms, ends_ms in self._spells[pid])
+        return any(
+            begins_at_ms <= until_ms and since_ms <= ends_at_ms for begins_at_ms, ends_at_ms in self._spells[pid]
+        )
 
 
-def _went_on_ms(stop: InjectedFault, faults: tuple[InjectedFault, ...]) -> float:
+def _when_it_went_on(stop: InjectedFault, faults: tuple[InjectedFault, ...]) -> float:
     """When a stopped process was let go on."""
     resumed = (each.at_ms for each in faults if (each.pid, each.deed) == (stop.pid, "continue"))
     return min((at_ms for at_ms in resumed if at_ms >= stop.at_ms), default=inf)

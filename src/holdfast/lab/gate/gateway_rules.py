@@ -53,5 +53,5 @@ def unconfirmed(evidence: Evidence) -> Iterator[Violation]:
     since_ms = max(stopped)
     until_ms = min((fault.at_ms for fault in harm if fault.deed == "continue"), default=inf)
     for answer in evidence.accepted_starts:
-        if answer.created and since_ms < answer.asked_ms and answer.at_ms < until_ms:
+        if answer.created and since_ms < answer.asked_at_ms and answer.at_ms < until_ms:
             yield Violation("unconfirmed", answer.run, f"{answer.order} was confirmed, and no replica had it")

@@ -65,7 +65,7 @@ class Load:
         self._ids = SystemIds()
         self._clients: list[Client] = []
         self._numbers = count(1)
-        self._avoided_until_ms: dict[int, float] = {}
+        self._avoided_until_steady_ms: dict[int, float] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -133,7 +133,7 @@ class Load:
         """The id of the run that a start returned."""
 
         async def start(client: Client, url: str, tries: int) -> str:
-            asked_ms = self._clock.wall_ms()
+            asked_at_ms = self._clock.wall_ms()
             run, created = await client.start(call, request_id=request, delay=f"{delay_ms}ms" if delay_ms else None)
             answer = AcceptedStart(
                 order=order,
@@ -143,7 +143,7 @@ class Load:
                 gateway=url,
                 tries=tries,
                 at_ms=self._clock.wall_ms(),
-                asked_ms=asked_ms,
+                asked_at_ms=asked_at_ms,
             )
             self.accepted_starts.append(answer)
             return run.id
@@ -173,19 +173,19 @@ class Load:
         """The gateway that is wished for, or one behind it that has not failed a moment ago."""
         places = [(wish + step) % len(self._clients) for step in range(len(self._clients))]
         now_ms = self._clock.steady_ms()
-        return next((at for at in places if self._avoided_until_ms.get(at, 0.0) <= now_ms), places[0])
+        return next((at for at in places if self._avoided_until_steady_ms.get(at, 0.0) <= now_ms), places[0])
 
     async def _asked(
         self, verb: str, action: Callable[[Client, str, int], Awaitable[T]], *, about: str, first: int
     ) -> T | None:
-        give_up_ms = self._clock.steady_ms() + self._patience_ms
+        give_up_steady_ms = self._clock.steady_ms() + self._patience_ms
         for tries in count(1):
             at = self._gateway(first + tries)
             try:
                 return await action(self._clients[at], self.urls[at], tries)
             except TransientError as error:
-                self._avoided_until_ms[at] = self._clock.steady_ms() + AVOID_SECONDS * 1000
-                if self._clock.steady_ms() > give_up_ms:
+                self._avoided_until_steady_ms[at] = self._clock.steady_ms() + AVOID_SECONDS * 1000
+                if self._clock.steady_ms() > give_up_steady_ms:
                     self.failed.append(FailedCall(about, verb, f"still after {tries} tries: {error}"))
                     return None
             except Exception as error:  # noqa: BLE001 - whatever else a client is made to see is a failed call

@@ -47,9 +47,9 @@ class Nemesis:
         """Let it die over its next message to another shard. Whether it has died within the time."""
         before = self._fault("kill", name)
         await asyncio.to_thread(self._cluster.signal, name, signal.SIGUSR2)
-        give_up_ms = self._clock.steady_ms() + seconds * 1000
+        give_up_steady_ms = self._clock.steady_ms() + seconds * 1000
         while self._cluster.members[name].state != "dead":
-            if self._clock.steady_ms() > give_up_ms:
+            if self._clock.steady_ms() > give_up_steady_ms:
                 return False
             await self._clock.pause(LOOK_SECONDS)
         self.faults.append(before)
@@ -66,9 +66,9 @@ class Nemesis:
         """SIGTERM. It is gone, in order, when this returns."""
         fault = self._note("terminate", name)
         await asyncio.to_thread(self._cluster.terminate, name)
-        give_up_ms = self._clock.steady_ms() + STOP_SECONDS_MAX * 1000
+        give_up_steady_ms = self._clock.steady_ms() + STOP_SECONDS_MAX * 1000
         while self._cluster.members[name].state != "dead":
-            if self._clock.steady_ms() > give_up_ms:
+            if self._clock.steady_ms() > give_up_steady_ms:
                 raise TransientError(f"{name} was asked to end, and has not within {STOP_SECONDS_MAX:g} s")
             await self._clock.pause(LOOK_SECONDS)
         return fault

@@ -43,7 +43,7 @@ assert tuple(COUNTED) == Counts.__struct_fields__
 def page(report: Report) -> str:
     """The whole document."""
     style = (files("holdfast.lab.gate") / "page.css").read_text(encoding="utf-8")
-    seconds = (report.ended_ms - report.began_ms) / 1000
+    seconds = (report.ended_at_ms - report.began_at_ms) / 1000
     made = f"{report.began_at:%Y-%m-%d %H:%M:%S} UTC · {seconds:,.0f} s · Holdfast {report.version}"
     where = f"Python {report.python} · {report.system}"
     body = (
@@ -89,7 +89,7 @@ def _scenario(result: ScenarioResult) -> Sequence[str]:
     return (
         f'<b>{escape(result.name)}</b><br><span class="faint">{escape(result.words)}</span>',
         _verdict(result.verdict),
-        _number((result.ended_ms - result.began_ms) / 1000, digits=1),
+        _number((result.ended_at_ms - result.began_at_ms) / 1000, digits=1),
         _number(result.violations_total),
         seen,
     )

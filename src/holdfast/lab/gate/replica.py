@@ -43,7 +43,7 @@ class Unaware(SystemClock):
 
     def __init__(self) -> None:
         self._left_out_ms = 0.0
-        self._seen_ms = self._before_ms = super().steady_ms()
+        self._seen_steady_ms = self._before_steady_ms = super().steady_ms()
 
     def steady_ms(self) -> Steady:
         return Steady(super().steady_ms() - self._left_out_ms)
@@ -63,13 +63,13 @@ class Unaware(SystemClock):
     def _watch(self) -> None:
         pause = threading.Event()
         while True:
-            self._before_ms, self._seen_ms = self._seen_ms, super().steady_ms()
+            self._before_steady_ms, self._seen_steady_ms = self._seen_steady_ms, super().steady_ms()
             pause.wait(TICK_SECONDS)
 
     def _was_stopped(self, *_: object) -> None:
         # The thread above may have been faster: then the gap lies between the last two times that it looked.
-        now_ms = super().steady_ms()
-        self._left_out_ms += max(now_ms - self._seen_ms, self._seen_ms - self._before_ms)
+        now_steady_ms = super().steady_ms()
+        self._left_out_ms += max(now_steady_ms - self._seen_steady_ms, self._seen_steady_ms - self._before_steady_ms)
 
 
 class DeathOverMail:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from importlib import metadata
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import utc_of
@@ -26,8 +26,8 @@ class ScenarioResult(Struct, frozen=True, kw_only=True):
     name: str
     words: str
     verdict: Verdict
-    began_ms: Instant
-    ended_ms: Instant
+    began_at_ms: Instant = field(name="began_ms")
+    ended_at_ms: Instant = field(name="ended_ms")
     counts: Counts
     violations: tuple[Violation, ...]
     violations_total: int
@@ -37,9 +37,9 @@ class ScenarioResult(Struct, frozen=True, kw_only=True):
 
 
 class Curve(Struct, frozen=True):
-    """How many orders were completed in each stretch of `width_ms`, from `began_ms` on."""
+    """How many orders were completed in each stretch of `width_ms`, from `began_at_ms` on."""
 
-    began_ms: Instant
+    began_at_ms: Instant = field(name="began_ms")
     width_ms: Millis
     completed: tuple[int, ...]
 
@@ -62,8 +62,8 @@ class Report(Struct, frozen=True, kw_only=True):
     python: str
     system: str
     began_at: datetime
-    began_ms: Instant
-    ended_ms: Instant
+    began_at_ms: Instant = field(name="began_ms")
+    ended_at_ms: Instant = field(name="ended_ms")
     proved: bool
     counts: Counts
     scenarios: tuple[ScenarioResult, ...]
@@ -72,7 +72,9 @@ class Report(Struct, frozen=True, kw_only=True):
     faults: tuple[InjectedFault, ...]
 
 
-def result_of(name: str, words: str, findings: Findings, *, began_ms: Instant, ended_ms: Instant) -> ScenarioResult:
+def result_of(
+    name: str, words: str, findings: Findings, *, began_at_ms: Instant, ended_at_ms: Instant
+) -> ScenarioResult:
     """What a scenario comes to."""
     found = (*findings.violations, *(each for checked in findings.checked for each in checked.violations))
     verdict: Verdict = "passed"
@@ -84,8 +86,8 @@ def result_of(name: str, words: str, findings: Findings, *, began_ms: Instant, e
         name=name,
         words=words,
         verdict=verdict,
-        began_ms=began_ms,
-        ended_ms=ended_ms,
+        began_at_ms=began_at_ms,
+        ended_at_ms=ended_at_ms,
         counts=together(checked.counts for checked in findings.checked),
         violations=found[:VIOLATIONS_SHOWN],
         violations_total=len(found),
@@ -96,34 +98,36 @@ def result_of(name: str, words: str, findings: Findings, *, began_ms: Instant, e
 
 
 def make_report(
-    results: Sequence[ScenarioResult], faults: Sequence[InjectedFault], *, began_ms: Instant, ended_ms: Instant
+    results: Sequence[ScenarioResult], faults: Sequence[InjectedFault], *, began_at_ms: Instant, ended_at_ms: Instant
 ) -> Report:
     """The report on scenarios that have ended."""
     return Report(
         version=metadata.version("holdfast"),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        began_at=utc_of(began_ms),
-        began_ms=began_ms,
-        ended_ms=ended_ms,
+        began_at=utc_of(began_at_ms),
+        began_at_ms=began_at_ms,
+        ended_at_ms=ended_at_ms,
         proved=bool(results) and all(result.verdict == "passed" for result in results),
         counts=together(result.counts for result in results),
         scenarios=tuple(results),
         recoveries=percentiles([each for result in results for each in result.recoveries]),
-        throughput=curve([at for each in results for at in each.completions], began_ms=began_ms, ended_ms=ended_ms),
+        throughput=curve(
+            [at for each in results for at in each.completions], began_at_ms=began_at_ms, ended_at_ms=ended_at_ms
+        ),
         faults=tuple(faults),
     )
 
 
-def curve(completions: Sequence[Instant], *, began_ms: Instant, ended_ms: Instant) -> Curve:
+def curve(completions: Sequence[Instant], *, began_at_ms: Instant, ended_at_ms: Instant) -> Curve:
     """Completed orders over time. What was completed outside of that time is not part of it."""
-    width_ms = max(WIDTH_MS_MIN, -(-(ended_ms - began_ms) // POINTS_MAX))
-    counts = [0] * max(1, -(-(ended_ms - began_ms) // width_ms))
+    width_ms = max(WIDTH_MS_MIN, -(-(ended_at_ms - began_at_ms) // POINTS_MAX))
+    counts = [0] * max(1, -(-(ended_at_ms - began_at_ms) // width_ms))
     for at_ms in completions:
-        at = (at_ms - began_ms) // width_ms
+        at = (at_ms - began_at_ms) // width_ms
         if 0 <= at < len(counts):
             counts[at] += 1
-    return Curve(began_ms, width_ms, tuple(counts))
+    return Curve(began_at_ms, width_ms, tuple(counts))
 
 
 def percentiles(recoveries: Sequence[Recovery]) -> tuple[Percentiles, ...]:

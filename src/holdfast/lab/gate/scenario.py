@@ -77,13 +77,13 @@ class ScenarioContext:
         self._ledger = ledger.Reader(ledger_file)
         self._tell = tell
         self._ids = SystemIds()
-        self._began_ms = EPOCH
+        self._began_at_ms = EPOCH
         self._load_name = ""
 
     def begin(self, scenario: str) -> None:
         """From now on everything belongs to this scenario."""
         self.nemesis.scenario = scenario
-        self._began_ms = self.clock.wall_ms()
+        self._began_at_ms = self.clock.wall_ms()
 
     def tell(self, words: str, done: int = 0) -> None:
         self._tell(Progress(scenario=self.nemesis.scenario, words=words, done=done))
@@ -140,7 +140,7 @@ class ScenarioContext:
             finals=found,
             before=before,
             faults=self.faults,
-            notices=reader.notices(self.cluster.members.values(), self._began_ms),
+            notices=reader.notices(self.cluster.members.values(), self._began_at_ms),
             sent=tuple(load.sent),
             heard=tuple(load.heard),
             searched=tuple(load.searched),
@@ -151,16 +151,16 @@ class ScenarioContext:
     @property
     def faults(self) -> tuple[InjectedFault, ...]:
         """What has been done in this scenario."""
-        return tuple(fault for fault in self.nemesis.faults if fault.at_ms >= self._began_ms)
+        return tuple(fault for fault in self.nemesis.faults if fault.at_ms >= self._began_at_ms)
 
     async def pause(self, seconds: float) -> None:
         await self.clock.pause(seconds)
 
     async def until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
         """Whether the condition has come to hold in this time."""
-        give_up_ms = self.clock.steady_ms() + seconds * 1000
+        give_up_steady_ms = self.clock.steady_ms() + seconds * 1000
         while not condition():
-            if self.clock.steady_ms() > give_up_ms:
+            if self.clock.steady_ms() > give_up_steady_ms:
                 return False
             await self.pause(LOOK_SECONDS)
         return True

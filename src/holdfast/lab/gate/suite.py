@@ -72,18 +72,18 @@ async def run(
     """Do all of it. A scenario that breaks down has failed; the next one begins on a healed cluster."""
     clock = SystemClock()
     context = ScenarioContext(cluster, ledger_file=ledger_file, options=options, clock=clock, tell=tell)
-    began_ms = clock.wall_ms()
+    began_at_ms = clock.wall_ms()
     results: list[ScenarioResult] = []
     for name in scenarios:
         scenario, words = SCENARIOS[name]
         context.begin(name)
         context.tell(words)
-        scenario_began_ms = clock.wall_ms()
+        scenario_began_at_ms = clock.wall_ms()
         findings = await _findings(scenario, context)
-        result = result_of(name, words, findings, began_ms=scenario_began_ms, ended_ms=clock.wall_ms())
+        result = result_of(name, words, findings, began_at_ms=scenario_began_at_ms, ended_at_ms=clock.wall_ms())
         results.append(result)
         tell(Progress(scenario=name, words=words, done=result.counts.completed, verdict=result.verdict))
-    return make_report(results, context.nemesis.faults, began_ms=began_ms, ended_ms=clock.wall_ms())
+    return make_report(results, context.nemesis.faults, began_at_ms=began_at_ms, ended_at_ms=clock.wall_ms())
 
 
 async def _findings(scenario: Scenario, context: ScenarioContext) -> Findings:

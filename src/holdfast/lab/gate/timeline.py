@@ -24,11 +24,11 @@ class Outage(NamedTuple):
     part: str
     role: str
     deed: str
-    began_ms: Instant
-    ended_ms: Instant
+    began_at_ms: Instant
+    ended_at_ms: Instant
 
 
-def outages(faults: Sequence[InjectedFault], *, ended_ms: Instant) -> list[Outage]:
+def outages(faults: Sequence[InjectedFault], *, ended_at_ms: Instant) -> list[Outage]:
     """From each harm to the moment at which the part was up again."""
     down: dict[str, InjectedFault] = {}
     found: list[Outage] = []
@@ -37,13 +37,13 @@ def outages(faults: Sequence[InjectedFault], *, ended_ms: Instant) -> list[Outag
             down.setdefault(fault.part, fault)
         elif (harm := down.pop(fault.part, None)) is not None:
             found.append(Outage(harm.part, harm.role, harm.deed, harm.at_ms, fault.at_ms))
-    found += [Outage(harm.part, harm.role, harm.deed, harm.at_ms, ended_ms) for harm in down.values()]
-    return sorted(found, key=lambda outage: outage.began_ms)
+    found += [Outage(harm.part, harm.role, harm.deed, harm.at_ms, ended_at_ms) for harm in down.values()]
+    return sorted(found, key=lambda outage: outage.began_at_ms)
 
 
 def draw(report: Report) -> str:
     """The whole figure, as SVG."""
-    down = outages(report.faults, ended_ms=report.ended_ms)
+    down = outages(report.faults, ended_at_ms=report.ended_at_ms)
     lanes = sorted({outage.part for outage in down})
     height = BAND + GAP + PLOT + GAP + len(lanes) * (LANE + 3) + 24
     drawings = (
@@ -58,14 +58,14 @@ def draw(report: Report) -> str:
 
 
 def _x(report: Report, at_ms: Instant) -> float:
-    span = max(1, report.ended_ms - report.began_ms)
-    return round(LEFT + (at_ms - report.began_ms) / span * (WIDTH - LEFT - RIGHT), 1)
+    span = max(1, report.ended_at_ms - report.began_at_ms)
+    return round(LEFT + (at_ms - report.began_at_ms) / span * (WIDTH - LEFT - RIGHT), 1)
 
 
 def _bands(report: Report) -> Iterator[str]:
     shaded = True
     for result in report.scenarios:
-        x, end = _x(report, result.began_ms), _x(report, result.ended_ms)
+        x, end = _x(report, result.began_at_ms), _x(report, result.ended_at_ms)
         if end - x < 7 * len(result.name):  # no room for its name
             continue
         title = f"<title>{escape(result.name)}: {escape(result.verdict)}</title>"
@@ -85,16 +85,16 @@ def _curve(report: Report) -> Iterator[str]:
     points = [f"{LEFT},{floor}"]
     for at, rate in enumerate(rates):
         y = floor - rate / most * PLOT
-        began_ms = curve.began_ms + curve.width_ms * at
-        ended_ms = min(began_ms + curve.width_ms, report.ended_ms)
-        points += [f"{_x(report, edge)},{y:.1f}" for edge in (began_ms, ended_ms)]
+        began_at_ms = curve.began_at_ms + curve.width_ms * at
+        ended_at_ms = min(began_at_ms + curve.width_ms, report.ended_at_ms)
+        points += [f"{_x(report, edge)},{y:.1f}" for edge in (began_at_ms, ended_at_ms)]
     yield f'<polygon class="flow" points="{" ".join([*points, f"{WIDTH - RIGHT},{floor}"])}"/>'
     yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>'
 
 
 def _moments(report: Report, down: Sequence[Outage]) -> Iterator[str]:
     for outage in down:
-        x = _x(report, outage.began_ms)
+        x = _x(report, outage.began_at_ms)
         yield f'<line class="moment {outage.deed}" x1="{x}" x2="{x}" y1="{BAND + GAP}" y2="{BAND + GAP + PLOT}"/>'
 
 
@@ -104,8 +104,8 @@ def _lanes(report: Report, down: Sequence[Outage], lanes: Sequence[str]) -> Iter
         yield f'<rect class="lane" x="{LEFT}" y="{y}" width="{WIDTH - LEFT - RIGHT}" height="{LANE}"/>'
         yield f'<text x="{LEFT - 6}" y="{y + 11}" text-anchor="end">{escape(part)}</text>'
         for outage in (each for each in down if each.part == part):
-            x, end = _x(report, outage.began_ms), _x(report, outage.ended_ms)
-            seconds = (outage.ended_ms - outage.began_ms) / 1000
+            x, end = _x(report, outage.began_at_ms), _x(report, outage.ended_at_ms)
+            seconds = (outage.ended_at_ms - outage.began_at_ms) / 1000
             title = f"<title>{escape(part)}: {outage.deed}, {seconds:.1f} s</title>"
             yield (
                 f'<rect class="{outage.deed}" x="{x}" y="{y}" width="{max(2.0, end - x):.1f}" height="{LANE}">'
@@ -114,9 +114,9 @@ def _lanes(report: Report, down: Sequence[Outage], lanes: Sequence[str]) -> Iter
 
 
 def _ticks(report: Report, height: int) -> Iterator[str]:
-    seconds = (report.ended_ms - report.began_ms) / 1000
+    seconds = (report.ended_at_ms - report.began_at_ms) / 1000
     step = next((each for each in STEPS_S if seconds / each <= TICKS_MAX), STEPS_S[-1])
     for at in range(0, int(seconds) + 1, step):
         words = f"{at} s" if step < 60 else f"{at // 60} min"
-        x = _x(report, report.began_ms + Millis(at * 1000))
+        x = _x(report, report.began_at_ms + Millis(at * 1000))
         yield f'<text x="{x}" y="{height - 6}" text-anchor="middle">{words}</text>'

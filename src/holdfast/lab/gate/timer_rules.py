@@ -42,7 +42,7 @@ def timers(evidence: Evidence) -> list[Timed]:
         assert isinstance(began, Started)
         sleep_ms = content(began.input)["sleep_ms"]
         found.append(_timed(first, final.key, "doze", "wake", sleep_ms))
-    asked = {answer.order: answer.asked_ms for answer in reversed(evidence.accepted_starts)}
+    asked = {answer.order: answer.asked_at_ms for answer in reversed(evidence.accepted_starts)}
     delayed = [
         Timed(other.key, other.delay_ms, call.at_ms - asked[other.key])
         for other in evidence.others

@@ -81,8 +81,10 @@ class MemoryStore:
 
     async def claim(self, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
-        ready = [run for run in self._claimable(claim.namespace, claim.workflows) if (run.wake_ms or EPOCH) <= now_ms]
-        ready = sorted(ready, key=lambda run: (-run.priority, run.wake_ms, run.id))[: max(0, claim.limit)]
+        ready = [
+            run for run in self._claimable(claim.namespace, claim.workflows) if (run.wake_at_ms or EPOCH) <= now_ms
+        ]
+        ready = sorted(ready, key=lambda run: (-run.priority, run.wake_at_ms, run.id))[: max(0, claim.limit)]
         claimed = [
             replace(
                 run,
@@ -90,16 +92,16 @@ class MemoryStore:
                 owner=claim.owner,
                 nonce=claim.nonce,
                 epoch=run.epoch + 1,
-                wake_ms=None,
-                started_ms=run.started_ms or now_ms,
+                wake_at_ms=None,
+                started_at_ms=run.started_at_ms or now_ms,
             )
             for run in ready
         ]
-        ready_ms = min((run.wake_ms for run in ready if run.wake_ms is not None), default=None)
-        return Claimed([self._tables.put(run) for run in claimed], ready_ms)
+        ready_at_ms = min((run.wake_at_ms for run in ready if run.wake_at_ms is not None), default=None)
+        return Claimed([self._tables.put(run) for run in claimed], ready_at_ms)
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
-        return min((run.wake_ms or EPOCH for run in self._claimable(namespace, workflows)), default=None)
+    async def next_wake_at_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
+        return min((run.wake_at_ms or EPOCH for run in self._claimable(namespace, workflows)), default=None)
 
     def _claimable(self, namespace: str, workflows: tuple[str, ...]) -> list[Run]:
         waking = (self._tables.runs[run_id] for run_id in self._tables.waking)
@@ -145,7 +147,7 @@ class MemoryStore:
 
     async def search(self, search: Search) -> list[Run]:
         found = [run for run in self._tables.runs.values() if matches(search, run)]
-        found.sort(key=lambda run: (run.created_ms, run.id), reverse=search.newest_first)
+        found.sort(key=lambda run: (run.created_at_ms, run.id), reverse=search.newest_first)
         return found[: search.limit]
 
     async def hook(self, run_id: str, name: str) -> HookOpen | None:
@@ -163,16 +165,16 @@ class MemoryStore:
 
     async def members(self, namespace: str) -> list[Member]:
         return [
-            Member(owner, joined_ms, self._tables.leases[owner], serves, len(await self.held(owner)))
+            Member(owner, joined_at_ms, self._tables.leases[owner], serves, len(await self.held(owner)))
             for owner in self._live_workers(namespace)
-            for joined_ms, serves in (self._tables.workers[owner],)
+            for joined_at_ms, serves in (self._tables.workers[owner],)
         ]
 
     def _live_workers(self, namespace: str) -> list[str]:
         now_ms = self.now_ms()
         live = [
-            (joined_ms, owner)
-            for owner, (joined_ms, serves) in self._tables.workers.items()
+            (joined_at_ms, owner)
+            for owner, (joined_at_ms, serves) in self._tables.workers.items()
             if serves.namespace == namespace and self._tables.leases[owner] > now_ms
         ]
         return [owner for _, owner in sorted(live)]
@@ -189,10 +191,10 @@ class MemoryStore:
         return Backlog(statuses, tuple(self._depth(workflow, waking[workflow]) for workflow in sorted(waking)))
 
     def _depth(self, workflow: str, waking: list[Run]) -> Depth:
-        oldest_ms, queue = min((run.wake_ms or EPOCH, run.queue) for run in waking)
+        oldest_at_ms, queue = min((run.wake_at_ms or EPOCH, run.queue) for run in waking)
         now_ms = self.now_ms()
-        ready = sum((run.wake_ms or EPOCH) <= now_ms for run in waking)
-        return Depth(workflow, queue, min(COUNT_MAX, ready), oldest_ms if ready else None)
+        ready = sum((run.wake_at_ms or EPOCH) <= now_ms for run in waking)
+        return Depth(workflow, queue, min(COUNT_MAX, ready), oldest_at_ms if ready else None)
 
     async def inspect(self) -> tuple[Finding, ...]:
         return (
@@ -245,15 +247,15 @@ class MemoryStore:
     def _free(self, run_id: str) -> None:
         run = self._tables.runs[run_id]
         freed = replace(run, status=Status.PENDING, owner=None, nonce="", epoch=run.epoch + 1, waits=None)
-        self._tables.put(replace(freed, wake_ms=self.now_ms()))
+        self._tables.put(replace(freed, wake_at_ms=self.now_ms()))
 
     # -- retention
 
     async def prune(self, limit: int) -> int:
         now_ms = self.now_ms()
-        over = [run for run in self._tables.runs.values() if run.expires_ms is not None and run.expires_ms <= now_ms][
-            :limit
-        ]
+        over = [
+            run for run in self._tables.runs.values() if run.expires_at_ms is not None and run.expires_at_ms <= now_ms
+        ][:limit]
         for run in over:
             self._tables.forget(run)
         return len(over) + self._prune_documents(limit - len(over), now_ms)
@@ -310,9 +312,9 @@ class MemoryStore:
         found = [
             document
             for document in self._live_documents(namespace, kinds)
-            if document.due_ms is not None and document.due_ms <= now_ms
+            if document.due_at_ms is not None and document.due_at_ms <= now_ms
         ]
-        found.sort(key=lambda document: (document.due_ms, document.kind, document.id))
+        found.sort(key=lambda document: (document.due_at_ms, document.kind, document.id))
         return found[: max(0, limit)]
 
     def _live_documents(self, namespace: str, kinds: Sequence[str]) -> list[Document]:
@@ -334,4 +336,4 @@ class MemoryStore:
 
 
 def _is_live(document: Document, now_ms: Instant) -> bool:
-    return document.expires_ms is None or document.expires_ms > now_ms
+    return document.expires_at_ms is None or document.expires_at_ms > now_ms

@@ -55,7 +55,7 @@ class Tables:
     def put(self, run: Run) -> Run:
         """Write a row, and keep the two indexes that are asked most."""
         self.runs[run.id] = run
-        (self.waking.discard if run.wake_ms is None else self.waking.add)(run.id)
+        (self.waking.discard if run.wake_at_ms is None else self.waking.add)(run.id)
         (self.unread.add if run.unread else self.unread.discard)(run.id)
         return run
 
@@ -177,11 +177,11 @@ class MemoryWrites:
             return Refused(current)
         unread = self._unread_after(change, current)
         # "A run ends over an empty inbox: a change that ends it and leaves a message unread is refused."
-        if run.status in ENDED and unread and current.finished_ms is None:
+        if run.status in ENDED and unread and current.finished_at_ms is None:
             return Refused(current)
         run = self._write_row(change, run, current, unread)
         self._write_what_belongs_to(run, change)
-        if run.status not in ENDED or current.finished_ms is not None:
+        if run.status not in ENDED or current.finished_at_ms is not None:
             return Committed(self._tables.runs[run.id])
         # "When a run ends, each of its watchers gets a message with the outcome"
         told = [self._tell(run, watcher) for watcher in self._tables.watchers.get(run.id, ())]
@@ -204,9 +204,9 @@ class MemoryWrites:
         for message_id in change.read:
             self._tables.inboxes.setdefault(run.id, {})[message_id] = None
         # "an unowned waiting run with unread messages may be claimed at once"
-        wake_ms = self._now_ms() if run.status is Status.WAITING and unread else run.wake_ms
+        wake_at_ms = self._now_ms() if run.status is Status.WAITING and unread else run.wake_at_ms
         # Whether it holds its key is the row's to say: an owner does not know that its key was taken.
-        run = self._tables.put(replace(run, unread=unread, wake_ms=wake_ms, holds_key=current.holds_key))
+        run = self._tables.put(replace(run, unread=unread, wake_at_ms=wake_at_ms, holds_key=current.holds_key))
         if change.takes_key:
             self._lose_key(run)
         return run
@@ -249,7 +249,7 @@ class MemoryWrites:
             return Committed(receiver)
         run = self._tables.runs.get(guard.run_id)
         # "The run exists and has not ended; with `holds_key`, its key is still its own."
-        if run is None or run.finished_ms is not None or (guard.holds_key and not run.holds_key):
+        if run is None or run.finished_at_ms is not None or (guard.holds_key and not run.holds_key):
             return Refused(run)
         return self._send(change, run)
 
@@ -258,7 +258,7 @@ class MemoryWrites:
             return Committed(receiver)
         run = self._tables.runs.get(guard.run_id)
         # "The token is held by this run, which has not ended."
-        if run is None or run.finished_ms is not None:
+        if run is None or run.finished_at_ms is not None:
             return Refused(run)
         if self._tables.tokens.get((guard.namespace, guard.token)) != run.id:
             return Refused(run)
@@ -306,7 +306,7 @@ class MemoryWrites:
         """Whether no other live run holds the token."""
         # "The token of a run that has ended is free."
         holder = self._tables.runs.get(self._tables.tokens.get((run.namespace, token or ""), ""))
-        return holder is None or holder.id == run.id or holder.finished_ms is not None
+        return holder is None or holder.id == run.id or holder.finished_at_ms is not None
 
     # -- what they write
 
@@ -369,14 +369,14 @@ class MemoryWrites:
         for envelope in envelopes:
             run = self._tables.runs.get(envelope.run_id)
             inbox = self._tables.inboxes.setdefault(envelope.run_id, {})
-            if run is None or run.finished_ms is not None or envelope.message.id in inbox:
+            if run is None or run.finished_at_ms is not None or envelope.message.id in inbox:
                 continue
             inbox[envelope.message.id] = envelope.message
             if envelope.scope:
                 self._tables.scopes[envelope.scope, envelope.message.id] = run.id
             # "A message for a run raises its unread count; an unowned waiting run with unread messages may be claimed
             # at once."
-            wake_ms = self._now_ms() if run.status is Status.WAITING else run.wake_ms
-            self._tables.put(replace(run, unread=run.unread + 1, wake_ms=wake_ms))
+            wake_at_ms = self._now_ms() if run.status is Status.WAITING else run.wake_at_ms
+            self._tables.put(replace(run, unread=run.unread + 1, wake_at_ms=wake_at_ms))
             told.append(run.id)
         return tuple(told)

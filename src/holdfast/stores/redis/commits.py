@@ -190,8 +190,8 @@ def ready_of(change: Change, outcome: ChangeOutcome, *, now_ms: Instant) -> list
     """The work that a change has made, now or later."""
     found = [Ready(*rows.woken_workflow(prefix), now_ms) for prefix in outcome.woken]
     run = outcome.run
-    if outcome.committed and change.run is not None and run is not None and run.wake_ms is not None:
-        found.append(Ready(run.namespace, run.workflow, run.wake_ms))
+    if outcome.committed and change.run is not None and run is not None and run.wake_at_ms is not None:
+        found.append(Ready(run.namespace, run.workflow, run.wake_at_ms))
     then = change.then
     if outcome.committed and then is not None and then.run is not None and then.run.id in outcome.told:
         found.append(Ready(then.run.namespace, then.run.workflow, now_ms))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.times import Instant
+from holdfast.kernel.times import Instant, Millis
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.net.client import Reply, ScriptCall
 from holdfast.stores.redis.rows import TOP, instant, number, safe, under, unsafe
@@ -22,6 +22,7 @@ from holdfast.stores.redis.shards import Keys, Shards
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Document).decode
 _INSTANT_WIDTH = 12
+_ONE_MS = Millis(1)
 
 
 def _place(namespace: str, kind: str, id: str) -> str:
@@ -43,17 +44,17 @@ class RedisDocuments:
         new = writing.document
         place = _place(new.namespace, new.kind, new.id)
         members = [f"d\0{place}"]
-        if new.due_ms is not None:
-            members.append(f"q\0{safe(new.namespace)}\0{safe(new.kind)}\0{instant(new.due_ms)}\0{place}")
-        if new.expires_ms is not None:
-            members.append(f"y\0{instant(new.expires_ms)}\0{place}")
+        if new.due_at_ms is not None:
+            members.append(f"q\0{safe(new.namespace)}\0{safe(new.kind)}\0{instant(new.due_at_ms)}\0{place}")
+        if new.expires_at_ms is not None:
+            members.append(f"y\0{instant(new.expires_at_ms)}\0{place}")
         return scripts.WRITE_DOCUMENT.call(
             self._keys(self._shards.of_document(new.namespace, new.kind, new.id)),
             now=self._instant(),
             place=place,
             replaces=number(writing.replaces),
             version=number(new.version),
-            expires=number(new.expires_ms),
+            expires=number(new.expires_at_ms),
             document=_encode(new),
             document_members=members,
         )
@@ -84,8 +85,10 @@ class RedisDocuments:
         for kind in dict.fromkeys(kinds):
             prefix = f"q\0{safe(namespace)}\0{safe(kind)}\0"
             width = len(prefix.encode()) + _INSTANT_WIDTH + 1
-            found += await self._between(f"[{prefix}", f"({prefix}{instant(now_ms + 1)}", limit, width=width, ends=True)
-        found.sort(key=lambda document: (document.due_ms, document.kind, document.id))
+            found += await self._between(
+                f"[{prefix}", f"({prefix}{instant(now_ms + _ONE_MS)}", limit, width=width, ends=True
+            )
+        found.sort(key=lambda document: (document.due_at_ms, document.kind, document.id))
         return found[:limit]
 
     async def _between(self, low: str, high: str, limit: int, *, width: int, ends: bool = False) -> list[Document]:
@@ -106,7 +109,9 @@ class RedisDocuments:
         """Remove expired documents, the longest over first; how many."""
         if limit < 1:
             return 0
-        over = sorted(await self._asks.between(*under(b"y\0", up_to=instant(now_ms + 1).encode()), limit=limit))[:limit]
+        over = sorted(await self._asks.between(*under(b"y\0", up_to=instant(now_ms + _ONE_MS).encode()), limit=limit))[
+            :limit
+        ]
         calls: list[ScriptCall] = []
         for member in over:
             place = member.split("\0", 2)[2]

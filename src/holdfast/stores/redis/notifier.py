@@ -31,7 +31,7 @@ class Notifier:
         self._connected = asyncio.Event()
         self._unheard = False  # something was told while no process could hear it
         self._dropped = 0  # of the hints that the bus has dropped, those that are made good
-        self._made_good_ms = 0
+        self._made_good_at_ms = 0
 
     async def open(self) -> None:
         """Listen first: so nothing that is told after this is missed, or ANYTHING is told when the bus is there.
@@ -68,7 +68,7 @@ class Notifier:
         woken: dict[str, int] = {}
         later: list[Ready] = []
         for ready in notice.ready:
-            if ready.wake_ms > now_ms:
+            if ready.wake_at_ms > now_ms:
                 later.append(ready)
                 continue
             group = _group(ready.namespace, ready.workflow)
@@ -77,9 +77,9 @@ class Notifier:
             for _ in range(min(count, WAKES_MAX) if self._bus.wakes_one else 1):
                 self._bus.wake(group, b"%d" % now_ms)
         rest = msgspec.structs.replace(notice, ready=tuple(later))
-        if self._bus.dropped != self._dropped and now_ms - self._made_good_ms >= MAKE_GOOD_MS:
+        if self._bus.dropped != self._dropped and now_ms - self._made_good_at_ms >= MAKE_GOOD_MS:
             # More was sent, or came, than it can take: let everybody look.
-            self._made_good_ms, self._dropped, rest = now_ms, self._bus.dropped, ANYTHING
+            self._made_good_at_ms, self._dropped, rest = now_ms, self._bus.dropped, ANYTHING
             if self._on_notice is not None:
                 self._on_notice(ANYTHING)
         if rest != NOTHING:

@@ -284,7 +284,7 @@ class Outbox:
             if not taken_from:
                 return None
             holder = await self._asks.row(taken_from)
-            if holder is not None and holder.finished_ms is None:
+            if holder is not None and holder.finished_at_ms is None:
                 return holder  # a token whose owner has ended, or is gone, is free: then once more
 
     async def open_hook(self, fence: Fenced, namespace: str, hook: HookOpen, *, opening: str) -> bool:

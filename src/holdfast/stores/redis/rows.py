@@ -2,8 +2,8 @@
 
 A row is a hash. What never changes about a run is packed into one field; what scripts look at has fields of its own:
 
-    h  the rest                     s  status    e  epoch    n  nonce    o  owner    w  wake_ms   l  length
-    u  unread    k  holds_key       b  started_ms    f  finished_ms    x  expires_ms    c  change_id
+    h  the rest                     s  status    e  epoch    n  nonce    o  owner    w  wake_at_ms   l  length
+    u  unread    k  holds_key       b  started_at_ms    f  finished_at_ms    x  expires_at_ms    c  change_id
     out  err  a (attributes)  m (markers)  v (waits)  i (input)  z (messages so far)  ax (members for its attributes)
     sp wp at   what the members for its status and its wake-up begin with, and what members of a run end in
     kn  what its key is called among the names of the shard
@@ -93,7 +93,7 @@ def new_fields(run: Run, members: Sequence[str]) -> Fields:
         run.digest,
         run.request_id,
         run.retention_ms,
-        run.created_ms,
+        run.created_at_ms,
         run.version,
     )
     return (
@@ -122,8 +122,8 @@ def moved_fields(run: Run) -> Fields:
     """The fields that change when a run is settled."""
     return (
         *(b"s", run.status.encode(), b"e", b"%d" % run.epoch, b"n", run.nonce.encode()),
-        *(b"o", (run.owner or "").encode(), b"w", number(run.wake_ms), b"l", b"%d" % run.length),
-        *(b"b", number(run.started_ms), b"f", number(run.finished_ms), b"x", number(run.expires_ms)),
+        *(b"o", (run.owner or "").encode(), b"w", number(run.wake_at_ms), b"l", b"%d" % run.length),
+        *(b"b", number(run.started_at_ms), b"f", number(run.finished_at_ms), b"x", number(run.expires_at_ms)),
         *(b"out", run.output or b"", b"err", run.error or b"", b"c", run.change_id.encode(), b"v", run.waits or b""),
     )
 
@@ -141,7 +141,7 @@ def run_of(flat: Reply) -> Run | None:
 
 
 def run_of_fields(fields: Mapping[bytes, bytes]) -> Run:
-    id_, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_ms, version = (
+    id_, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_at_ms, version = (
         _decode_head(fields[b"h"])
     )
     return Run(
@@ -154,18 +154,18 @@ def run_of_fields(fields: Mapping[bytes, bytes]) -> Run:
         digest=digest,
         request_id=request_id,
         retention_ms=retention_ms,
-        created_ms=created_ms,
+        created_at_ms=created_at_ms,
         status=Status(fields[b"s"].decode()),
         epoch=int(fields[b"e"]),
         nonce=fields[b"n"].decode(),
         owner=fields[b"o"].decode() or None,
-        wake_ms=_instant(fields[b"w"]),
+        wake_at_ms=_instant(fields[b"w"]),
         length=int(fields[b"l"]),
         unread=int(fields[b"u"]),
         holds_key=fields[b"k"] == b"1",
-        started_ms=_instant(fields[b"b"]),
-        finished_ms=_instant(fields[b"f"]),
-        expires_ms=_instant(fields[b"x"]),
+        started_at_ms=_instant(fields[b"b"]),
+        finished_at_ms=_instant(fields[b"f"]),
+        expires_at_ms=_instant(fields[b"x"]),
         output=fields[b"out"] or None,
         error=fields[b"err"] or None,
         change_id=fields[b"c"].decode(),
@@ -201,13 +201,13 @@ def unsafe(name: str) -> str:
     return name if "\1" not in name else name.replace("\1\1", "\0").replace("\1\2", "\1")
 
 
-def instant(ms: int) -> str:
+def instant(at_ms: Instant) -> str:
     """An instant that sorts as text."""
-    return f"{max(0, ms):012x}"
+    return f"{max(0, at_ms):012x}"
 
 
 def _place(run: Run) -> str:
-    return f"{instant(run.created_ms)}\0{run.id}"
+    return f"{instant(run.created_at_ms)}\0{run.id}"
 
 
 def _status_prefix(namespace: str) -> str:
@@ -226,7 +226,7 @@ class Waking(msgspec.Struct, frozen=True, gc=False, order=True):
     """A run that may be claimed, now or later, in the order in which runs are claimed."""
 
     rank: str  # of its priority: the lowest goes first
-    wake_ms: Instant
+    wake_at_ms: Instant
     run_id: str
 
 
@@ -252,8 +252,8 @@ def lasting_members(run: Run) -> list[str]:
 def moving_members(run: Run) -> list[str]:
     """Those that change with it, as they are when it is admitted. Later scripts do it."""
     members = [f"{_status_prefix(run.namespace)}{run.status}\0{_place(run)}"]
-    if run.wake_ms is not None:
-        members.append(f"{wake_prefix(run)}{instant(run.wake_ms)}\0{run.id}")
+    if run.wake_at_ms is not None:
+        members.append(f"{wake_prefix(run)}{instant(run.wake_at_ms)}\0{run.id}")
     if run.owner is not None:
         members.append(f"o\0{run.owner}\0{run.id}")
     return members
@@ -316,5 +316,5 @@ def encode_serves(serves: Serves) -> bytes:
 
 
 def member_of(owner: str, until_ms: Instant, told: bytes) -> Member:
-    joined_ms, _, serves = told.partition(b"\0")
-    return Member(owner, Instant(int(joined_ms)), until_ms, _decode_serves(serves), 0)
+    joined_at_ms, _, serves = told.partition(b"\0")
+    return Member(owner, Instant(int(joined_at_ms)), until_ms, _decode_serves(serves), 0)

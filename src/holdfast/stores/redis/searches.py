@@ -74,7 +74,7 @@ class Searches:
         for reply in await self._asks.everywhere(scripts.RANGE, backwards=False, limit="-1", stretches=bounds):
             found |= {place_of(member)[1] for members in rows.items(reply) for member in rows.texts(members)}
         meant = [run for run in await self.rows(sorted(found)) if matches(search, run)]
-        meant.sort(key=lambda run: (run.created_ms, run.id), reverse=search.newest_first)
+        meant.sort(key=lambda run: (run.created_at_ms, run.id), reverse=search.newest_first)
         return meant[: search.limit]
 
     async def _walk(self, search: Search, stretches: list[Stretch]) -> list[Run]:
@@ -164,7 +164,7 @@ def _choices(search: Search) -> Iterator[list[Stretch]]:
         yield [Stretch(b"[" + prefix, b"(" + prefix + TOP, ordered=False)]
     if search.finished.is_set:
         prefix = f"e\0{namespace}\0"
-        low, high = search.finished.low_ms, search.finished.high_ms
+        low, high = search.finished.since_ms, search.finished.until_ms
         yield [
             Stretch(
                 f"[{prefix}{'' if low is None else instant(low)}".encode(),
@@ -176,12 +176,12 @@ def _choices(search: Search) -> Iterator[list[Stretch]]:
 
 def _listed(prefix: str, search: Search) -> Stretch:
     """The members that begin so, within the span of creation and behind the cursor."""
-    low_ms, high_ms = search.created.low_ms, search.created.high_ms
-    low = f"[{prefix}{'' if low_ms is None else instant(low_ms)}".encode()
-    high = b"(" + prefix.encode() + (TOP if high_ms is None else instant(high_ms).encode())
+    since_ms, until_ms = search.created.since_ms, search.created.until_ms
+    low = f"[{prefix}{'' if since_ms is None else instant(since_ms)}".encode()
+    high = b"(" + prefix.encode() + (TOP if until_ms is None else instant(until_ms).encode())
     if search.after is not None:
-        created_ms, run_id = search.after
-        here = f"({prefix}{instant(created_ms)}\0{run_id}".encode()
+        created_at_ms, run_id = search.after
+        here = f"({prefix}{instant(created_at_ms)}\0{run_id}".encode()
         if search.newest_first:
             high = min(high, here, key=lambda bound: bound[1:])
         else:

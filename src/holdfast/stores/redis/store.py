@@ -79,7 +79,7 @@ class RedisStore:
         self._leases = Leases(self._asks, self._shards, self._instant)
         self._notifier = Notifier(bus)
         self._server_clock = ServerClock()
-        self._latest_ms = EPOCH
+        self._latest_at_ms = EPOCH
         self._keeping_time: asyncio.Task[None] | None = None
 
     def _places(self, url: RedisUrl) -> Shards:
@@ -146,8 +146,10 @@ class RedisStore:
     def now_ms(self) -> Instant:
         # Never backwards, also when a failover brings a server whose clock is behind: instants that this process has
         # written must not lie in its future.
-        self._latest_ms = max(self._latest_ms, Instant(int(self._clock.steady_ms() + self._server_clock.ahead_ms)))
-        return self._latest_ms
+        self._latest_at_ms = max(
+            self._latest_at_ms, Instant(int(self._clock.steady_ms() + self._server_clock.ahead_ms))
+        )
+        return self._latest_at_ms
 
     async def _look_at_clock(self) -> None:
         for _ in range(LOOKS):
@@ -189,19 +191,19 @@ class RedisStore:
     async def claim(self, claim: Claim) -> Claimed:
         """Others may be faster with some of what is ready: then there may be more, and we look again."""
         runs: list[Run] = []
-        first_ms: list[Instant] = []
+        ready_at_ms: list[Instant] = []
         for _ in range(CLAIM_TRIES if claim.workflows else 0):
             left = claim.limit - len(runs)
             ready = await self._ready(claim, left) if left > 0 else []
             taken = await self._take(claim, [each.run_id for each in ready])
             runs += taken
             mine = {run.id for run in taken}
-            first_ms += [each.wake_ms for each in ready if each.run_id in mine]
+            ready_at_ms += [each.wake_at_ms for each in ready if each.run_id in mine]
             if len(taken) == len(ready):
                 break
         if runs:
             self._notifier.tell(Notice(tuple(run.id for run in runs)), now_ms=self.now_ms())
-        return Claimed(runs, min(first_ms, default=None))
+        return Claimed(runs, min(ready_at_ms, default=None))
 
     async def _ready(self, claim: Claim, limit: int) -> list[rows.Waking]:
         prefixes = [rows.workflow_wakes(claim.namespace, workflow).encode() for workflow in claim.workflows]
@@ -224,10 +226,10 @@ class RedisStore:
         """
         return {"server_now": self._instant(), "client_now": self.now_ms()}
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
+    async def next_wake_at_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
         prefixes = [rows.workflow_wakes(namespace, workflow).encode() for workflow in workflows]
         replies = await self._asks.everywhere(scripts.WAKES, prefixes=prefixes)
-        wakes = (rows.waking_of(member)[1].wake_ms for reply in replies for member in rows.texts(reply))
+        wakes = (rows.waking_of(member)[1].wake_at_ms for reply in replies for member in rows.texts(reply))
         return min(wakes, default=None)
 
     # -- reads
@@ -326,12 +328,12 @@ class RedisStore:
             return None
         now_ms = self.now_ms()
         ranks = sorted({each.rank for each in firsts})
-        now = instant(now_ms + 1).encode()
+        now = instant(now_ms + Millis(1)).encode()
         ready = sum(await self._asks.count([under(prefix + rank.encode() + b"\0", up_to=now) for rank in ranks]))
-        oldest = min(firsts, key=lambda each: (each.wake_ms, each.run_id))
+        oldest = min(firsts, key=lambda each: (each.wake_at_ms, each.run_id))
         first = await self.runs([oldest.run_id])
         queue = first[0].queue if first else ""
-        return Depth(workflow, queue, min(COUNT_MAX, ready), oldest.wake_ms if oldest.wake_ms <= now_ms else None)
+        return Depth(workflow, queue, min(COUNT_MAX, ready), oldest.wake_at_ms if oldest.wake_at_ms <= now_ms else None)
 
     async def inspect(self) -> tuple[Finding, ...]:
         return await inspections.inspect(self._client)
@@ -379,12 +381,12 @@ class RedisStore:
         live = await self._leases.live(namespace)
         holds = await self._asks.count([under(f"o\0{member.owner}\0".encode()) for member in live])
         found = [replace(member, holds=count) for member, count in zip(live, holds, strict=True)]
-        return sorted(found, key=lambda member: (member.joined_ms, member.owner))
+        return sorted(found, key=lambda member: (member.joined_at_ms, member.owner))
 
     # -- retention and relay
 
     async def prune(self, limit: int) -> int:
-        now = instant(self.now_ms() + 1).encode()
+        now = instant(self.now_ms() + Millis(1)).encode()
         over = sorted(await self._asks.between(*under(b"x\0", up_to=now), limit=limit))[:limit]
         pruned = await self._forget(await self.runs([member.split("\0", 2)[2] for member in over]))
         return pruned + await self._documents.prune(limit - pruned, now_ms=self.now_ms())

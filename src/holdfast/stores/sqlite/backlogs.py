@@ -50,5 +50,5 @@ def _depth(db: Database, namespace: str, workflow: str, now_ms: Instant) -> Dept
         place = {"namespace": namespace, "workflow": workflow, "priority": priority}
         first += db.execute(SQL["first_waking"], place).fetchall()
         ready += db.execute(SQL["count_ready"], place | {"now_ms": now_ms, "limit": COUNT_MAX - ready}).fetchall()[0][0]
-    oldest_ms, queue = min(first)
-    return Depth(workflow, queue, ready, oldest_ms if oldest_ms <= now_ms else None)
+    oldest_at_ms, queue = min(first)
+    return Depth(workflow, queue, ready, oldest_at_ms if oldest_at_ms <= now_ms else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import asdict, astuple
+from msgspec.structs import astuple
 
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.times import Instant
@@ -15,10 +15,15 @@ from holdfast.stores.sqlite.queries import SQL
 def write(db: Database, writing: Writing, *, now_ms: Instant) -> bool:
     """Store the document if it replaces what is there; whether it is stored now."""
     new = writing.document
-    row = {**asdict(new), "now_ms": now_ms, "replaces": writing.replaces}
+    values = astuple(new)
+    row = {
+        **dict(zip(Document.__struct_encode_fields__, values, strict=True)),
+        "now_ms": now_ms,
+        "replaces": writing.replaces,
+    }
     db.execute(SQL["create_document" if writing.replaces is None else "replace_document"], row)
     # It may have been stored before, and the reply was lost.
-    return bool(db.changes()) or db.execute(SQL["stored_document"], row).fetchall() == [astuple(new)]
+    return bool(db.changes()) or db.execute(SQL["stored_document"], row).fetchall() == [values]
 
 
 def one(db: Database, namespace: str, kind: str, id: str, *, now_ms: Instant) -> Document | None:
@@ -41,7 +46,7 @@ def due(db: Database, namespace: str, kinds: Sequence[str], limit: int, *, now_m
         for kind in dict.fromkeys(kinds)
         for row in db.execute(SQL["due_documents"], {**place, "kind": kind}).fetchall()
     ]
-    found.sort(key=lambda document: (document.due_ms, document.kind, document.id))
+    found.sort(key=lambda document: (document.due_at_ms, document.kind, document.id))
     return found[: max(0, limit)]
 
 

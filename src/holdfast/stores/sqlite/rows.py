@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from holdfast.kernel import attributes
 from holdfast.kernel.journal import Continued, Entry, Started, Value
@@ -14,9 +14,10 @@ from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Member, Serves
 
-# The table's columns bear the names of the fields. The input is the journal's first entry, and stays there.
-_FIELDS = Run.__struct_fields__[:-1]
-assert Run.__struct_fields__[-1] == "input"
+# The table's columns bear the names that the fields are stored by. The input is the journal's first entry, and stays
+# there.
+_FIELDS = Run.__struct_encode_fields__[:-1]
+assert Run.__struct_encode_fields__[-1] == "input"
 _FIRST = "(SELECT entries FROM journal WHERE run_id = runs.id ORDER BY position LIMIT 1)"
 COLUMNS = ", ".join(f"runs.{field}" for field in _FIELDS) + f", {_FIRST}"
 _STATUS = _FIELDS.index("status")
@@ -64,14 +65,14 @@ def message_of(body: bytes) -> Message | None:
 
 
 def member_of(row: Sequence[Any]) -> Member:
-    owner, joined_ms, until_ms, namespace, workflows, host, pid, concurrency, holds = row
+    owner, joined_at_ms, until_ms, namespace, workflows, host, pid, concurrency, holds = row
     serves = Serves(namespace, decode_names(workflows), host, pid, concurrency)
-    return Member(owner, joined_ms, until_ms, serves, holds)
+    return Member(owner, joined_at_ms, until_ms, serves, holds)
 
 
 def attribute_rows(run: Run) -> list[dict[str, Any]]:
     """One row of the index for each attribute."""
-    place = {"run_id": run.id, "namespace": run.namespace, "created_ms": run.created_ms}
+    place = {"run_id": run.id, "namespace": run.namespace, "created_ms": run.created_at_ms}
     found: list[dict[str, Any]] = []
     for name, value in attributes.decode(run.attributes).items():
         kind, indexed = attributes.indexed(value)
@@ -81,6 +82,4 @@ def attribute_rows(run: Run) -> list[dict[str, Any]]:
 
 def row_of(run: Run) -> dict[str, Any]:
     """The row of a run, by column. The input is no column: it stays in the journal."""
-    row = asdict(run)
-    del row["input"]
-    return row
+    return dict(zip(_FIELDS, astuple(run), strict=False))

@@ -60,11 +60,11 @@ def statement(db: Database, search: Search, *, few: int = PACE.few_runs) -> Term
         if lead.ordered and lead.covers != "creation" and (window := _window(search)).is_set:
             terms.append(_span(place[0], window, name="window"))
         if search.after is not None:
-            after_ms, after_id = search.after
+            after_at_ms, after_id = search.after
             terms.append(
                 (
                     f"({place[0]}, {place[1]}) {than} (:after_ms, :after_id)",
-                    {"after_ms": after_ms, "after_id": after_id},
+                    {"after_ms": after_at_ms, "after_id": after_id},
                 )
             )
         # A unary plus keeps SQLite from choosing another index for the sake of the order.
@@ -112,8 +112,8 @@ def _leads(search: Search) -> list[Lead]:
 
 def _window(search: Search) -> Span:
     """When the runs were created: no run ends before that, so the end bounds it too."""
-    bounds = [bound for bound in (search.created.high_ms, search.finished.high_ms) if bound is not None]
-    return Span(search.created.low_ms, min(bounds, default=None))
+    bounds = [bound for bound in (search.created.until_ms, search.finished.until_ms) if bound is not None]
+    return Span(search.created.since_ms, min(bounds, default=None))
 
 
 def _walk(index: str, term: Term, namespace: str) -> Walk:
@@ -188,7 +188,7 @@ def _value(column: str, number: int, condition: Condition) -> Term:
 
 def _span(column: str, span: Span, *, name: str) -> Term:
     where, bindings = _between(
-        (f"{column} >=", f"{name}_low", span.low_ms), (f"{column} <", f"{name}_high", span.high_ms)
+        (f"{column} >=", f"{name}_low", span.since_ms), (f"{column} <", f"{name}_high", span.until_ms)
     )
     return where or f"{column} IS NOT NULL", bindings
 

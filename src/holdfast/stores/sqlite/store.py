@@ -103,8 +103,8 @@ class SqliteStore:
 
     async def claim(self, claim: Claim) -> Claimed:
         # Look before asking for the write lock: an idle worker must not hold up the others.
-        wake_ms = await self.next_wake_ms(claim.namespace, claim.workflows)
-        if wake_ms is None or wake_ms > self.now_ms() or claim.limit < 1:
+        wake_at_ms = await self.next_wake_at_ms(claim.namespace, claim.workflows)
+        if wake_at_ms is None or wake_at_ms > self.now_ms() or claim.limit < 1:
             return Claimed([])
         return await self._write(lambda db: self._claim(db, claim))
 
@@ -116,7 +116,7 @@ class SqliteStore:
             place = {"namespace": claim.namespace, "workflow": workflow, "now_ms": now_ms}
             for priority in backlogs.priorities(db, claim.namespace, workflow):
                 rows = db.execute(SQL["ready"], {**place, "priority": priority, "limit": left}).fetchall()
-                ready += [(-priority, wake_ms, run_id) for run_id, wake_ms in rows]
+                ready += [(-priority, wake_at_ms, run_id) for run_id, wake_at_ms in rows]
                 left -= len(rows)
                 if left <= 0:
                     break
@@ -126,10 +126,10 @@ class SqliteStore:
             taking = {"owner": claim.owner, "nonce": claim.nonce, "now_ms": now_ms, "run_id": run_id}
             db.execute(SQL["claim"], taking)
         runs = {run.id: run for run in self._runs(db, run_ids)}
-        ready_ms = min((wake_ms for _, wake_ms, _ in taken), default=None)
-        return Claimed([runs[run_id] for run_id in run_ids], ready_ms)
+        ready_at_ms = min((wake_at_ms for _, wake_at_ms, _ in taken), default=None)
+        return Claimed([runs[run_id] for run_id in run_ids], ready_at_ms)
 
-    async def next_wake_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
+    async def next_wake_at_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
         def read(db: Database) -> Instant | None:
             wakes = [
                 db.execute(
@@ -416,6 +416,6 @@ class SqliteStore:
             return
         # The steady clock begins again when the machine starts, so its offset is set once per boot. The wall clock may
         # be behind then; the store's must not be: leases and timers would come again.
-        newest_ms = db.execute(SQL["newest"]).fetchall()[0][0]
-        self._offset_ms = round(max(self._clock.wall_ms(), newest_ms) - float(self._clock.steady_ms()))
+        newest_at_ms = db.execute(SQL["newest"]).fetchall()[0][0]
+        self._offset_ms = round(max(self._clock.wall_ms(), newest_at_ms) - float(self._clock.steady_ms()))
         db.execute(SQL["set_clock"], {"boot_id": boot_id, "offset_ms": self._offset_ms})

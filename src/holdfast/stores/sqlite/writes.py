@@ -147,7 +147,7 @@ class SqlWrites:
         if (known := self._receiver(db, change)) is not None:
             return Committed(known)
         run = run_by_id(db, guard.run_id)
-        if run is None or run.finished_ms is not None:
+        if run is None or run.finished_at_ms is not None:
             return Refused(run)
         if isinstance(guard, Alive) and guard.holds_key and not run.holds_key:
             return Refused(run)
@@ -188,7 +188,7 @@ class SqlWrites:
         place = {"namespace": run.namespace, "token": token}
         for (holder_id,) in db.execute(SQL["token_holder"], place).fetchall():
             holder = run_by_id(db, holder_id)
-            if holder is not None and holder.id != run.id and holder.finished_ms is None:
+            if holder is not None and holder.id != run.id and holder.finished_at_ms is None:
                 return holder
         return None
 
@@ -284,10 +284,10 @@ class SqlWrites:
                     "nonce": run.nonce,
                     "owner": run.owner,
                     "length": run.length,
-                    "started_ms": run.started_ms,
-                    "wake_ms": run.wake_ms,
-                    "finished_ms": run.finished_ms,
-                    "expires_ms": run.expires_ms,
+                    "started_ms": run.started_at_ms,
+                    "wake_ms": run.wake_at_ms,
+                    "finished_ms": run.finished_at_ms,
+                    "expires_ms": run.expires_at_ms,
                     "output": run.output,
                     "error": run.error,
                     "waits": run.waits,

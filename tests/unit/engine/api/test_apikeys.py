@@ -98,7 +98,7 @@ async def test_a_revoked_key_is_worthless_at_once_where_it_was_revoked(keys, clo
     assert await keys.authenticate(token)
     clock.advance(5)
     revoked = await keys.revoke("n", key.id)
-    assert revoked.revoked_ms == key.created_ms + 5
+    assert revoked.revoked_at_ms == key.created_at_ms + 5
     with pytest.raises(NotAuthenticated, match="revoked"):
         await keys.authenticate(token)
 

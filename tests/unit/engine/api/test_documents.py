@@ -110,7 +110,7 @@ async def test_the_clock_is_the_stores(office: Office, clock: FakeClock) -> None
 
 async def test_what_has_expired_is_not_there(office: Office, clock: FakeClock) -> None:
     documents = office.documents()
-    assert await documents.write(a_writing(documents, expires_ms=NOW_MS + 10))
+    assert await documents.write(a_writing(documents, expires_at_ms=NOW_MS + 10))
     clock.advance(10)
     assert await documents.read("note", "one") is None
     assert await documents.listed("note") == []

@@ -51,10 +51,10 @@ async def test_every_option_reaches_the_run(api: Api) -> None:
     run, _ = await api.service.start(report("today"), options)
     now_ms = api.store.now_ms()
     assert (run.priority, run.retention_ms, run.request_id, run.key) == (7, 2 * 86_400_000, "r-1", "k")
-    assert run.wake_ms == now_ms + 3_000
+    assert run.wake_at_ms == now_ms + 3_000
     assert msgspec.json.decode(run.attributes)["customer"] == "c-1"
     plain, _ = await api.service.start(report("today"), NOTHING)
-    assert (plain.priority, plain.retention_ms, plain.wake_ms) == (0, 86_400_000, now_ms)
+    assert (plain.priority, plain.retention_ms, plain.wake_at_ms) == (0, 86_400_000, now_ms)
 
 
 async def test_without_a_key_a_request_id_tells_a_repetition_from_a_new_start(api: Api) -> None:

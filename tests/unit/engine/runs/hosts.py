@@ -85,8 +85,8 @@ class FakeHost:
             raise self.child
         return self.child
 
-    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_ms: int) -> None:
-        del reason, nonce, deadline_ms
+    async def cancel(self, run_id: str, reason: str, *, nonce: str, deadline_at_ms: int) -> None:
+        del reason, nonce, deadline_at_ms
         self.cancelled.append(run_id)
 
     async def watch(self, run_id: str, watcher: object) -> bool:

@@ -195,7 +195,7 @@ async def test_a_failed_attempt_is_repeated_when_its_wait_is_over():
     loaded.begin()
     [entry] = loaded.deliver(raised("charge#1"))
     assert isinstance(entry, Attempted)
-    assert entry.retry_at_ms == NOW_MS + 250 == loaded.run.next_due_ms()
+    assert entry.retry_at_ms == NOW_MS + 250 == loaded.run.next_due_at_ms()
     assert loaded.said == [EffectWillRetry]
     assert loaded.begin() == []
     assert loaded.pass_time(250) == []
@@ -396,7 +396,7 @@ async def test_a_cancellation_reaches_the_code_and_what_it_waits_for_is_dropped(
     loaded = left_in_flight()
     entries = loaded.deliver(CancelRequest("c-1", NOW_MS + 5_000, "enough"))
     assert [type(entry) for entry in entries] == [CancelAsked]
-    assert loaded.run.next_due_ms() == NOW_MS + 5_000
+    assert loaded.run.next_due_at_ms() == NOW_MS + 5_000
     assert loaded.deliver(CancelRequest("c-2", NOW_MS + 1, "again")) == []  # the first one counts
     assert not loaded.run.is_cancelled_by_now()
     loaded.run.in_flight.tasks.clear()

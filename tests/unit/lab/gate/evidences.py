@@ -51,36 +51,36 @@ def performed(order: str, step: str, at_ms: int) -> Performed:
     return Performed(at_ms, step, Intent("effect", f"gate.{step}", key=f"{order}/{step}"), 1, value(f"{order} {step}"))
 
 
-def final(order: str, began_ms: int) -> Final:
+def final(order: str, began_at_ms: int) -> Final:
     journal: tuple[Entry, ...] = (
-        Started(began_ms, value({"order": order})),
-        performed(order, "reserve", began_ms + 10),
-        Received(began_ms + 20, GO, "dedupe", value(f"{order} go")),
-        performed(order, "charge", began_ms + 30),
-        Elapsed(began_ms + 80, "sleep", began_ms + 80),
-        Spawned(began_ms + 90, "parcel", Intent("child", parcel.name), f"child-{order}", f"{order}/parcel"),
-        Joined(began_ms + 120, "parcel", f"child-{order}", value(f"{order} wrap")),
-        performed(order, "ship", began_ms + 130),
-        Completed(began_ms + 131),
+        Started(began_at_ms, value({"order": order})),
+        performed(order, "reserve", began_at_ms + 10),
+        Received(began_at_ms + 20, GO, "dedupe", value(f"{order} go")),
+        performed(order, "charge", began_at_ms + 30),
+        Elapsed(began_at_ms + 80, "sleep", began_at_ms + 80),
+        Spawned(began_at_ms + 90, "parcel", Intent("child", parcel.name), f"child-{order}", f"{order}/parcel"),
+        Joined(began_at_ms + 120, "parcel", f"child-{order}", value(f"{order} wrap")),
+        performed(order, "ship", began_at_ms + 130),
+        Completed(began_at_ms + 131),
     )
     result = msgspec.json.encode(expected(order)).decode()
     return Final(f"run-{order}", errand.name, order, "completed", journal, result)
 
 
-def child(order: str, began_ms: int) -> Final:
+def child(order: str, began_at_ms: int) -> Final:
     journal = (
-        Started(began_ms + 95, value({"order": order})),
-        performed(order, "wrap", began_ms + 110),
-        Completed(began_ms + 111),
+        Started(began_at_ms + 95, value({"order": order})),
+        performed(order, "wrap", began_at_ms + 110),
+        Completed(began_at_ms + 111),
     )
     return Final(f"child-{order}", parcel.name, f"{order}/parcel", "completed", journal, f'"{order} wrap"')
 
 
-def calls(order: str, began_ms: int) -> list[EffectCall]:
+def calls(order: str, began_at_ms: int) -> list[EffectCall]:
     instants = {"reserve": 9, "charge": 29, "wrap": 109, "ship": 129}
     runs = dict.fromkeys(STEPS, f"run-{order}") | dict.fromkeys(CHILD_STEPS, f"child-{order}")
     return [
-        EffectCall(f"{order}/{step}", runs[step], step, order, 1, WORKER, began_ms + after)
+        EffectCall(f"{order}/{step}", runs[step], step, order, 1, WORKER, began_at_ms + after)
         for step, after in instants.items()
     ]
 
@@ -141,7 +141,7 @@ def flawless() -> Evidence:
         orders=ORDERS,
         accepted_starts=(
             *(each for order, at_ms in began.items() for each in accepted_starts(order, at_ms)),
-            replace(accepted_starts(NAP, 12_005)[0], asked_ms=12_000),
+            replace(accepted_starts(NAP, 12_005)[0], asked_at_ms=12_000),
         ),
         others=(OtherOrder(workflow=nap.name, key=NAP, delay_ms=300), OtherOrder(workflow=chat.name, key=CHAT)),
         calls=(*(each for order, at_ms in began.items() for each in calls(order, at_ms)), *nap_calls()),

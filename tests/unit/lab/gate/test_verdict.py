@@ -22,8 +22,8 @@ def checked() -> Checked:
 
 
 def report(findings: Findings) -> Report:
-    outcome = result_of("kills", "killed in turn", findings, began_ms=9_000, ended_ms=14_000)
-    return make_report([outcome], [KILL, START], began_ms=9_000, ended_ms=14_000)
+    outcome = result_of("kills", "killed in turn", findings, began_at_ms=9_000, ended_at_ms=14_000)
+    return make_report([outcome], [KILL, START], began_at_ms=9_000, ended_at_ms=14_000)
 
 
 def verdict(findings: Findings) -> str:
@@ -100,7 +100,7 @@ def test_a_violation_fails_a_scenario_whatever_was_proved() -> None:
 
 
 def test_a_gate_without_scenarios_proves_nothing() -> None:
-    assert not make_report([], [], began_ms=0, ended_ms=1).proved
+    assert not make_report([], [], began_at_ms=0, ended_at_ms=1).proved
 
 
 def test_counts_of_several_loads_are_summed() -> None:
@@ -108,8 +108,8 @@ def test_counts_of_several_loads_are_summed() -> None:
 
 
 def test_the_curve_has_every_completion_in_its_stretch_and_none_outside_of_the_time() -> None:
-    assert curve([9_999, 10_000, 10_999, 12_400, 13_000], began_ms=10_000, ended_ms=12_500).completed == (2, 0, 1)
-    assert len(curve([], began_ms=0, ended_ms=7_200_000).completed) <= 600
+    assert curve([9_999, 10_000, 10_999, 12_400, 13_000], began_at_ms=10_000, ended_at_ms=12_500).completed == (2, 0, 1)
+    assert len(curve([], began_at_ms=0, ended_at_ms=7_200_000).completed) <= 600
 
 
 def test_percentiles_are_those_of_values_that_really_occurred() -> None:
@@ -123,7 +123,7 @@ def test_percentiles_are_those_of_values_that_really_occurred() -> None:
 
 def test_an_outage_lasts_from_the_harm_until_the_part_is_up_again_or_to_the_end() -> None:
     second = replace(KILL, at_ms=13_000, deed="stop", part="worker-2")
-    assert outages([KILL, START, second], ended_ms=14_000) == [
+    assert outages([KILL, START, second], ended_at_ms=14_000) == [
         Outage("worker-1", "worker", "kill", 10_000, 12_000),
         Outage("worker-2", "worker", "stop", 13_000, 14_000),
     ]

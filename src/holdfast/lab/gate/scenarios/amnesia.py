@@ -63,8 +63,8 @@ async def _forget(context: ScenarioContext, load: Load, redis: str, hold_ms: Mil
         await context.until(lambda: bool(_held_twice(context, load)), seconds=hold_ms / 1000)
         await context.nemesis.resume(victim)
         held = [call for call in context.calls() if call.pid == pid and call.order.startswith(load.name)]
-        over_ms = max((call.at_ms + hold_ms for call in held), default=0)
-        await context.until(lambda: context.clock.wall_ms() > over_ms + WRITTEN_MS, seconds=BEGUN_SECONDS)
+        over_at_ms = max((call.at_ms + hold_ms for call in held), default=0)
+        await context.until(lambda: context.clock.wall_ms() > over_at_ms + WRITTEN_MS, seconds=BEGUN_SECONDS)
         context.tell(f"SIGKILL {victim}")
         await context.nemesis.kill(victim)
 

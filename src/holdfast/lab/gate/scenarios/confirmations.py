@@ -30,6 +30,6 @@ async def confirmations(context: ScenarioContext) -> Findings:
         checked = await context.checked(load)
     since_ms = max((fault.at_ms for fault in stopped), default=inf)
     until_ms = min((fault.at_ms for fault in resumed), default=inf)
-    waited = sum(since_ms <= answer.asked_ms < until_ms <= answer.at_ms for answer in load.accepted_starts)
+    waited = sum(since_ms <= answer.asked_at_ms < until_ms <= answer.at_ms for answer in load.accepted_starts)
     proofs = (Proof("followers stopped", len(followers)), Proof("starts that had to wait for them", waited))
     return Findings(checked=(checked,), proofs=proofs)

@@ -21,10 +21,10 @@ async def revocations(context: ScenarioContext) -> Findings:
             token, key = await owner.api_keys.create("to be revoked", scope="read")
             known = [await _is_accepted(url, token) for url in load.urls]
             await owner.api_keys.revoke("", key.id)
-        revoked_ms = context.clock.steady_ms()
+        revoked_steady_ms = context.clock.steady_ms()
         for _ in range(LOOKS + 1):
             for url in load.urls:
-                after_ms = Millis(int(context.clock.steady_ms() - revoked_ms))
+                after_ms = Millis(int(context.clock.steady_ms() - revoked_steady_ms))
                 is_accepted = await _is_accepted(url, token)
                 load.key_uses.append(KeyUse(gateway=url, after_ms=after_ms, accepted=is_accepted))
             await context.pause((REVOKED_MS_MAX + SLACK_MS) / LOOKS / 1000)

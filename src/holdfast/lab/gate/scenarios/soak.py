@@ -27,15 +27,15 @@ _ids = SystemIds()
 
 
 async def soak(context: ScenarioContext) -> Findings:
-    end_ms = context.clock.steady_ms() + context.options.soak_ms
+    end_steady_ms = context.clock.steady_ms() + context.options.soak_ms
     rounds: list[Checked] = []
     recoveries: list[Recovery] = []
-    while (now_ms := context.clock.steady_ms()) < end_ms:
+    while (now_steady_ms := context.clock.steady_ms()) < end_steady_ms:
         context.begin("soak")
-        until_ms = min(end_ms, now_ms + ROUND_MS)
+        until_steady_ms = min(end_steady_ms, now_steady_ms + ROUND_MS)
         async with context.load(f"soak{len(rounds) + 1}") as load:
             async with asyncio.TaskGroup() as group:
-                harming = group.create_task(_harm(context, load, until_ms, recoveries))
+                harming = group.create_task(_harm(context, load, until_steady_ms, recoveries))
                 await load.flow(CLIENTS, lambda harming=harming: not harming.done())
             rounds.append(await context.checked(load))
         context.tell(f"round {len(rounds)} is over", sum(each.counts.orders for each in rounds))
@@ -46,8 +46,8 @@ async def soak(context: ScenarioContext) -> Findings:
     return Findings(checked=tuple(rounds), proofs=proofs, recoveries=tuple(recoveries))
 
 
-async def _harm(context: ScenarioContext, load: Load, until_ms: Steady, recoveries: list[Recovery]) -> None:
-    while context.clock.steady_ms() < until_ms:
+async def _harm(context: ScenarioContext, load: Load, until_steady_ms: Steady, recoveries: list[Recovery]) -> None:
+    while context.clock.steady_ms() < until_steady_ms:
         replica = _any_of(of_role(context.cluster, *REPLICAS))
         match _any_of(DEEDS):
             case "kill":

@@ -69,7 +69,7 @@ async def _read(context: ScenarioContext, load: Load, run_id: str, first: int) -
     A reader that gave up proves nothing, neither for nor against: it might have been told the rest.
     """
     cursors: list[int] = []
-    give_up_ms = context.clock.steady_ms() + context.options.patience_ms
+    give_up_steady_ms = context.clock.steady_ms() + context.options.patience_ms
     for connections in count(1):
         url = load.urls[(first + connections) % len(load.urls)]
         try:
@@ -79,7 +79,7 @@ async def _read(context: ScenarioContext, load: Load, run_id: str, first: int) -
             await context.pause(PAUSE_SECONDS)
         if has_ended:
             return Heard(run_id, tuple(cursors), connections)
-        if context.clock.steady_ms() > give_up_ms:
+        if context.clock.steady_ms() > give_up_steady_ms:
             return None
     raise AssertionError  # pragma: no cover - there is always another connection
 

@@ -15,11 +15,11 @@ Known = tuple[tuple[str, int], ...]  # each worker by its name and its process
 
 async def workers(context: ScenarioContext) -> Findings:
     alive = sorted(context.cluster.members[name].pid for name in of_role(context.cluster, "worker"))
-    give_up_ms = context.clock.steady_ms() + context.options.lease_ms * LEASES
+    give_up_steady_ms = context.clock.steady_ms() + context.options.lease_ms * LEASES
     while True:
         sets = {url: await _known_at(url, context.cluster.api_key) for url in context.cluster.gateway_urls}
         agree = len(set(sets.values())) == 1 and all(_pids(known) == alive for known in sets.values())
-        if agree or context.clock.steady_ms() > give_up_ms:
+        if agree or context.clock.steady_ms() > give_up_steady_ms:
             break
         await context.pause(PAUSE_SECONDS)
     differ = [

@@ -200,17 +200,17 @@ class RedisClient:
                 raise _unreachable(error) from None
             except Unwelcome as error:
                 raise error.later() from None
-            ago_ms = self._clock.steady_ms() - look.middle_ms
+            ago_ms = self._clock.steady_ms() - look.middle_steady_ms
             ahead_ms[str(node.address)] = look.there_ms + ago_ms - self._clock.wall_ms()
         return ahead_ms
 
     async def _time_at(self, node: Node) -> Look:
         _ = node.connection("calls") or await node.connect("calls")  # making one must not count as the way there
-        asked_ms = self._clock.steady_ms()
+        asked_steady_ms = self._clock.steady_ms()
         reply = await node.ask(b"TIME")
         match reply:
             case [bytes(seconds), bytes(micros)]:
-                return Look(int(seconds) * 1000 + int(micros) / 1000, asked_ms, self._clock.steady_ms())
+                return Look(int(seconds) * 1000 + int(micros) / 1000, asked_steady_ms, self._clock.steady_ms())
             case _:
                 raise StoreUnavailable(f"{node.address} does not tell the time: {reply}")
 

@@ -23,17 +23,17 @@ class Look(NamedTuple):
     """A question for the time: the reply, and when it was asked and when it came by our own steady clock."""
 
     there_ms: float
-    asked_ms: Steady
-    came_ms: Steady
+    asked_steady_ms: Steady
+    came_steady_ms: Steady
 
     @property
     def took_ms(self) -> float:
-        return self.came_ms - self.asked_ms
+        return self.came_steady_ms - self.asked_steady_ms
 
     @property
-    def middle_ms(self) -> Steady:
+    def middle_steady_ms(self) -> Steady:
         """When the server looked, if there and back took the same time."""
-        return Steady((float(self.asked_ms) + self.came_ms) / 2)
+        return Steady((float(self.asked_steady_ms) + self.came_steady_ms) / 2)
 
 
 class ServerClock:
@@ -48,7 +48,7 @@ class ServerClock:
         is_first = self._shortest_ms == math.inf
         self._shortest_ms = min(self._shortest_ms, look.took_ms)
         one_way_ms = self._shortest_ms / 2
-        least_ms = look.there_ms - float(look.came_ms) + one_way_ms
-        most_ms = look.there_ms - float(look.asked_ms) - one_way_ms
+        least_ms = look.there_ms - float(look.came_steady_ms) + one_way_ms
+        most_ms = look.there_ms - float(look.asked_steady_ms) - one_way_ms
         if is_first or not least_ms <= self.ahead_ms <= most_ms:
             self.ahead_ms = least_ms
