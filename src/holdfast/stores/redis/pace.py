@@ -9,6 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.kernel.times import Millis
+
 
 class RedisPace(Struct, frozen=True, kw_only=True):
     """The cadences of one store on Redis."""
@@ -16,14 +18,14 @@ class RedisPace(Struct, frozen=True, kw_only=True):
     patience_seconds: float = 5.0  # what was not executed, or only read, is tried again for so long
 
     # Replicas.
-    confirm_ms: int = 1_000  # how long they may take to confirm a write
+    confirm_ms: Millis = Millis(1_000)  # how long they may take to confirm a write
     count_seconds: float = 1.0  # how often they are counted, with wait=auto
     alone_seconds: float = 3.0  # how long a primary that has lost its last one is mistrusted
 
     clock_seconds: float = 10.0  # how often Redis' clock is read
 
     # What crosses shards.
-    outbox_age_ms: int = 2_000  # what is younger, its own process is about to deliver
+    outbox_age_ms: Millis = Millis(2_000)  # what is younger, its own process is about to deliver
     tidy_seconds: float = 0.5  # until what was delivered is taken out of the outbox
     last_words_seconds: float = 1.0  # for that, when the store is closed
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, cast
 import apsw
 
 from holdfast.errors import EngineFault, HoldfastError, InvalidConfig, StoreUnavailable
+from holdfast.kernel.times import Millis
 from holdfast.stores.sqlite.pace import PACE
 
 APPLICATION_ID = 0x486F6C64  # "Hold"
@@ -60,7 +61,7 @@ def version_number(version: tuple[int, int, int]) -> int:
     return major * 1_000_000 + minor * 1_000 + patch
 
 
-def connect(path: Path, *, reader: bool = False, busy_ms: int = PACE.busy_ms) -> Database:
+def connect(path: Path, *, reader: bool = False, busy_ms: Millis = PACE.busy_ms) -> Database:
     """A connection with the settings that durability needs."""
     if version_number(SQLITE_MIN) > apsw.SQLITE_VERSION_NUMBER:
         raise InvalidConfig(f"SQLite {apsw.sqlite_lib_version()} is too old", hint="Install apsw 3.51.3 or newer.")
@@ -76,7 +77,7 @@ def connect(path: Path, *, reader: bool = False, busy_ms: int = PACE.busy_ms) ->
     return db
 
 
-def prepare(path: Path, *, busy_ms: int = PACE.busy_ms) -> Database:
+def prepare(path: Path, *, busy_ms: Millis = PACE.busy_ms) -> Database:
     """The writer's connection to a database that exists, is Holdfast's, and has the newest schema."""
     if not path.parent.is_dir():
         raise InvalidConfig(f"the directory of {path} does not exist", hint=f"Create it: mkdir -p {path.parent}")
@@ -104,7 +105,7 @@ def prepare(path: Path, *, busy_ms: int = PACE.busy_ms) -> Database:
             return db
 
 
-def translated(error: apsw.Error, path: Path, *, busy_ms: int, opening: bool = False) -> HoldfastError:
+def translated(error: apsw.Error, path: Path, *, busy_ms: Millis, opening: bool = False) -> HoldfastError:
     """SQLite's errors in our words."""
     match error:
         case apsw.BusyError() | apsw.LockedError():

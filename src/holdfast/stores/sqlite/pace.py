@@ -9,11 +9,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.kernel.times import Millis
+
 
 class SqlitePace(Struct, frozen=True, kw_only=True):
     """The cadences and limits of one store on SQLite."""
 
-    busy_ms: int = 5_000  # a locked file is waited for
+    busy_ms: Millis = Millis(5_000)  # a locked file is waited for
     notice_seconds: float = 0.01  # how often the file is looked at for commits of others
     last_moment_seconds: float = 1.0  # for what is under way, when the store is closed
     few_runs: int = 2_000  # an index that holds as many is long: see `searches`
