@@ -264,11 +264,13 @@ def decide(step: Step, event: Event, policy: StepPolicy | None, *, now_ms: Insta
 
     Only an effect has a policy. `chance` is drawn from [0, 1) and used where an attempt is repeated.
     """
-    match event:
-        case Repeated(entry=entry):
-            return _repeat(step, entry, now_ms)
+    match event:  # the most frequent first
+        case Returned() if step.waited:
+            return _complete(step, event, policy, now_ms, chance)
         case ToBegin():
             return _begin(step, policy, now_ms)
+        case Repeated(entry=entry):
+            return _repeat(step, entry, now_ms)
         case CodeLeft():
             return Dropped(now_ms, step.id, step.intent) if step.begun and step.is_effect else None
         case RunLeft():

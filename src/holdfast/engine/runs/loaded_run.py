@@ -378,6 +378,8 @@ class LoadedRun:
         """Record what must be durable before the effect is begun, and choose how it is begun."""
         decision = self._decide(command, steps.TO_BEGIN, waited=True)
         command.reconciles = decision is Act.RECONCILE
+        if decision is Act.CALL:
+            return
         if isinstance(decision, StepEntry):
             command.may_call = True
             self._apply(decision, record)

@@ -37,7 +37,7 @@ from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.times import Instant
 from holdfast.kernel.traces import TRACEPARENT
-from holdfast.pack import Effect, EffectPolicy, Workflow
+from holdfast.pack import Workflow
 from holdfast.ports.store import History, Serves
 
 T = TypeVar("T")
@@ -97,6 +97,7 @@ class Worker:
         self._committer = committer
         self._lease = lease
         self._registry = registry
+        self.policy_of = registry.policy_of
         self._wakeups = wakeups
         self._canceller = Canceller(
             now_ms=ports.store.now_ms,
@@ -134,9 +135,6 @@ class Worker:
     async def until_trusted(self) -> None:
         await self._lease.until_reliable()
 
-    def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
-        return self._registry.policy_of(effect)
-
     async def insist(self, ask: Callable[[], Awaitable[T]], about: str) -> T:
         while True:
             try:
@@ -145,6 +143,10 @@ class Worker:
                 await self.bear(error, about)
 
     async def commit(self, change: Change) -> Answer:
+        try:
+            return await self._committer.commit(change)
+        except TransientError as error:
+            await self.bear(error, change.id)
         return await self.insist(lambda: self._committer.commit(change), change.id)
 
     async def history(self, run_id: str) -> History | None:
