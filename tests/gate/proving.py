@@ -46,14 +46,14 @@ class Ground(NamedTuple):
     async def outcome(self, scenario: str, bug: str = NOTHING) -> ScenarioResult:
         """What the gate says of a scenario with this bug.
 
-        If it says that the scenario proves nothing, it is run again, and more patiently: on a busy machine a signal may
-        not have met the end of a run, or no reader have seen one.
+        If the scenario proves nothing, or does not find the bug, it is run again, and more patiently: on a busy machine
+        a signal may not have met the end of a run, or no reader have seen one.
         """
         await self._planted(bug)
         try:
             outcome = await self._run(scenario, IMPATIENT if bug else OPTIONS)
             for _ in range(AGAIN_MAX):
-                if outcome.verdict == "not proved":
+                if outcome.verdict == "not proved" or (bug and PLANTED[bug].kind not in found(outcome)):
                     outcome = await self._run(scenario, OPTIONS)
         finally:
             await self._planted(NOTHING)

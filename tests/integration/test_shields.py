@@ -14,6 +14,7 @@ from holdfast.engine.runs.activation import Activation
 from holdfast.kernel.messages import CancelRequest
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, worker_of
 from tests.integration.ledgers import ONCE, Shop, ThreadLedger, lefts, until_recorded
+from tests.integration.wrappers import StoreWrapper
 
 Wait = Callable[[Shop], Coroutine[Any, Any, object]]
 
@@ -223,20 +224,24 @@ async def test_an_effect_in_flight_under_a_shield_is_not_interrupted(home: Home)
             await shop.act("a")
         await shop.act("b")
 
-    async with home.holdfast(shop.pack) as hf:
+    told = asyncio.Event()
+
+    class Telling(StoreWrapper):
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            found = await verb(*args)
+            if name == "messages" and found:
+                told.set()  # the run has the request before any other task goes on
+            return found
+
+    async with home.holdfast(shop.pack, through=Telling) as hf:
         run = (await hf.start(order())).run
         await shop.ledger.until_begun("step:a")
         cancelling = asyncio.ensure_future(run.cancel())
-        await eventually(lambda: _asked_or_read(run))
+        await told.wait()
         shop.ledger.let_go()
         receipt = await asyncio.wait_for(cancelling, PATIENCE_SECONDS)
         assert (receipt.outcome, lefts(receipt)) == ("partial", {"step:a": "performed"})
     assert shop.ledger.done == ["step:a"]
-
-
-async def _asked_or_read(run: Run[Any]) -> bool:
-    """The request is in the run's inbox, or in its journal already."""
-    return (await run.refresh())._row.unread > 0 or await _has(run, "cancel_asked")
 
 
 async def test_a_shield_that_takes_too_long_is_cancelled_like_everything_else(home: Home) -> None:
