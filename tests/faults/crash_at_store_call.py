@@ -28,7 +28,7 @@ VERBS = (
     "join",
     "commit",
     "claim",
-    "next_wake_ms",
+    "next_wake_at_ms",
     "histories",
     "messages",
     "run",

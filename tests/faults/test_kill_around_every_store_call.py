@@ -38,7 +38,7 @@ NOT_CALLED = {
 FEW = {"named": 2, "write": 3, "relay": 2, "held": 1}
 WHENS: tuple[When, ...] = ("after", "before")
 CALLED = tuple(verb for verb in VERBS if verb not in NOT_CALLED)
-READING = {"next_wake_ms", "held", "histories", "messages", "runs", "blob"}
+READING = {"next_wake_at_ms", "held", "histories", "messages", "runs", "blob"}
 
 
 async def live(case: Case, *, workers: int, point: Point | None = None, statement: int | None = None) -> Process:

@@ -114,7 +114,7 @@ async def test_a_replay_reads_the_journal_once_however_long_it_is(home: Home) ->
 
 async def _settled(store: CountingStore) -> None:
     """Wait until the first looks of all duties are over."""
-    await eventually(lambda: store.calls["next_wake_ms"] and store.calls["prune"] and store.calls["rescue"])
+    await eventually(lambda: store.calls["next_wake_at_ms"] and store.calls["prune"] and store.calls["rescue"])
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -214,8 +214,8 @@ async def test_an_idle_worker_asks_little_and_writes_nothing(home: Home) -> None
 
 async def _polled(store: CountingStore, times: int) -> None:
     """Wait until the safety poll for due runs has come so many times more."""
-    already = store.calls["next_wake_ms"]
-    await eventually(lambda: store.calls["next_wake_ms"] >= already + times)
+    already = store.calls["next_wake_at_ms"]
+    await eventually(lambda: store.calls["next_wake_at_ms"] >= already + times)
 
 
 async def test_an_idle_workers_file_does_not_change_but_for_its_lease(sqlite_home: SqliteHome) -> None:
@@ -231,7 +231,7 @@ async def test_an_idle_workers_file_does_not_change_but_for_its_lease(sqlite_hom
         assert spent["commit"] + spent["join"] + spent["leave"] == 0
         assert spent["renew"] <= 4
         # Each renewal is a commit that others may have to look at; no more than one look follows it.
-        assert spent["next_wake_ms"] + spent["runs"] + spent["messages"] <= 2 * spent["renew"] + 2, spent
+        assert spent["next_wake_at_ms"] + spent["runs"] + spent["messages"] <= 2 * spent["renew"] + 2, spent
 
 
 async def test_a_waiting_run_costs_no_memory_and_no_slot(home: Home) -> None:

@@ -134,7 +134,7 @@ async def test_any_call_may_be_lost_before_or_after_it_is_carried_out(home: Home
     """E6, at large: reads, claims, commits, renewals; ten runs, and a fifth of all calls gets no answer."""
     chance = random.Random(seed)
     trade = Trade()
-    tainted = WRITES | {"histories", "messages", "next_wake_ms", "held", "blob"}
+    tainted = WRITES | {"histories", "messages", "next_wake_at_ms", "held", "blob"}
     tainted -= {"join", "leave"}
 
     class Unreliable(StoreWrapper):

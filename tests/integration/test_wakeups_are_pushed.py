@@ -162,7 +162,7 @@ async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_
         armed = False
 
         async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
-            if name != "next_wake_ms" or not self.armed:
+            if name != "next_wake_at_ms" or not self.armed:
                 return await verb(*args)
             self.armed = False
             await eventually(lambda: _stolen(self.inner))

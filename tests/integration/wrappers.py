@@ -14,7 +14,7 @@ from holdfast.kernel.changes import Change
 from holdfast.ports.store import Store
 
 READS = {
-    *("run", "runs", "run_of_key", "histories", "messages", "held", "blob", "next_wake_ms"),
+    *("run", "runs", "run_of_key", "histories", "messages", "held", "blob", "next_wake_at_ms"),
     *("document", "named", "documents", "due", "members", "backlog"),
 }
 WRITES = {"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write"}
