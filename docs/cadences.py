@@ -82,12 +82,12 @@ def lines() -> Iterator[str]:
 
 
 def _lease_rows(ttl_ms: int, rule: str) -> list[Row]:
-    due_at_ms = leases.look_again_in_ms(0, ttl_ms=ttl_ms)
+    due_in_ms = leases.look_again_in_ms(0, ttl_ms=ttl_ms)
     return [
-        ("it is renewed", _shown(due_at_ms), "a third of it"),
+        ("it is renewed", _shown(due_in_ms), "a third of it"),
         (
             "a renewal that failed is tried again",
-            _shown(leases.look_again_in_ms(due_at_ms, ttl_ms=ttl_ms)),
+            _shown(leases.look_again_in_ms(due_in_ms, ttl_ms=ttl_ms)),
             "a fifteenth",
         ),
         (

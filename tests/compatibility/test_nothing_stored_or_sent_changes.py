@@ -22,6 +22,7 @@ from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import Message
 from holdfast.kernel.waits import Wait
+from holdfast.ports.store import Depth, Member
 from tests.compatibility import snapshots
 from tests.compatibility.conftest import WRITTEN, Stored, StoredInSqlite
 from tests.compatibility.requests_sent import responses
@@ -53,6 +54,17 @@ def test_a_message_is_read_and_written_as_before(line: bytes) -> None:
 @pytest.mark.parametrize("line", written("waits.jsonl"), ids=lambda line: msgspec.json.decode(line)["kind"])
 def test_what_a_run_waits_for_is_read_and_written_as_before(line: bytes) -> None:
     assert encode_json(msgspec.json.decode(line, type=Wait)) == line
+
+
+SERVES = b'{"namespace":"n","workflows":["a"],"host":"h","pid":3,"concurrency":4}'
+MEMBER = b'{"owner":"w","joined_ms":1,"until_ms":2,"serves":%b,"holds":5}' % SERVES
+DEPTH = b'{"workflow":"w","queue":"q","ready":1,"oldest_ms":2}'
+
+
+@pytest.mark.parametrize(("kind", "line"), [(Member, MEMBER), (Depth, DEPTH)])
+def test_what_a_verb_returns_is_read_and_written_as_before(kind: Any, line: bytes) -> None:
+    """An effect may have returned it: then it is in a journal."""
+    assert encode_json(msgspec.json.decode(line, type=kind)) == line
 
 
 @pytest.mark.parametrize(("name", "union"), [("journal.jsonl", Entry), ("messages.jsonl", Message)])

@@ -50,10 +50,10 @@ class ShiftedClock(SystemClock):
     """The machine's clock, set back."""
 
     def __init__(self) -> None:
-        self._started_at_ms = self.steady_ms()
+        self._started_ms = self.steady_ms()
 
     def wall_ms(self) -> int:
-        return BEGIN_MS + int(self.steady_ms() - self._started_at_ms)
+        return BEGIN_MS + int(self.steady_ms() - self._started_ms)
 
     def boot_id(self) -> str:
         return "of the fixtures"
@@ -180,9 +180,9 @@ def documents() -> list[tuple[str, bytes]]:
         namespace="default",
         scope="write",
         tail="abcd",
-        created_at_ms=BEGIN_MS,
-        expires_at_ms=BEGIN_MS + 1,
-        revoked_at_ms=BEGIN_MS + 2,
+        created_ms=BEGIN_MS,
+        expires_ms=BEGIN_MS + 1,
+        revoked_ms=BEGIN_MS + 2,
     )
     task = tasks.Task("run-1", "resize:cat", 2, '{"image":"cat"}', tasks.Offered(3), '{"done":1}', True, "00-1-2-01", 9)
     claimed = tasks.TaskClaimed("painter", "n-1", BEGIN_MS, 30_000, BEGIN_MS, BEGIN_MS + 30_000, wanted=False)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
@@ -90,7 +90,7 @@ class Member(Struct, frozen=True, gc=False):
     """A worker whose lease has not expired, and how many runs it holds."""
 
     owner: str
-    joined_at_ms: Instant
+    joined_at_ms: Instant = field(name="joined_ms")
     until_ms: Instant
     serves: Serves
     holds: int
@@ -112,7 +112,7 @@ class Depth(Struct, frozen=True, gc=False):
     workflow: str
     queue: str
     ready: int
-    oldest_at_ms: Instant | None
+    oldest_at_ms: Instant | None = field(name="oldest_ms")
 
     @property
     def oldest_at(self) -> datetime | None:

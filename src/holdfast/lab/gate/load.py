@@ -172,8 +172,8 @@ class Load:
     def _gateway(self, wish: int) -> int:
         """The gateway that is wished for, or one behind it that has not failed a moment ago."""
         places = [(wish + step) % len(self._clients) for step in range(len(self._clients))]
-        now_ms = self._clock.steady_ms()
-        return next((at for at in places if self._avoided_until_steady_ms.get(at, 0.0) <= now_ms), places[0])
+        now_steady_ms = self._clock.steady_ms()
+        return next((at for at in places if self._avoided_until_steady_ms.get(at, 0.0) <= now_steady_ms), places[0])
 
     async def _asked(
         self, verb: str, action: Callable[[Client, str, int], Awaitable[T]], *, about: str, first: int
