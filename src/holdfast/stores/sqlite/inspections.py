@@ -15,7 +15,7 @@ from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.store import Finding
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.files import Database
-from holdfast.stores.sqlite.pace import PACE
+from holdfast.stores.sqlite.pace import PACE, SqlitePace
 
 MIB = 1024**2
 GIB = 1024**3
@@ -49,7 +49,7 @@ def inspect(
     *,
     wall_ms: Instant,
     now_ms: Instant,
-    check_bytes_max: int = PACE.check_bytes_max,
+    pace: SqlitePace = PACE,
 ) -> tuple[Finding, ...]:
     """All that is known about the file at `path`, which `writer` writes."""
     size = _size(path)
@@ -58,7 +58,7 @@ def inspect(
         synchronous(writer.synchronous),
         library(apsw.SQLITE_VERSION_NUMBER, apsw.sqlite_lib_version()),
         schema(writer.schema, files.newest_schema()),
-        pages(path, size, check_bytes_max=check_bytes_max),
+        pages(path, size, pace=pace),
         room(shutil.disk_usage(path.parent).free, size),
         log_size(_size(path.with_name(path.name + "-wal"))),
         file_system(mount_type(path.resolve(), MOUNTS)),
@@ -111,16 +111,16 @@ def schema(found: int, newest: int) -> Finding:
     )
 
 
-def pages(path: Path, size: int, *, check_bytes_max: int) -> Finding:
+def pages(path: Path, size: int, *, pace: SqlitePace) -> Finding:
     """Reads every page once, if there are not too many."""
-    if size >= check_bytes_max:
+    if size >= pace.check_bytes_max:
         return Finding(
             "ok",
             "pages",
             f"not checked: the file has {_amount(size)}, and a check reads all of it",
             hint=f'For a check of your own: sqlite3 {path} "PRAGMA quick_check"',
         )
-    db = files.connect(path)
+    db = files.connect(path, busy_ms=pace.busy_ms)
     try:
         [(word,)] = db.execute("PRAGMA quick_check(1)").fetchall()
     except (apsw.CorruptError, apsw.NotADBError) as error:

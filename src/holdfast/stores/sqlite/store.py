@@ -226,12 +226,9 @@ class SqliteStore:
 
     async def inspect(self) -> tuple[Finding, ...]:
         settings = await self._writer.do(inspections.settings)
-        check_bytes_max = self._pace.check_bytes_max
         clocks = {"wall_ms": self._clock.wall_ms(), "now_ms": self.now_ms()}
         try:
-            return await asyncio.to_thread(
-                inspections.inspect, self._path, settings, check_bytes_max=check_bytes_max, **clocks
-            )
+            return await asyncio.to_thread(inspections.inspect, self._path, settings, pace=self._pace, **clocks)
         except apsw.Error as error:
             raise files.translated(error, self._path, busy_ms=self._pace.busy_ms) from error
         except OSError as error:
