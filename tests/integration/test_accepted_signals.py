@@ -255,12 +255,13 @@ def _held_at_a_cancelled_run(store: Store) -> GatedStore:
 
 
 @pytest.mark.parametrize("safety", ["keyed", "once"])
-@pytest.mark.parametrize("stops", [False, True], ids=["goes on", "stops"])
+@pytest.mark.parametrize("stops", [None, 1, 2], ids=["goes on", "stops at once", "stops after a commit"])
 async def test_what_returned_before_a_refused_end_is_not_performed_again_however_much_mail_came(
-    home: Home, safety: Any, *, stops: bool
+    home: Home, safety: Any, stops: int | None
 ) -> None:
     """The end is refused over so many signals that what it recorded waits behind them for more than one commit."""
     pack, calls, told, stopped = Pack("p"), list[str](), list[str](), asyncio.Event()
+    commits = itertools.count(1)  # after the end was refused
 
     @pack.effect(safety=safety)
     async def act() -> None:
@@ -287,7 +288,7 @@ async def test_what_returned_before_a_refused_end_is_not_performed_again_however
                         told.append(change.run.id)
                         sent = (hooks.signal("items", b"1", dedupe=str(n), nonce=str(n)) for n in range(1_100))
                         await verb([hooks.to_run(change.run.id, each) for each in sent])
-            elif name == "commit" and stops and not stopped.is_set():
+            elif name == "commit" and next(commits) == stops:
                 hf.runtime.wind_down()
                 stopped.set()
             return await verb(*args)

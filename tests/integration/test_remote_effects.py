@@ -25,6 +25,7 @@ from holdfast import (
 from holdfast.engine.remote.tasks import Handed, Tasks
 from holdfast.errors import NotSerializable, StoreUnavailable, UnknownOutcome, UnknownTask
 from holdfast.events import EffectBegan, EffectPerformed, EffectWillRetry, PartFailed, ReplicaStopped
+from holdfast.kernel import hooks
 from holdfast.kernel.changes import Change
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Attempted, Completed, GaveUp, Intended, Late, Performed, Started
@@ -154,6 +155,55 @@ async def test_a_waiting_task_holds_no_slot_and_a_stopping_worker_does_not_wait_
     async with home.holdfast(studio.pack) as hf:
         assert await (await hf.get(run.id)).result(timeout=PATIENCE_SECONDS) == "small"
         assert await journal_of(await hf.get(run.id)) == [Started, Performed, Completed]
+
+
+async def test_a_worker_that_stops_while_an_end_is_refused_waits_for_no_remote_worker(home: Home) -> None:
+    """The run begins again from its record: it must know there, too, that it is left."""
+    pack, refused = Pack("p"), asyncio.Event()
+
+    @pack.effect
+    async def act() -> None:
+        await go.wait()
+
+    @pack.effect(remote=True)
+    async def far() -> None:
+        raise AssertionError("a remote effect is never called here")
+
+    @pack.workflow
+    async def collect() -> None:
+        taken = list[int]()
+
+        async def take() -> None:
+            async for item in hook("items", type=int):
+                taken.append(item)
+
+        async def afar() -> None:
+            await far()
+
+        taking, remote = asyncio.create_task(take()), asyncio.create_task(afar())
+        await act()
+        remote.cancel()
+        if not taken:
+            taking.cancel()
+            return
+        await hook("never")
+
+    class Crowded(StoreWrapper):
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            for change in args[0] if name == "commit" and not refused.is_set() else ():
+                if change.run is not None and change.run.status == "completed":
+                    refused.set()
+                    await verb([hooks.to_run(change.run.id, hooks.signal("items", b"1", dedupe="d", nonce="n"))])
+                    hf.runtime.wind_down()
+            return await verb(*args)
+
+    go = asyncio.Event()
+    async with home.holdfast(pack, through=Crowded) as hf:
+        await hf.start(collect())
+        await claimed(hf, "p.far", lease="60s")
+        go.set()
+        await refused.wait()
+    assert [stopped.given_back for stopped in heard(hf).all(ReplicaStopped)] == [0]
 
 
 async def test_whoever_has_the_run_next_joins_the_task_that_is_out(home: Home) -> None:

@@ -87,6 +87,8 @@ class Activation:
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
         """Begin with this history: the first time, and when the run begins again."""
         self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
+        if self._stopping:
+            self._loaded.in_flight.leave_tasks()
         self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
         self._mail_arrived = bool(history.messages)
         self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
