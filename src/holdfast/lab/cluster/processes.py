@@ -9,7 +9,6 @@ Rules
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import signal
 import subprocess
@@ -88,9 +87,8 @@ class ServerProcess:
     def stop_signal(self) -> None:
         """SIGSTOP: it stays, holds its connections, and does nothing. All its threads stand still when this returns."""
         self._signal(signal.SIGSTOP)
-        # The signal alone is only on its way: a thread may serve one more request. WNOWAIT leaves exit codes to `poll`.
-        with contextlib.suppress(ChildProcessError):  # it was dead before
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        # The signal alone is only on its way: a thread may serve one more request.
+        wait_until(self._stands_still, seconds=GRACE_SECONDS, what=lambda: f"{self.name} does not stop")
         self._is_stopped = True
 
     def cont(self) -> None:
@@ -142,6 +140,11 @@ class ServerProcess:
         # Not reaped yet means that the pid is still its own: a signal never hits a stranger.
         if self._popen is not None and self._popen.poll() is None:
             self._popen.send_signal(number)
+
+    def _stands_still(self) -> bool:
+        # WNOWAIT leaves exit codes to `poll`.
+        look = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        return not self.is_alive or os.waitid(os.P_PID, self.pid, look) is not None
 
     def _reap(self) -> None:
         if self._popen is not None:
