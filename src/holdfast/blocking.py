@@ -203,6 +203,7 @@ def _of_start(
     # For people and the reference: what it returns is another type, so the verb's signature is not all of it.
     shown = inspect.signature(verb).replace(return_annotation="BlockingStarted[R]")
     blocking.__signature__ = shown
+    blocking.__name__, blocking.__qualname__ = "start", "Blocking.start"
     return blocking
 
 
