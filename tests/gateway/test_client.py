@@ -349,6 +349,7 @@ async def parent(name: str) -> None:
     await child(f"{name}-idle", touches=False)
     await child(f"{name}-busy", touches=True)
     await middle(f"{name}-middle", touches=False)
+    await middle(f"{name}-over-busy", touches=True)
     await hook("never")
 
 
@@ -364,6 +365,7 @@ async def test_what_children_left_behind_is_the_same_over_http(serve: Serve, sql
                 ("f.child", "completed_first", True),
                 ("f.child", "completed_first", False),
                 ("f.middle", "completed_first", True),
+                ("f.middle", "completed_first", False),
             ]
             assert await (await second.get(run.id)).receipt() == receipt
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Pack, Receipt, Run, RunCancelled, Workflow, hook, shield, spawn
+from holdfast import Holdfast, Pack, Receipt, Run, RunCancelled, Workflow, continue_as_new, hook, shield, spawn
 from holdfast.events import EffectBegan, RunAdmitted, RunEnded
 from holdfast.kernel.journal import CancelAsked
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard, worker_of
@@ -125,6 +126,57 @@ async def test_what_a_grandchild_performed_is_left_behind_though_its_parent_had_
     async with home.holdfast(family.pack) as hf:
         run = (await hf.start(parent())).run
         await until_recorded(run, "middle#1")
+        receipt = await run.cancel()
+        [left] = receipt.children
+        assert (left.outcome, left.is_empty) == ("completed_first", False)
+        assert receipt.outcome == "partial"
+
+
+async def test_what_a_grandchild_performed_is_left_behind_though_its_parent_had_cancelled_itself(home: Home) -> None:
+    family = Family()
+
+    @family.pack.workflow
+    async def leaf() -> str:
+        return await family.act("leaf")
+
+    @family.pack.workflow
+    async def middle() -> None:
+        await leaf()
+        raise asyncio.CancelledError
+
+    @family.pack.workflow
+    async def parent() -> None:
+        with suppress(RunCancelled):
+            await middle()
+        await family.take("p")
+        await hook("never")
+
+    async with home.holdfast(family.pack) as hf:
+        run = (await hf.start(parent())).run
+        await until_recorded(run, "take#1")
+        receipt = await run.cancel()
+        assert [each.outcome for each in receipt.children] == ["partial"]
+        assert receipt.outcome == "partial"
+
+
+async def test_what_an_earlier_generation_of_a_child_performed_is_left_behind(home: Home) -> None:
+    family = Family()
+
+    @family.pack.workflow
+    async def middle(n: int = 0) -> None:
+        if n == 0:
+            await family.act("first")
+            continue_as_new(middle(1))
+
+    @family.pack.workflow
+    async def parent() -> None:
+        await middle()
+        await family.take("p")
+        await hook("never")
+
+    async with home.holdfast(family.pack) as hf:
+        run = (await hf.start(parent())).run
+        await until_recorded(run, "take#1")
         receipt = await run.cancel()
         [left] = receipt.children
         assert (left.outcome, left.is_empty) == ("completed_first", False)

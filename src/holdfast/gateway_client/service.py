@@ -31,10 +31,10 @@ from holdfast.errors import (
 )
 from holdfast.gateway_client.transport import Transport
 from holdfast.journal import Journal, RunEvent
-from holdfast.kernel import waits
+from holdfast.kernel import cancels, waits
 from holdfast.kernel.cancels import ChildLeft, Receipt
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.journal import Entry
+from holdfast.kernel.journal import Continued, Entry
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import NO_TIME, Instant
@@ -328,7 +328,32 @@ class GatewayBackend:
             return child
         if receipt.outcome != child.outcome:  # it has ended, or was moved, since the receipt of its parent
             return child
-        return replace(child, is_empty=not receipt.effects and all(each.is_empty for each in receipt.children))
+        return replace(child, is_empty=await self._is_empty(receipt, limit))
+
+    async def _is_empty(self, receipt: Receipt, limit: asyncio.Semaphore) -> bool:
+        """Whether neither the run nor any run below it has performed anything, as far as is known.
+
+        The receipt of a run that was never asked to stop names no children: its journal does.
+        """
+        if receipt.effects or not all(child.is_empty for child in receipt.children):
+            return False
+        try:
+            async with limit:
+                journal = await self.journal(receipt.run_id)
+            if isinstance(journal[0], Continued):
+                return False
+            shown = {child.run_id for child in receipt.children}
+            below = [child for child in cancels.children_of(journal) if child.run_id not in shown]
+            if any(not child.has_ended for child in below):
+                return cancels.is_paused(journal)
+            for child in below:
+                async with limit:
+                    own = (await self._transport.get(f"{_path(child.run_id)}/receipt")).of(wire.ReceiptView)
+                if not await self._is_empty(await self._receipt(own, limit), limit):
+                    return False
+        except (UnknownRun, NotAllowedNow, TransientError):
+            return False
+        return True
 
     async def retry(self, run_id: str) -> Run:
         return await self._move(run_id, "retry")

@@ -163,19 +163,18 @@ def receipt(run: Run, journal: tuple[Entry, ...], children: tuple[ChildLeft, ...
     stops = [entry for at, entry in enumerate(journal, first) if isinstance(entry, Stopped) and at not in void]
     # A resumption takes a cancellation back, but not what had happened in the world by then.
     effects = _effects([e for at, e in enumerate(journal, first) if at not in void or isinstance(e, Late | Dropped)])
-    children = children if asked else ()
-    outcome = _outcome(run, effects, children, stops) if asked else _uncancelled(run, effects)
+    outcome = _outcome(run, effects, children, stops) if asked else _uncancelled(run, effects, children)
     if isinstance(journal[0], Continued) and outcome in {"no_effects", "compensated"}:
         outcome = "partial"  # what earlier generations did is not in the journal any more
     late = any(stop.by_deadline for stop in stops)
-    return Receipt(run.id, outcome, effects, children, asked.reason if asked else "", late)
+    return Receipt(run.id, outcome, effects, children if asked else (), asked.reason if asked else "", late)
 
 
-def _uncancelled(run: Run, effects: tuple[Left, ...]) -> Outcome:
+def _uncancelled(run: Run, effects: tuple[Left, ...], children: tuple[ChildLeft, ...]) -> Outcome:
     """It was not asked to: it came to its end before, or cancelled itself."""
     if run.status is not Status.CANCELLED:
         return "completed_first"
-    return _outcome(run, effects, (), [])
+    return _outcome(run, effects, children, [])
 
 
 def _outcome(run: Run, effects: tuple[Left, ...], children: tuple[ChildLeft, ...], stops: list[Stopped]) -> Outcome:

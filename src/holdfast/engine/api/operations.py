@@ -15,7 +15,7 @@ from holdfast.errors import NotAllowedNow, TimedOut, UndeclaredOutcome, UnknownR
 from holdfast.kernel import cancels, forks, keys, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
-from holdfast.kernel.journal import Value
+from holdfast.kernel.journal import Continued, Value
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.units import Duration, milliseconds
@@ -107,7 +107,9 @@ class Operations:
             if child.has_ended or not paused
         ]
         receipt = cancels.receipt(history.run, history.journal, tuple(children))
-        return receipt, not receipt.effects and all(child.is_empty for child in children)
+        # What earlier generations did is not in the journal any more.
+        is_whole = not isinstance(history.journal[0], Continued)
+        return receipt, is_whole and not receipt.effects and all(child.is_empty for child in children)
 
     async def _receipt_of_child(self, child: Child) -> ChildLeft:
         if child.has_ended:
