@@ -24,7 +24,7 @@ from tests.contract.helpers import database
 
 PAGE = 50
 SMALL, LARGE = 10_000, 100_000
-# A look at a run is some ten instructions; a search may look at `few_runs` of them for each of its conditions, and sort.
+# A look at a run is some ten instructions; a search may look at `few_runs` of them for each condition, and sort them.
 STEPS_MAX = 50 * SqlitePace().few_runs
 
 FILL = """
