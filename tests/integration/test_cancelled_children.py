@@ -14,6 +14,8 @@ from holdfast.kernel.journal import CancelAsked
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard, worker_of
 from tests.integration.ledgers import Moments, Shop, lefts, until_recorded
 
+MOMENTS_MIN = 8  # at which a cancellation may come
+
 
 class Family(Shop):
     """A child that does one thing, which can be undone, and then waits for a word."""
@@ -442,7 +444,8 @@ async def test_wherever_the_cancellation_comes_no_child_outlives_it(home: Home) 
             moments.at(moment, cancel)
             started.set_result((await hf.start(family.parent())).run)
             # The moments after the last one never come: by then all of them wait for a word.
-            came = bool((await asyncio.wait([moments.happened], timeout=1))[0])
+            seconds = 1 if moment > MOMENTS_MIN else PATIENCE_SECONDS
+            came = bool((await asyncio.wait([moments.happened], timeout=seconds))[0])
             receipt = await asyncio.wait_for(moments.happened.result() if came else cancel(), PATIENCE_SECONDS)
             assert receipt.outcome in {"no_effects", "compensated"}, (moment, receipt)
             assert not receipt.stopped, (moment, receipt)
@@ -452,7 +455,7 @@ async def test_wherever_the_cancellation_comes_no_child_outlives_it(home: Home) 
             family.check(moment)
             for run in children.values():
                 await run.release_key()  # the next parent wants children of its own
-    assert moment > 8
+    assert moment > MOMENTS_MIN
 
 
 def _of(parent: Run[Any]) -> dict[str, str]:
