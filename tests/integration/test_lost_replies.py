@@ -14,6 +14,7 @@ from holdfast.events import RunEnded, RunOvertaken, StoreTroubled
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
 from holdfast.kernel.runs import Run
+from holdfast.kernel.times import Millis
 from holdfast.ports.store import Claim, Store
 from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import WRITES, LossyStore, StoreWrapper
@@ -175,6 +176,7 @@ async def test_whoever_asks_again_after_the_run_changed_hands_does_not_become_it
             if name == "commit" and not stolen and any(_records(change, "act#1") for change in args[0]):
                 [change] = [change for change in args[0] if _records(change, "act#1")]
                 await self.inner.leave(change.run.owner)
+                await self.inner.join("thief", Millis(60_000))  # or the rescuer would take the run from it
                 claim = Claim("default", "thief", "the thief's", ("trade.trade",), 1)
                 stolen.extend((await self.inner.claim(claim)).runs)
                 return await LossyStore(self.inner, lambda *_: True).called(name, _nothing, ())

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from holdfast import Holdfast, Pack, Retry, RunFailed, attempt, hook, set_attributes
 from holdfast.errors import InvalidConfig
-from holdfast.events import EffectBegan, LeaseWasLost, RunEnded
+from holdfast.events import LeaseWasLost, RunEnded
 from holdfast.kernel import traces
 from holdfast.kernel.attributes import COUNT_MAX
 from holdfast.kernel.traces import TRACEPARENT
@@ -67,7 +67,7 @@ def is_below(span: Any, above: Any) -> bool:
 async def test_a_run_that_changes_hands_in_the_middle_is_one_span_with_all_its_attempts_below(home: Home) -> None:
     """The first process performs one effect and falls silent in the second; another one retries that, and ends it."""
     pack = Pack("plant")
-    gate = asyncio.Event()
+    entered, gate = asyncio.Event(), asyncio.Event()
     before, after = Traced(), Traced()
 
     @pack.effect
@@ -77,6 +77,7 @@ async def test_a_run_that_changes_hands_in_the_middle_is_one_span_with_all_its_a
     @pack.effect(retry=Retry(attempts=3, base=0.001))
     async def press() -> str:
         if not gate.is_set():
+            entered.set()
             await gate.wait()  # the first process stays here
         if attempt() == 1:
             raise OSError("jammed")
@@ -92,9 +93,9 @@ async def test_a_run_that_changes_hands_in_the_middle_is_one_span_with_all_its_a
         stores.append(SeverableStore(store))
         return stores[0]
 
-    async with home.holdfast(pack, through=through, lease="600ms", traces=before.provider) as silent:
+    async with home.holdfast(pack, through=through, lease="1500ms", traces=before.provider) as silent:
         run = (await silent.start(work())).run
-        await heard(silent).until(EffectBegan, step="press#1")
+        await entered.wait()
         stores[0].sever()
         await heard(silent).until(LeaseWasLost)
         gate.set()
