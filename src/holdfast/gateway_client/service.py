@@ -32,9 +32,9 @@ from holdfast.errors import (
 from holdfast.gateway_client.transport import Transport
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import cancels, waits
-from holdfast.kernel.cancels import ChildLeft, Receipt
+from holdfast.kernel.cancels import Child, ChildLeft, Receipt
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.journal import Continued, Entry
+from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import NO_TIME, Instant
@@ -320,40 +320,38 @@ class GatewayBackend:
     async def _child(self, child: ChildLeft, limit: asyncio.Semaphore) -> ChildLeft:
         if child.outcome not in MAY_BE_EMPTY:
             return replace(child, is_empty=child.outcome == "no_effects")
+        own = await self._own_receipt(child.run_id, limit)
+        if own is None or own.outcome != child.outcome:  # it has ended, or was moved, since the receipt of its parent
+            return child
+        return replace(child, is_empty=await self._performed_nothing(own, limit))
+
+    async def _own_receipt(self, run_id: str, limit: asyncio.Semaphore) -> Receipt | None:
+        """The receipt of a child; None if it is not known: it was removed, has not ended, or is out of reach."""
         try:
             async with limit:
-                shown = (await self._transport.get(f"{_path(child.run_id)}/receipt")).of(wire.ReceiptView)
-            receipt = await self._receipt(shown, limit)
-        except (UnknownRun, NotAllowedNow, TransientError):  # removed, not ended, or out of reach: it is not known
-            return child
-        if receipt.outcome != child.outcome:  # it has ended, or was moved, since the receipt of its parent
-            return child
-        return replace(child, is_empty=await self._is_empty(receipt, limit))
+                shown = (await self._transport.get(f"{_path(run_id)}/receipt")).of(wire.ReceiptView)
+            return await self._receipt(shown, limit)
+        except (UnknownRun, NotAllowedNow, TransientError):
+            return None
 
-    async def _is_empty(self, receipt: Receipt, limit: asyncio.Semaphore) -> bool:
-        """Whether neither the run nor any run below it has performed anything, as far as is known.
-
-        The receipt of a run that was never asked to stop names no children: its journal does.
-        """
+    async def _performed_nothing(self, receipt: Receipt, limit: asyncio.Semaphore) -> bool:
         if receipt.effects or not all(child.is_empty for child in receipt.children):
-            return False
+            return False  # as most are: their journals need not be read
         try:
             async with limit:
                 journal = await self.journal(receipt.run_id)
-            if isinstance(journal[0], Continued):
-                return False
-            shown = {child.run_id for child in receipt.children}
-            below = [child for child in cancels.children_of(journal) if child.run_id not in shown]
-            if any(not child.has_ended for child in below):
-                return cancels.is_paused(journal)
-            for child in below:
-                async with limit:
-                    own = (await self._transport.get(f"{_path(child.run_id)}/receipt")).of(wire.ReceiptView)
-                if not await self._is_empty(await self._receipt(own, limit), limit):
-                    return False
-        except (UnknownRun, NotAllowedNow, TransientError):
+        except (UnknownRun, TransientError):
             return False
-        return True
+        shown = {child.run_id for child in receipt.children}
+        others = [child for child in cancels.children_left(journal) if child.run_id not in shown]
+        below = [await self._left_by(child, limit) for child in others]
+        return cancels.performed_nothing(receipt, journal, [*receipt.children, *below])
+
+    async def _left_by(self, child: Child, limit: asyncio.Semaphore) -> ChildLeft:
+        own = await self._own_receipt(child.run_id, limit) if child.has_ended else None
+        if own is None:
+            return ChildLeft(child.run_id, child.workflow, "unknown")
+        return ChildLeft(child.run_id, child.workflow, own.outcome, await self._performed_nothing(own, limit))
 
     async def retry(self, run_id: str) -> Run:
         return await self._move(run_id, "retry")

@@ -26,6 +26,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Literal, NamedTuple, Self, get_args
 
@@ -269,6 +270,22 @@ def children_of(journal: tuple[Entry, ...]) -> tuple[Child, ...]:
         if (isinstance(entry, Spawned) and entry.created and not entry.detached)
         or (isinstance(entry, Late) and entry.run_id)
     )
+
+
+def children_left(journal: tuple[Entry, ...]) -> tuple[Child, ...]:
+    """Those of its children that count for its receipt: if it stands still, only those that have ended."""
+    paused = is_paused(journal)
+    return tuple(child for child in children_of(journal) if child.has_ended or not paused)
+
+
+def performed_nothing(receipt: Receipt, journal: tuple[Entry, ...], children: Iterable[ChildLeft]) -> bool:
+    """Whether neither the run nor any run below it has performed anything.
+
+    The children are given: the receipt of a run that was never asked to stop names none, whatever they have done. And
+    what earlier generations did is not in the journal any more.
+    """
+    is_whole = not isinstance(journal[0], Continued)
+    return is_whole and not receipt.effects and all(child.is_empty for child in children)
 
 
 def is_paused(journal: tuple[Entry, ...]) -> bool:

@@ -351,6 +351,33 @@ def test_a_run_that_stands_still_is_paused():
     assert not cancels.is_paused((ASKED, *CANCELLED))
 
 
+def test_the_children_of_a_run_that_stands_still_count_when_they_have_ended():
+    both = (spawned(run_id="child-1"), spawned("pay#2", run_id="child-2"), joined(run_id="child-2"))
+    assert [child.run_id for child in cancels.children_left((*both, ASKED, PAUSED, END))] == ["child-2"]
+    assert [child.run_id for child in cancels.children_left((*both, ASKED, *CANCELLED))] == ["child-1", "child-2"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "children", "is_empty"),
+    [
+        ((), (), True),
+        ((), (replace(CHILD, is_empty=True),), True),
+        ((), (replace(CHILD, is_empty=True), CHILD), False),
+        ((performed(),), (), False),
+    ],
+)
+def test_a_run_performed_nothing_if_no_run_below_it_did(entries, children, is_empty):
+    run, journal = cancelled(*entries, *CANCELLED)
+    assert cancels.performed_nothing(receipt(run, journal), journal, children) is is_empty
+
+
+def test_of_a_run_that_continued_as_new_it_is_not_known_that_it_performed_nothing():
+    run, journal = cancelled(*CANCELLED)
+    said = receipt(run, journal)
+    assert cancels.performed_nothing(said, journal, ())
+    assert not cancels.performed_nothing(said, (continued(), *journal), ())
+
+
 # -- a cancellation compared with a ledger
 
 STEPS = ["a#1", "b#1", "c#1"]

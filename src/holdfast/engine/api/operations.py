@@ -15,7 +15,7 @@ from holdfast.errors import NotAllowedNow, TimedOut, UndeclaredOutcome, UnknownR
 from holdfast.kernel import cancels, forks, keys, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
-from holdfast.kernel.journal import Continued, Value
+from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.units import Duration, milliseconds
@@ -91,25 +91,15 @@ class Operations:
         return receipt
 
     async def _receipt(self, run_id: str) -> tuple[Receipt, bool]:
-        """The receipt, and whether neither the run nor any run below it has performed anything.
-
-        The receipt of a run that was never asked to stop names no children, whatever they have done.
-        """
+        """The receipt, and whether neither the run nor any run below it has performed anything."""
         history = await self._scope.history(run_id)
         if history.run.status not in ENDED:
             raise NotAllowedNow(
                 f"run {run_id} is {history.run.status}", hint="There is a receipt when it has ended: cancel it."
             )
-        paused = cancels.is_paused(history.journal)
-        children = [
-            await self._receipt_of_child(child)
-            for child in cancels.children_of(history.journal)
-            if child.has_ended or not paused
-        ]
+        children = [await self._receipt_of_child(child) for child in cancels.children_left(history.journal)]
         receipt = cancels.receipt(history.run, history.journal, tuple(children))
-        # What earlier generations did is not in the journal any more.
-        is_whole = not isinstance(history.journal[0], Continued)
-        return receipt, is_whole and not receipt.effects and all(child.is_empty for child in children)
+        return receipt, cancels.performed_nothing(receipt, history.journal, children)
 
     async def _receipt_of_child(self, child: Child) -> ChildLeft:
         if child.has_ended:
