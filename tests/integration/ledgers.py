@@ -76,6 +76,9 @@ class ThreadLedger:
         return effect_key()
 
 
+MOMENTS_MIN = 8  # that every story has
+
+
 class Moments:
     """Counts the moments at which something happens: before and after each commit, and whenever it is called.
 
@@ -90,6 +93,11 @@ class Moments:
 
     def at(self, moment: int, then: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._at, self._then = moment, then
+
+    async def has_come(self) -> bool:
+        """Whether the moment has come: one of the first is certain to, and those after the last never do."""
+        seconds = PATIENCE_SECONDS if self._at <= MOMENTS_MIN else 1
+        return bool((await asyncio.wait([self.happened], timeout=seconds))[0])
 
     async def __call__(self) -> None:
         self.count += 1

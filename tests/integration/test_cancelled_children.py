@@ -12,9 +12,7 @@ from holdfast import Holdfast, Pack, Receipt, Run, RunCancelled, Workflow, conti
 from holdfast.events import EffectBegan, RunAdmitted, RunEnded
 from holdfast.kernel.journal import CancelAsked
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard, worker_of
-from tests.integration.ledgers import Moments, Shop, lefts, until_recorded
-
-MOMENTS_MIN = 8  # at which a cancellation may come
+from tests.integration.ledgers import MOMENTS_MIN, Moments, Shop, lefts, until_recorded
 
 
 class Family(Shop):
@@ -125,13 +123,18 @@ async def test_what_a_grandchild_performed_is_left_behind_though_its_parent_had_
         await middle()
         await hook("never")
 
+    receipt = await _cancelled_after("middle#1", home, family, parent)
+    [left] = receipt.children
+    assert (left.outcome, left.is_empty) == ("completed_first", False)
+    assert receipt.outcome == "partial"
+
+
+async def _cancelled_after(step: str, home: Home, family: Family, parent: Workflow[[], None]) -> Receipt:
+    """The receipt of a parent that was cancelled when this step of it had its record."""
     async with home.holdfast(family.pack) as hf:
         run = (await hf.start(parent())).run
-        await until_recorded(run, "middle#1")
-        receipt = await run.cancel()
-        [left] = receipt.children
-        assert (left.outcome, left.is_empty) == ("completed_first", False)
-        assert receipt.outcome == "partial"
+        await until_recorded(run, step)
+        return await run.cancel()
 
 
 async def test_what_a_grandchild_performed_is_left_behind_though_its_parent_had_cancelled_itself(home: Home) -> None:
@@ -153,12 +156,9 @@ async def test_what_a_grandchild_performed_is_left_behind_though_its_parent_had_
         await family.take("p")
         await hook("never")
 
-    async with home.holdfast(family.pack) as hf:
-        run = (await hf.start(parent())).run
-        await until_recorded(run, "take#1")
-        receipt = await run.cancel()
-        assert [each.outcome for each in receipt.children] == ["partial"]
-        assert receipt.outcome == "partial"
+    receipt = await _cancelled_after("take#1", home, family, parent)
+    assert [each.outcome for each in receipt.children] == ["partial"]
+    assert receipt.outcome == "partial"
 
 
 async def test_what_an_earlier_generation_of_a_child_performed_is_left_behind(home: Home) -> None:
@@ -176,13 +176,10 @@ async def test_what_an_earlier_generation_of_a_child_performed_is_left_behind(ho
         await family.take("p")
         await hook("never")
 
-    async with home.holdfast(family.pack) as hf:
-        run = (await hf.start(parent())).run
-        await until_recorded(run, "take#1")
-        receipt = await run.cancel()
-        [left] = receipt.children
-        assert (left.outcome, left.is_empty) == ("completed_first", False)
-        assert receipt.outcome == "partial"
+    receipt = await _cancelled_after("take#1", home, family, parent)
+    [left] = receipt.children
+    assert (left.outcome, left.is_empty) == ("completed_first", False)
+    assert receipt.outcome == "partial"
 
 
 async def test_detached_children_go_on(home: Home) -> None:
@@ -444,8 +441,7 @@ async def test_wherever_the_cancellation_comes_no_child_outlives_it(home: Home) 
             moments.at(moment, cancel)
             started.set_result((await hf.start(family.parent())).run)
             # The moments after the last one never come: by then all of them wait for a word.
-            seconds = 1 if moment > MOMENTS_MIN else PATIENCE_SECONDS
-            came = bool((await asyncio.wait([moments.happened], timeout=seconds))[0])
+            came = await moments.has_come()
             receipt = await asyncio.wait_for(moments.happened.result() if came else cancel(), PATIENCE_SECONDS)
             assert receipt.outcome in {"no_effects", "compensated"}, (moment, receipt)
             assert not receipt.stopped, (moment, receipt)

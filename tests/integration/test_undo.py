@@ -24,9 +24,17 @@ from holdfast import (
 from holdfast.events import EffectBegan, EffectWillRetry
 from holdfast.kernel.journal import Dropped, Performed, Stopped
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard
-from tests.integration.ledgers import ONCE, Ledger, Moments, Shop, ThreadLedger, lefts, time_is_up, until_recorded
-
-MOMENTS_MIN = 8  # at which a cancellation may come
+from tests.integration.ledgers import (
+    MOMENTS_MIN,
+    ONCE,
+    Ledger,
+    Moments,
+    Shop,
+    ThreadLedger,
+    lefts,
+    time_is_up,
+    until_recorded,
+)
 
 
 async def test_what_was_done_is_undone_in_reverse_order(home: Home) -> None:
@@ -444,8 +452,7 @@ async def test_wherever_the_cancellation_comes_all_that_was_done_is_undone_once(
             journey.moments.at(moment, cancel)
             started.set_result((await hf.start(journey.travel())).run)
             # The moments after the last one never come: by then the run waits to be told.
-            seconds = 1 if moment > MOMENTS_MIN else PATIENCE_SECONDS
-            came = bool((await asyncio.wait([journey.moments.happened], timeout=seconds))[0])
+            came = await journey.moments.has_come()
             cancelling = journey.moments.happened.result() if came else cancel()
             receipt = await asyncio.wait_for(cancelling, PATIENCE_SECONDS)
             assert not receipt.stopped, (moment, receipt)
