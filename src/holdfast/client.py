@@ -272,4 +272,6 @@ class Caller:
         return workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)
 
     async def _snapshot(self, row: RunRow) -> Run[Any]:
-        return Run(row, self._service, await self._service.queries.served([row]))
+        # Whether there is a worker for it is of interest only while it waits for one.
+        served = None if row.wake_at_ms is None else await self._service.queries.served([row])
+        return Run(row, self._service, served)

@@ -7,6 +7,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -55,7 +56,6 @@ class Signature:
         }
         self.required = self.names - frozenset(self._defaults)
         self._hints: dict[str, Any] | None = None
-        self._struct: type[msgspec.Struct] | None = None
         self._of_defaults: _Defaults | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,24 +104,22 @@ class Signature:
         given = {name: value for name, value in arguments.items() if name not in left_out}
         return Essence(codec.encode(given, what=self._owner), left_out)
 
-    @property
+    @cached_property
     def returns(self) -> Any:
         """The declared type of the result; Any if there is none."""
         return self._types().get("return", Any)
 
-    @property
+    @cached_property
     def arguments_type(self) -> type[msgspec.Struct]:
         """A Struct type that stored arguments are decoded into."""
-        if self._struct is None:
-            types = self._types()
-            fields: list[Any] = [
-                (name, types.get(name, Any))
-                if parameter.default is inspect.Parameter.empty
-                else (name, types.get(name, Any), _default(parameter.default))
-                for name, parameter in self._signature.parameters.items()
-            ]
-            self._struct = msgspec.defstruct("Arguments", fields, kw_only=True)
-        return self._struct
+        types = self._types()
+        fields: list[Any] = [
+            (name, types.get(name, Any))
+            if parameter.default is inspect.Parameter.empty
+            else (name, types.get(name, Any), _default(parameter.default))
+            for name, parameter in self._signature.parameters.items()
+        ]
+        return msgspec.defstruct("Arguments", fields, kw_only=True)
 
     def check_key(self, template: Template) -> None:
         """Raises `UsageError` if the annotations of its fields let distinct values give one key."""

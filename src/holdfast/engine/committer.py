@@ -89,7 +89,7 @@ class Committer:
         for (_, waiting, on_answer), answer in zip(batch, answers, strict=True):
             if on_answer is not None:
                 on_answer(answer)
-            if isinstance(answer, Committed):
+            if type(answer) is Committed:
                 told += answer.told
                 if answer.run is not None:
                     self._on_changed(answer.run.id)

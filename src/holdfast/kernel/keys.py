@@ -29,6 +29,7 @@ RESERVED = "idem:"  # as it always was: requests of earlier versions are found u
 _ALWAYS_ESCAPED = "%:/{}"
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _HINT_TYPES = "Key fields may be str, int, float, bool, Decimal, UUID, Enum, date or datetime."
 
 
@@ -130,7 +131,7 @@ def checked(key: str, *, what: str = "key") -> str:
             f"{what} {key[:40]!r}... is {len(key)} characters long; the limit is {KEY_LENGTH_MAX}",
             hint=f"Build the {what} from an id instead of from content, or from a hash of the content.",
         )
-    if any(0xD800 <= ord(character) <= 0xDFFF for character in key):
+    if not key.isascii() and _SURROGATE.search(key):
         raise UsageError(f"{what} {key!r} contains a lone surrogate", hint="It must be valid Unicode text.")
     return key
 

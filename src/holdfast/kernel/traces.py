@@ -65,6 +65,8 @@ def read(header: str | None) -> Caused | None:
 
 def normal(header: str | None) -> str | None:
     """A `traceparent` in the form in which it is kept."""
+    if header is None:
+        return None
     caused = read(header)
     return None if caused is None else caused.header
 

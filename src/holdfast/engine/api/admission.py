@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any, Protocol, assert_never
 
 from holdfast.engine.committer import Committer, OnAnswer
@@ -10,9 +11,10 @@ from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy
+from holdfast.kernel.messages import SignalMessage, Watcher
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
-from holdfast.kernel.times import NO_TIME
+from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.pack import Workflow
 from holdfast.ports.store import Store
 
@@ -38,6 +40,14 @@ def wish(
     key: str | None,
     digest: str,
     request_id: str | None = None,
+    retention_ms: Millis | None = None,
+    priority: int = 0,
+    delay_ms: Millis = NO_TIME,
+    watcher: Watcher | None = None,
+    attributes: bytes = b"",
+    replaces: str | None = None,
+    signal: SignalMessage | None = None,
+    join: bool = True,
 ) -> Wanted:
     """A run of this workflow with what it declares about itself. Without a `request_id` the run's own id is the one."""
     run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key)
@@ -48,14 +58,19 @@ def wish(
         workflow=workflow.name,
         key=key,
         queue=workflow.queue,
-        priority=0,
-        delay_ms=NO_TIME,
-        retention_ms=workflow.retention_ms,
+        priority=priority,
+        delay_ms=delay_ms,
+        retention_ms=workflow.retention_ms if retention_ms is None else retention_ms,
         digest=digest,
         request_id=request_id or run_id,
         input=value,
         blobs=blobs,
+        watcher=watcher,
         version=workflow.version or "",
+        attributes=attributes,
+        replaces=replaces,
+        signal=signal,
+        join=join,
     )
 
 
@@ -75,7 +90,8 @@ class Admission:
         """
         guard = starts.first_guard(wanted)
         while True:
-            answer = await self._offer(wanted, guard)
+            now_ms = self._store.now_ms()
+            answer = await self._offer(wanted, guard, now_ms)
             if isinstance(answer, Committed):
                 assert answer.run is not None
                 return self._admitted(wanted, answer.run)
@@ -114,11 +130,11 @@ class Admission:
         self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
         return run, True
 
-    async def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Answer:
+    def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy, now_ms: Instant) -> Future[Answer]:
         hand = self._taker.reserve(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
-        change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
+        change = starts.admission(wanted, now_ms=now_ms, hand=hand, guard=guard)
         # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
-        return await self._committer.commit(change, on_answer=None if hand is None else self._settle_hand(change))
+        return self._committer.commit(change, on_answer=None if hand is None else self._settle_hand(change))
 
     def _settle_hand(self, change: Change) -> OnAnswer:
         def settle(answer: Answer | None) -> None:

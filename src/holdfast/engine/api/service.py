@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import replace
 
 from holdfast.engine.api.admission import Admission, wish
 from holdfast.engine.api.operations import Operations
@@ -46,6 +45,7 @@ from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
 from holdfast.kernel.starts import Wanted
+from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Call, Workflow
@@ -183,7 +183,9 @@ class Service:
         if run.status in ENDED:  # blocked is not final: it may have been retried since this snapshot
             return run
         self.scope.require_open()
-        return await self._waiters.settled_within(run.id, None if timeout is None else milliseconds(timeout))
+        if timeout is None:
+            return await self._waiters.wait(run.id)
+        return await self._waiters.settled_within(run.id, milliseconds(timeout))
 
     async def result_json(self, run: Run) -> bytes:
         """What a settled run returned, as it is kept; raises what its end means."""
@@ -233,7 +235,7 @@ class Service:
             # Without a key nothing else tells a repeated request from a new one.
             name = ids.joined(self.namespace, workflow.name, options.request_id)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
-        wanted = wish(
+        return wish(
             self._store,
             workflow,
             arguments,
@@ -242,15 +244,12 @@ class Service:
             key=key,
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
             request_id=options.request_id,
-        )
-        return replace(
-            wanted,
+            retention_ms=None if options.retention is None else milliseconds(options.retention),
             priority=options.priority,
-            delay_ms=0 if options.delay is None else milliseconds(options.delay),
-            retention_ms=wanted.retention_ms if options.retention is None else milliseconds(options.retention),
+            delay_ms=NO_TIME if options.delay is None else milliseconds(options.delay),
             attributes=_encoded_attributes(options.attributes, self._traceparent(options)),
-            replaces=self._replaced(workflow, key, options.replace),
-            signal=self._first_signal(workflow, key, options),
+            replaces=None if options.replace is None else self._replaced(workflow, key, options.replace),
+            signal=None if options.signal is None else self._first_signal(workflow, key, options),
             join=options.join,
         )
 
@@ -261,9 +260,7 @@ class Service:
             return tracing.traceparent()
         return traces.normal(options.traceparent)
 
-    def _replaced(self, workflow: Workflow[..., Any], key: str | None, run: Run | None) -> str | None:
-        if run is None:
-            return None
+    def _replaced(self, workflow: Workflow[..., Any], key: str | None, run: Run) -> str:
         if run.workflow != workflow.name or run.key is None or run.key != key:
             raise UsageError(
                 f"run {run.id} of {run.workflow} under key {run.key!r} cannot be replaced by one of {workflow.name} "
@@ -272,11 +269,7 @@ class Service:
             )
         return run.id
 
-    def _first_signal(
-        self, workflow: Workflow[..., Any], key: str | None, options: StartOptions
-    ) -> SignalMessage | None:
-        if options.signal is None:
-            return None
+    def _first_signal(self, workflow: Workflow[..., Any], key: str | None, options: StartOptions) -> SignalMessage:
         if key is None:
             raise UsageError(f"a start of {workflow.name!r} with signal= has no key", hint="Pass key=...")
         hook, payload, dedupe = signal_of(options.signal)
@@ -286,5 +279,7 @@ class Service:
 
 
 def _encoded_attributes(wanted: Mapping[str, Scalar] | None, traceparent: str | None) -> bytes:
+    if not wanted and traceparent is None:
+        return b""
     own = {} if traceparent is None else {TRACEPARENT: traceparent}
     return attributes_.encode((attributes_.merged({}, attributes_.checked(wanted)) if wanted else {}) | own)

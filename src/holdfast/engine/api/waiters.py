@@ -66,10 +66,8 @@ class Waiters:
                 if not waiting:
                     del self._waiting[run_id]
 
-    async def settled_within(self, run_id: str, limit_ms: Millis | None) -> Run:
+    async def settled_within(self, run_id: str, limit_ms: Millis) -> Run:
         """The run, once it has ended or is blocked, or `TimedOut`."""
-        if limit_ms is None:
-            return await self.wait(run_id)
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 return await self.wait(run_id)

@@ -11,8 +11,8 @@ here, when another process has committed, or when a timer is due.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from msgspec import UNSET
@@ -28,6 +28,8 @@ from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Va
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Hand
 from holdfast.ports.store import Claim, History, Serves, Store
+
+NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class Lease(Protocol):
@@ -105,7 +107,7 @@ class Claims:
         self._bell = bell
         self._lease = lease
         self._serves = serves
-        self._reserved: Counter[str] = Counter()  # runs whose admission by this process is under way
+        self._reserved: dict[str, int] = {}  # runs whose admission by this process is under way, and how many times
         self._is_unsure = False  # whether the store may have runs under our name that are not executed here
         self._void: set[str] = set()  # runs that were claimed again while an execution of the former claim is here
 
@@ -204,9 +206,9 @@ class Claims:
         run_id = history.run.id
         self._held.adopted += 1
         execution = self._executor.execute(history, blobs, self._held.adopted)
-        self._held.begin(run_id, execution, lambda: self._leave(run_id, execution))
+        self._held.begin(run_id, execution, partial(self._leave, run_id, execution))
 
-    def _leave(self, run_id: str, execution: HeldActivation) -> None:
+    def _leave(self, run_id: str, execution: HeldActivation, _task: object) -> None:
         """The task of an execution has ended."""
         if self._held.remove(run_id, execution):
             self._executor.on_gone()
@@ -228,7 +230,7 @@ class Claims:
         if not self._slots.has_room or not self._lease.reliable or workflow not in self._serves.workflows:
             return None
         self._slots.busy()
-        self._reserved[run_id] += 1
+        self._reserved[run_id] = self._reserved.get(run_id, 0) + 1
         return Hand(self._lease.owner, self._ids.nonce())
 
     def adopt_fresh(self, change: Change, run: Run) -> None:
@@ -237,8 +239,12 @@ class Claims:
         if self._slots.is_closed or run.owner != self._lease.owner or self._held.holds(run.id):
             self._slots.quiet()  # a run that is not adopted, leaving gives back
             return
-        messages = tuple(envelope.message for envelope in change.envelopes if envelope.run_id == run.id)
-        self._adopt(History(run, change.entries, messages), {blob.digest: blob.data for blob in change.blobs})
+        messages, blobs = (), NO_BLOBS
+        if change.envelopes:
+            messages = tuple(envelope.message for envelope in change.envelopes if envelope.run_id == run.id)
+        if change.blobs:
+            blobs = {blob.digest: blob.data for blob in change.blobs}
+        self._adopt(History(run, change.entries, messages), blobs)
 
     def give_back(self, run_id: str, *, is_unsure: bool) -> None:
         """The run was not admitted under our name; with `is_unsure`, that is not known."""
@@ -250,11 +256,9 @@ class Claims:
 
     def _end_reservation(self, run_id: str) -> None:
         """One of them: several callers may admit the same run at once."""
-        # On the way of every start: subtracting a Counter would walk through all that are under way.
-        if self._reserved[run_id] > 1:
-            self._reserved[run_id] -= 1
-        else:
-            del self._reserved[run_id]
+        left = self._reserved.pop(run_id) - 1
+        if left:
+            self._reserved[run_id] = left
 
 
 async def blobs_of(store: Store, history: History) -> dict[str, bytes]:

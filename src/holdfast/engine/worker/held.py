@@ -61,11 +61,11 @@ class HeldRuns:
         """What is being done for the runs at this moment."""
         return [task for held in self._by_id.values() for task in held.execution.in_flight]
 
-    def begin(self, run_id: str, execution: HeldActivation, on_done: Callable[[], None]) -> None:
+    def begin(self, run_id: str, execution: HeldActivation, on_done: Callable[[asyncio.Task[None]], object]) -> None:
         """Drive the run from now on. `on_done` is called when its task has ended, whether or not it is held then."""
         task = asyncio.get_running_loop().create_task(execution.drive())
         self._by_id[run_id] = Held(execution, task)
-        task.add_done_callback(lambda _: on_done())
+        task.add_done_callback(on_done)
 
     def remove(self, run_id: str, execution: HeldActivation | None = None) -> bool:
         """Forget the run; with `execution`, only if it is that one which is held. True if it was held."""

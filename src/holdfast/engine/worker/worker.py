@@ -171,17 +171,15 @@ class Worker:
         if command.key is not None:
             keys.of_run(command.key)  # here, and not where it is asked for: what is recorded already stays good
         watcher = Watcher(parent.id, command.step) if command.intent.kind == "child" else None
-        wanted = replace(
-            wish(
-                self.store,
-                workflow,
-                command.arguments,
-                run_id=ids.derived(parent.id, command.step),
-                namespace=parent.namespace,
-                key=command.key,
-                digest=command.intent.digest,
-                request_id=ids.joined(parent.id, command.step),
-            ),
+        wanted = wish(
+            self.store,
+            workflow,
+            command.arguments,
+            run_id=ids.derived(parent.id, command.step),
+            namespace=parent.namespace,
+            key=command.key,
+            digest=command.intent.digest,
+            request_id=ids.joined(parent.id, command.step),
             priority=parent.priority,
             watcher=watcher,
             attributes=_lineage_of(parent),
