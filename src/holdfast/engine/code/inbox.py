@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import Struct
+
 from holdfast.kernel.journal import Received
 
 
@@ -23,11 +25,10 @@ class _Box:
         self.closings = 0
 
 
-class Inbox:
+class Inbox(Struct):
     """All hooks, by name."""
 
-    def __init__(self) -> None:
-        self._boxes: dict[str, _Box] = {}
+    _boxes: dict[str, _Box] = {}
 
     def put(self, received: Received) -> None:
         self._box(received.hook).queue.put_nowait(received)

@@ -3,6 +3,9 @@
 A live completion and a recorded one take the same way: `apply(entry)` delivers it and runs the code until it is
 quiet. So what happens on a replay is what happened the first time, by construction.
 
+Code that runs for long does so in pieces: `starting` and `applying` run the first one, and what they return runs the
+others as it is iterated over, so that other runs have their turn in between. Nearly always nothing is left.
+
     pending   what the code waits for: open steps and timers, and how far they have come
     notes     what the code did besides, to be recorded
     inbox     what has arrived for its hooks
@@ -14,9 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, NoReturn
 
 import msgspec
@@ -103,8 +107,7 @@ class Machine:
         self._workflow = workflow
         self._noted = noted
         self._seed = noted.origin or current.run_id
-        owner = f"run {current.run_id} of {workflow.name}"
-        self.notes = Notes(noted, owner=owner, ways=workflow.markers, now_ms=self.now_ms)
+        self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self.now_ms, noted.shows_again)
         self.left = LeftBehind()
         self._shields = Shields()
         self._refusals = 0
@@ -129,8 +132,8 @@ class Machine:
         """Begin the code with its stored arguments."""
         exhaust(self.starting(first, at_ms=at_ms))
 
-    def starting(self, first: Started | Continued, *, at_ms: Instant) -> Iterator[None]:
-        """The same in pieces: between them other runs may have their turn."""
+    def starting(self, first: Started | Continued, *, at_ms: Instant) -> Iterable[None]:
+        """The same; what is left of it comes in pieces."""
         self._loop.now_ms = at_ms
         arguments = self._bytes_of(first.input)
         self.notes.begin_with(first.attributes)
@@ -142,9 +145,9 @@ class Machine:
             coroutine = signature.apply(self._workflow.fn, signature.named(decoded))
         except UsageError as error:  # stored by other code than this: the run fails with the reason
             self.ended = self.outcome = CodeRaised(error)
-            return
+            return ()
         self._main = self._loop.start(coroutine, path=f"g{first.generation}" if isinstance(first, Continued) else "")
-        yield from self._running()
+        return self._run()
 
     def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
         """Deliver one entry and run the code until it is quiet.
@@ -154,31 +157,31 @@ class Machine:
         """
         exhaust(self.applying(entry, position, strict=strict))
 
-    def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterator[None]:
-        """The same in pieces."""
+    def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterable[None]:
+        """The same; what is left of it comes in pieces."""
         if isinstance(entry, Note):
             self.left.recorded(entry)
-            return
+            return ()
         if self.outcome is not None:
             if isinstance(entry, Received):
                 self.inbox.put(entry)  # it is not taken here; a new generation or a successor may
             if strict and isinstance(entry, StepEntry):
                 raise ReplayDiverged(f"run {self.current.run_id}: {ended_early(entry, position)}")
-            return
+            return ()
         divergence = contradiction(entry, position, self.pending.asked)
         if divergence is None:
-            yield from self._delivering(entry)
-            if self._put_by:
-                yield from self._delivering_what_was_put_by()
-        elif strict:
+            pieces = self._deliver_and_run(entry)
+            return chain(pieces, self._delivering_what_was_put_by()) if self._put_by else pieces
+        if strict:
             raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
-        elif step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins again
+        if step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins again
             self._put_by.setdefault(step_of(entry), []).append(entry)
+        return ()
 
-    def _delivering(self, entry: Entry) -> Iterator[None]:
+    def _deliver_and_run(self, entry: Entry) -> Iterable[None]:
         self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
         self._deliver(entry)
-        yield from self._running()
+        return self._run()
 
     def _delivering_what_was_put_by(self) -> Iterator[None]:
         # The code may wait for thousands of steps, and what was put by may stay so: look from the shorter side first.
@@ -186,7 +189,7 @@ class Machine:
             step = next(step for step in self.open if step in self._put_by)
             for entry in self._put_by.pop(step):
                 if contradiction(entry, 0, self.pending.asked) is None:  # otherwise it is not what the code wants
-                    yield from self._delivering(entry)
+                    yield from self._deliver_and_run(entry)
 
     @property
     def is_unwinding(self) -> bool:
@@ -326,7 +329,7 @@ class Machine:
         self.cancelling = True
         self._shields.cancel()
         self._main.cancel()
-        exhaust(self._running())
+        exhaust(self._run())
         for task in self._loop.tasks():
             if task is not self._main:
                 task.cancel()
@@ -481,20 +484,37 @@ class Machine:
     def _bytes_of(self, value: Value) -> bytes:
         return self._blobs[value.blob] if value.json is UNSET else bytes(value.json)
 
-    def _running(self) -> Iterator[None]:
-        """Run the code until it is quiet, in pieces."""
+    def _run(self) -> Iterable[None]:
+        """Run the code until it is quiet. If that takes long, what is left comes in pieces."""
+        return self._run_on() if self._run_piece() else ()
+
+    def _run_on(self) -> Iterator[None]:
+        yield
+        while self._run_piece():
+            yield
+
+    def _run_piece(self) -> bool:
+        """Run the code for a while: whether it is not quiet yet. If it is, note whether it has ended."""
         try:
-            while self._loop.run_some():
-                yield
+            if self._loop.run_some():
+                return True
         except (SystemExit, KeyboardInterrupt) as error:
             self.ended = self.outcome = CodeRaised(error)
-            return
-        if self.ended is None:
-            self.ended = self._end_of_code()
-            if self.ended is None or self._is_held_open():
-                return
-            if self.cancelling and not isinstance(self.ended, CodeReturned):
-                self.pending.drop_everything()  # the code has ended: nothing waits for what else it asked for
+            return False
+        if self.ended is not None or self._has_just_ended():
+            self._note_outcome()
+        return False
+
+    def _has_just_ended(self) -> bool:
+        """Whether the code has ended; `ended` says how."""
+        self.ended = self._end_of_code()
+        if self.ended is None or self._is_held_open():
+            return False
+        if self.cancelling and not isinstance(self.ended, CodeReturned):
+            self.pending.drop_everything()  # nothing waits for what else it asked for
+        return True
+
+    def _note_outcome(self) -> None:
         if not self.cancelling or isinstance(self.ended, CodeReturned):
             self.outcome = self.ended
         elif self._unwinder is not None and self._unwinder.done():
@@ -529,7 +549,7 @@ def _continuation_in(error: BaseException) -> _ContinuesAsNew | None:
     return first if type(first) is _ContinuesAsNew else None
 
 
-def exhaust(pieces: Iterator[None]) -> None:
+def exhaust(pieces: Iterable[None]) -> None:
     """Do all of it in one piece."""
     for _ in pieces:
         pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.engine.code.lineage import LINEAGE
 from holdfast.kernel import attributes, keys, markers
@@ -19,22 +19,22 @@ from holdfast.kernel.replay import Noted
 from holdfast.kernel.times import Instant
 
 
-class Notes:
+class Notes(Struct):
     """The notes of one run. `now_ms` is the time as its code sees it."""
 
-    def __init__(self, noted: Noted, *, owner: str, ways: markers.Ways, now_ms: Callable[[], Instant]) -> None:
-        self.is_replaying = False
-        self._noted = noted
-        self._owner = owner
-        self._ways = ways
-        self._now_ms = now_ms
-        self._new: list[Note] = []
-        self._opens: list[HookOpen] = []
-        self._closes: list[HookOpen] = []
-        self._attributes: dict[str, Scalar] = {}
-        self._markers: markers.Reached = ()
-        self._shows = noted.shows_again
-        self._patches: dict[str, bool] = {}
+    _noted: Noted
+    _run_id: str
+    _workflow: str
+    _ways: markers.Ways
+    _now_ms: Callable[[], Instant]
+    _shows: bool  # whether what the run shows is to be written
+    is_replaying: bool = False
+    _new: list[Note] = []
+    _opens: list[HookOpen] = []
+    _closes: list[HookOpen] = []
+    _attributes: dict[str, Scalar] = {}
+    _markers: markers.Reached = ()
+    _patches: dict[str, bool] = {}
 
     # -- taken by the engine
 
@@ -72,7 +72,7 @@ class Notes:
 
     def mark(self, marker: str) -> None:
         present = self._markers[-1][0] if self._markers else None
-        if not markers.step(self._ways, present, marker, owner=self._owner):
+        if not markers.step(self._ways, present, marker, owner=f"run {self._run_id} of {self._workflow}"):
             return
         step, now_ms = LINEAGE.get().step("mark"), self._now_ms()
         self._markers += ((marker, now_ms),)

@@ -12,6 +12,8 @@ import asyncio
 from heapq import heappop, heappush
 from typing import Any
 
+from msgspec import Struct
+
 from holdfast.engine.code.commands import Command
 from holdfast.engine.code.loop import Timer
 from holdfast.engine.code.shields import Shield
@@ -21,17 +23,16 @@ from holdfast.kernel.times import Instant
 from holdfast.kernel.waits import Wait
 
 
-class Pending:
+class Pending(Struct):
     """The open steps and timers of one run."""
 
-    def __init__(self) -> None:
-        self.open: dict[str, Command] = {}
-        self.timers: dict[str, Timer] = {}
-        self.asked: dict[str, Intent] = {}
-        self.dropped: list[Command] = []
-        self._fresh: list[Command] = []
-        self._due: list[tuple[Instant, int, str]] = []
-        self._dues_set = 0
+    open: dict[str, Command] = {}
+    timers: dict[str, Timer] = {}
+    asked: dict[str, Intent] = {}
+    dropped: list[Command] = []
+    _fresh: list[Command] = []
+    _due: list[tuple[Instant, int, str]] = []
+    _dues_set: int = 0
 
     # -- steps
 

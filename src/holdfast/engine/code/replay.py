@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holdfast.engine.code.machine import Machine, exhaust
 from holdfast.kernel.journal import Continued, Entry, input_of, to_replay
 from holdfast.kernel.replay import last_delivery
 from holdfast.kernel.runs import Run
+from holdfast.kernel.times import Instant
 
 ENTRIES_AT_ONCE = 100  # some ten milliseconds
 
@@ -17,10 +18,17 @@ def replay(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> None:
     exhaust(replaying(machine, run, journal))
 
 
-def replaying(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> Iterator[None]:
+def replaying(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> Iterable[None]:
     """The same in pieces: a long journal must not keep this process from anything else, its lease least of all."""
     first = input_of(journal)
     began_at_ms = first.at_ms if isinstance(first, Continued) else run.started_at_ms or run.created_at_ms
+    if len(journal) == 1:
+        return machine.starting(first, at_ms=began_at_ms)
+    return _replaying(machine, run, journal, began_at_ms)
+
+
+def _replaying(machine: Machine, run: Run, journal: tuple[Entry, ...], began_at_ms: Instant) -> Iterator[None]:
+    first = input_of(journal)
     entries = to_replay(journal, first=run.length - len(journal))
     last = last_delivery(entries)
     machine.notes.is_replaying = last >= 0

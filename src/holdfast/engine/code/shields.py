@@ -15,6 +15,8 @@ import asyncio
 import contextvars
 from types import TracebackType
 
+from msgspec import Struct
+
 from holdfast.engine.code.loop import WorkflowLoop
 from holdfast.engine.code.tasks import WorkflowTask
 from holdfast.kernel.times import Millis
@@ -112,12 +114,11 @@ def shield_for_ever(task: WorkflowTask) -> None:
     task.context.run(SHIELD.set, _FOR_EVER)
 
 
-class Shields:
+class Shields(Struct):
     """The blocks that the code is in at this moment."""
 
-    def __init__(self) -> None:
-        self.cancelling = False
-        self._held: list[Shield] = []
+    cancelling: bool = False
+    _held: list[Shield] = []
 
     def entered(self, shield: Shield) -> None:
         self._held.append(shield)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from holdfast.errors import ReplayDiverged
 from holdfast.kernel.cancels import STOP, UNDO
 from holdfast.kernel.journal import (
@@ -45,15 +47,14 @@ class Undoer(Protocol):
     def result_of(self, value: Value, as_type: Any) -> Any: ...
 
 
-class LeftBehind:
+class LeftBehind(Struct):
     """What has been done so far, in the order of its records."""
 
-    def __init__(self) -> None:
-        self._calls: dict[str, tuple[Call[Any], Intent]] = {}  # of effects that can be undone, by step
-        self._done: dict[str, tuple[Intent, Value | None]] = {}  # as it was performed, and its result, by step
-        self._timed_out: set[str] = set()  # steps with an attempt that may have happened, whatever became of later ones
-        self._children: dict[str, Other] = {}  # by step; those of an earlier generation by their id
-        self._steps_of: dict[str, list[str]] = {}  # where each child stands there
+    _calls: dict[str, tuple[Call[Any], Intent]] = {}  # of effects that can be undone, by step
+    _done: dict[str, tuple[Intent, Value | None]] = {}  # as it was performed, and its result, by step
+    _timed_out: set[str] = set()  # steps with an attempt that may have happened, whatever became of later ones
+    _children: dict[str, Other] = {}  # by step; those of an earlier generation by their id
+    _steps_of: dict[str, list[str]] = {}  # where each child stands there
 
     def asked(self, step: str, call: Call[Any], intent: Intent) -> None:
         """An effect that can be undone is about to be performed."""

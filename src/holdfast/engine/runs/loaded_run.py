@@ -12,7 +12,7 @@ follows from a completion is decided in `kernel/steps.py`; here that is applied 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -104,13 +104,12 @@ class LoadedRun:
         self.in_flight.close()
         self.machine.evict()
 
-    def replaying(self) -> Iterator[None]:
+    def replaying(self) -> Iterable[None]:
         """Bring the code to where the journal ends, in pieces."""
-        run = self.run
-        yield from replaying(self.machine, run, self.history.journal)
-        asked = cancels.request_in(run, self.history.journal)
+        asked = cancels.request_in(self.run, self.history.journal)
         if asked is not None:
             self.deadline_at_ms, self.pausing = asked.deadline_at_ms, asked.pausing
+        return replaying(self.machine, self.run, self.history.journal)
 
     def deliver(self, record: ActivationRecord, *, mail_only: bool = False) -> None:
         """Turn what has arrived into entries and deliver each, until the code ends or nothing is left.
