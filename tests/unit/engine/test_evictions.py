@@ -6,13 +6,14 @@ import asyncio
 import gc
 import sys
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.engine.code import generators
 from holdfast.pack import Workflow
 from tests.unit.engine.driving import Play, workflow_of
 from tests.unit.engine.shop import charge, notify, pay, ship
@@ -334,11 +335,74 @@ async def test_a_generator_that_is_left_early_cleans_up_within_its_run():
     assert play.again().result == "shipped"
 
 
-async def test_the_hooks_of_the_worker_for_generators_are_left_as_they_were():
+async def test_generators_of_the_worker_are_the_business_of_its_own_loop_as_before():
+    play = Play(_breaking_off())
+    ended = asyncio.Event()
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    async for _ in numbers():
+        break
+    await ended.wait()  # left early, it is closed by the loop in which it began
+    play.evict()
+
+
+async def test_hooks_for_generators_are_set_once_and_not_by_each_run():
+    Play(_breaking_off()).evict()
     before = sys.get_asyncgen_hooks()
     play = Play(_breaking_off())
-    play.evict()
+    assert sys.get_asyncgen_hooks() is not before  # it is made anew each time it is asked for
     assert sys.get_asyncgen_hooks() == before
+    play.evict()
+
+
+async def test_a_generator_of_a_run_that_was_let_go_is_not_closed_by_the_loop_of_the_worker():
+    kept: list[AsyncGenerator[int, None]] = []
+
+    @workflow_of
+    async def code() -> str:
+        generator = _numbers()
+        kept.append(generator)
+        await anext(generator)
+        return await ship("after")
+
+    play, before = Play(code), asyncio.all_tasks()
+    play.evict()
+    kept.clear()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    assert not generators._owners
+
+
+async def test_a_generator_at_the_address_of_one_that_has_ended_belongs_to_its_own_loop():
+    @workflow_of
+    async def code() -> str:
+        return "".join([str(number) async for number in _ended()])
+
+    async def _ended() -> AsyncGenerator[int, None]:
+        yield 1
+
+    play, ended = Play(code), asyncio.Event()
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            ended.set()
+
+    [address] = generators._owners
+    others: list[AsyncGenerator[int, None]] = []
+    while id(other := numbers()) != address and len(others) < 10_000:
+        others.append(other)
+    await anext(other)
+    del other
+    await ended.wait()
+    play.evict()
 
 
 def test_driving_a_run_outside_any_loop_leaves_no_loop_behind():

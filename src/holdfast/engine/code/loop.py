@@ -18,11 +18,12 @@ import asyncio
 import contextvars
 import sys
 import threading
-from asyncio import futures
+from asyncio import _get_running_loop, _set_running_loop, futures
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.engine.code.generators import GeneratorOwner, tell_apart
 from holdfast.engine.code.isolated_loop import IsolatedLoop
 from holdfast.engine.code.lineage import LINEAGE, outside_of_its_run
 from holdfast.engine.code.tasks import Handle, WorkflowFuture, WorkflowTask
@@ -67,7 +68,7 @@ class Timer(asyncio.TimerHandle):
     due_at_ms: Instant = EPOCH
 
 
-class WorkflowLoop(IsolatedLoop):
+class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     """Drives the coroutine of one run. `holdfast` is the run's scope, found there by the authoring functions."""
 
     def __init__(
@@ -87,14 +88,13 @@ class WorkflowLoop(IsolatedLoop):
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[WorkflowTask] = []
-        self._made = 0
-        self._places = 0  # apart from the former: journals of runs under way rely on how tasks hash
-        self._tasks_kept = 64
-        self._evicted = False
-        self._outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
-        self._outer_task: Any = None
-        self._outer_hooks: Any = (None, None)
-        self._finalizer: Callable[[AsyncGenerator[Any, Any]], None] | None = None
+
+    _made = 0
+    _places = 0  # apart from the former: journals of runs under way rely on how tasks hash
+    _tasks_kept = 64
+    _evicted = False
+    _outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
+    _outer_task: Any = None
 
     # -- driven by the engine
 
@@ -113,38 +113,27 @@ class WorkflowLoop(IsolatedLoop):
 
         The caller's own loop is set aside meanwhile, and with it everything that this process does otherwise.
         """
-        self._as_running_loop(self._run_ready)
-        return bool(self._ready)
-
-    def _run_ready(self) -> None:
         ready, left = self._ready, CALLBACKS_AT_ONCE
-        while ready and left:
-            left -= 1
-            ready.popleft()._run()  # noqa: SLF001 - as asyncio's own loops do
-
-    def _as_running_loop(self, work: Callable[[], None]) -> None:
         self._enter()
         try:
-            work()
+            while ready and left:
+                left -= 1
+                ready.popleft()._run()  # noqa: SLF001 - as asyncio's own loops do
         finally:
             self._leave()
-            self._finalizer = self._outer = self._outer_task = None
+        return bool(ready)
 
     def _enter(self) -> None:
         """Become the running loop. The one of the caller is set aside."""
-        self._outer = outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for loop authors
-        self._outer_hooks = sys.get_asyncgen_hooks()
+        tell_apart()
+        self._outer = outer = _get_running_loop()
         # Since 3.14 a thread has one current task, whatever the loop: the worker's own is set aside too.
         self._outer_task = _swap_task(outer, None) if _swap_task is not None and outer is not None else None
-        # Kept, since Python's own C code borrows it: a collection in the middle of that must not free it.
-        self._finalizer = self._finalizer or self._finalize
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalizer)
         # At last: a collection may come between any two of these lines, and asks the running loop to leave.
-        asyncio._set_running_loop(self)  # noqa: SLF001
+        _set_running_loop(self)
 
     def _leave(self) -> None:
-        asyncio._set_running_loop(self._outer)  # noqa: SLF001
-        sys.set_asyncgen_hooks(*self._outer_hooks)
+        _set_running_loop(self._outer)
         if _swap_task is not None and self._outer is not None:
             _swap_task(self._outer, self._outer_task)
 
@@ -166,14 +155,14 @@ class WorkflowLoop(IsolatedLoop):
 
     def is_here(self) -> bool:
         """Whether the code that is being executed is that of this run."""
-        return asyncio._get_running_loop() is self  # noqa: SLF001
+        return _get_running_loop() is self
 
     def refuse_elsewhere(self) -> None:
         """Raise a `UsageError` if the code that is being executed is not that of this run."""
         if not self.is_here():
             raise outside_of_its_run()
 
-    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         # Left by the last reference in its own run, it is closed as a task of the run. Anywhere else, its code is not
         # executed at all: Python frees a generator whose finalizer did nothing.
         if self.is_here() and not self._evicted:
@@ -186,14 +175,18 @@ class WorkflowLoop(IsolatedLoop):
         if left:
             # A `finally` inside a `finally` may be finalized by Python itself, which prints what it raises.
             hook, sys.unraisablehook = sys.unraisablehook, _say_nothing
+            self._enter()
             try:
-                self._as_running_loop(lambda: _close_all(left))
+                _close_all(left)
             finally:
+                self._leave()
                 sys.unraisablehook = hook
+        if self.generators:
+            self.leave_generators()
         self._tasks.clear()
         self._ready.clear()
         # Loop, machine and tasks refer to each other. Thousands of runs a second would keep the collector busy.
-        self.holdfast = self._on_timer = self._on_timer_cancelled = self._may_set_timer = _GONE
+        self.holdfast = self._on_timer = self._on_timer_cancelled = self._may_set_timer = self._outer = _GONE
 
     # -- what asyncio needs of a loop
 
@@ -337,7 +330,7 @@ def step_aside_for_the_collector(phase: str, info: dict[str, int]) -> None:
     del info
     if phase == "start":
         _set_aside.step_back = None
-        loop = asyncio._get_running_loop()  # noqa: SLF001
+        loop = _get_running_loop()
         if isinstance(loop, WorkflowLoop) and _has_room(_FRAMES):
             _set_aside.step_back = loop.step_aside()
     elif (step_back := _set_aside.step_back) is not None:
