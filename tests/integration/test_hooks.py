@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from holdfast.errors import HookTaken, PayloadRefused, PayloadTooLarge, UnknownH
 from holdfast.events import EffectBegan, RunBlocked, RunEnded, RunLetGo
 from holdfast.kernel.journal import Ignored, Opened, Performed, Received
 from tests.integration.conftest import Holding, Home, eventually, heard
-from tests.integration.wrappers import GatedStore, LossyStore
+from tests.integration.wrappers import GatedStore, LossyStore, StoreWrapper
 
 LARGE = "x" * 300_000  # kept beside the journal
 
@@ -519,6 +520,57 @@ async def test_each_accepted_signal_is_delivered_however_close_to_the_end(home: 
             accepted = [n for n in await asyncio.gather(*map(send, range(8))) if n is not None]
             assert sorted(await run.result(timeout=30)) == accepted
     assert collector.calls == 20
+
+
+class MailOnTheWay(StoreWrapper):
+    """Has read what is in the inbox, and does not return it before the gate is opened."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.gate = asyncio.Event()
+        self.read: list[Any] = []
+
+    async def called(self, name: str, verb: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+        result = await verb(*args)
+        if name == "messages" and result:
+            self.read.append(result)
+            await self.gate.wait()
+        return result
+
+
+async def test_a_signal_that_comes_right_behind_what_ends_the_code_is_seen_before(home: Home) -> None:
+    """The effect has returned, and before the run goes on there is mail: the code does not end over it."""
+    pack, made = Pack("p"), list[MailOnTheWay]()
+
+    def through(store: Any) -> MailOnTheWay:
+        made.append(MailOnTheWay(store))
+        return made[0]
+
+    @pack.effect
+    async def act() -> None:
+        run = await hf.find(collect, "collect")
+        for item in ("first", "second"):
+            await run.signal("items", item)
+        await eventually(lambda: bool(made[0].read))
+        made[0].gate.set()  # the mail is delivered in the next turn of the loop, right behind the end of this effect
+
+    @pack.workflow(key="collect")
+    async def collect() -> list[Any]:
+        taken: list[Any] = []
+
+        async def consume() -> None:
+            async for payload in hook("items"):
+                taken.append(payload)  # noqa: PERF401 - one by one: it is looked at before the end
+
+        consumer = asyncio.create_task(consume())
+        await act()
+        consumer.cancel()
+        return taken
+
+    async with home.holdfast(pack, through=through) as hf:
+        run = (await hf.start(collect())).run
+        assert await run.result(timeout=30) == ["first", "second"]
+        assert [entry.left for entry in await _entries(run, Received)] == [False, False]
 
 
 # -- types

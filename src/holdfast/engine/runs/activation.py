@@ -167,6 +167,7 @@ class Activation:
         self._record, self._carried = record, None
         if self._mail_arrived:
             await self._load_blobs()
+            loaded.put_signals_first()
         try:
             if loaded.machine.pending.dropped:
                 loaded.let_drop(record)

@@ -111,6 +111,13 @@ class LoadedRun:
             self.deadline_at_ms, self.pausing = asked.deadline_at_ms, asked.pausing
         return replaying(self.machine, self.run, self.history.journal)
 
+    def put_signals_first(self) -> None:
+        """Deliver signals before whatever else has come: the code must not end over one that is here already."""
+        signals = [each for each in self.arrivals if isinstance(each, SignalMessage)]
+        if signals:
+            rest = [each for each in self.arrivals if not isinstance(each, SignalMessage)]
+            self.arrivals = deque([*signals, *rest])
+
     def deliver(self, record: ActivationRecord, *, mail_only: bool = False) -> None:
         """Turn what has arrived into entries and deliver each, until the code ends or nothing is left.
 
