@@ -144,6 +144,8 @@ def contradiction(entry: Entry, position: int, asked: Mapping[str, Intent]) -> D
         return None
     step, recorded = entry.step, entry.intent if isinstance(entry, IntentEntry) else None
     intent = asked.get(step)
+    if recorded is intent and intent is not None:
+        return None  # it was made of what the code asks for
     if intent is None:
         return Divergence(_recorded(entry, position, step, recorded), _waiting_for(asked))
     if recorded is not None and not recorded.same_as(intent):

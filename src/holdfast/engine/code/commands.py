@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import Intent
 from holdfast.kernel.steps import Step
 from holdfast.kernel.times import EPOCH, Instant
-from holdfast.pack import Call, Effect
+from holdfast.pack import Call, Effect, EffectPolicy
 
 
 class Command(Struct):
@@ -35,6 +35,8 @@ class Command(Struct):
     intended: bool = False  # a `once` effect: the intent to call it is recorded
     may_call: bool = False  # and this process has recorded it, or knows that the effect never happened
     reconciles: bool = False  # what is to be done next is to ask the world about it
+    policy: EffectPolicy | None = None  # of an effect, known once it is to be begun
+    returned: Any = UNSET  # what the effect has returned here, as it is read back from its record
 
     @property
     def is_in_doubt(self) -> bool:

@@ -60,6 +60,11 @@ class Inbox(Struct):
         """The hooks that the code waits for."""
         return [name for name, box in self._boxes.items() if box.waiting]
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the code waits for any hook."""
+        return bool(self._boxes) and any(box.waiting for box in self._boxes.values())
+
     def took_any(self, name: str) -> bool:
         """Whether the code has taken anything from this hook."""
         return name in self._boxes and self._boxes[name].taken > 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
 from itertools import chain
@@ -242,8 +242,8 @@ class Machine:
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]:
         if self._is_refused():
             return self._parked()
-        name = f"{child.workflow.partition('.')[2]}.result"
-        step, intent = self._next_step(name, lambda _: Intent("join", child.workflow, key=child.id))
+        intent = Intent("join", child.workflow, key=child.id)
+        step = self._next_step(f"{child.workflow.partition('.')[2]}.result", intent)
         return self._open(
             Command(step, intent, self._loop.now_ms, self._future(step), child.returns, child_id=child.id)
         )
@@ -261,7 +261,8 @@ class Machine:
             refused = self._loop.create_future()
             refused.cancel()
             return refused
-        step, intent = self._next_step(f"hook:{name}", lambda _: Intent("hook", name, key=token))
+        intent = Intent("hook", name, key=token)
+        step = self._next_step(f"hook:{name}", intent)
         command = Command(step, intent, self._loop.now_ms, self._future(step), None, hook=hook)
         self._open(command)
         return command.future
@@ -389,32 +390,35 @@ class Machine:
         essence = target.signature.essence(call.arguments, arguments, self._codec)
         digest, defaults = digest_of(essence.given), essence.left_out if kind == "effect" else {}
 
-        def intent_for(step: str) -> Intent:
+        is_effect = kind == "effect"
+        while True:
+            step = LINEAGE.get().step(target.step_name)
             # Every effect has a key; one that declares none is known by its run and step.
-            named = key or (self._default_key(step) if kind == "effect" else "")
-            return Intent(kind, target.name, named, digest, line, defaults)
-
-        step, intent = self._next_step(target.step_name, intent_for)
-        if isinstance(target, Effect) and target.undo is not None:
+            named = key or (self._default_key(step) if is_effect else "")
+            intent = Intent(kind, target.name, named, digest, line, defaults)
+            if not self._put_by or self._fits(step, intent):
+                break
+        if is_effect and target.undo is not None:  # pyright: ignore[reportAttributeAccessIssue] - it is an effect
             self.left.asked(step, call, intent)
+        future = self._future(step)
         returns = target.signature.returns
-        return self._open(
-            Command(
-                step, intent, self._loop.now_ms, self._future(step), returns, call, arguments, key, detached=detached
-            )
-        )
+        command = Command(step, intent, self._loop.now_ms, future, returns, call, arguments, key, detached=detached)
+        self.pending.add(command)
+        return future
 
     def _default_key(self, step: str) -> str:
         return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
 
-    def _next_step(self, name: str, intent_for: Callable[[str], Intent]) -> tuple[str, Intent]:
+    def _next_step(self, name: str, intent: Intent) -> str:
         """The id of the code's next step of this name. Ids under which something else was done are passed over."""
         lineage = LINEAGE.get()
-        while True:
-            step = lineage.step(name)
-            intent = intent_for(step)
-            if step not in self._put_by or contradiction(self._put_by[step][0], 0, {step: intent}) is None:
-                return step, intent
+        while not self._fits(step := lineage.step(name), intent):
+            pass
+        return step
+
+    def _fits(self, step: str, intent: Intent) -> bool:
+        """Whether nothing else was done under this id."""
+        return step not in self._put_by or contradiction(self._put_by[step][0], 0, {step: intent}) is None
 
     def _open(self, command: Command) -> Awaitable[Any]:
         self.pending.add(command)
@@ -474,6 +478,9 @@ class Machine:
 
     def _resolve(self, step: str, value: Value) -> None:
         command = self.pending.close(step)
+        if command.returned is not UNSET:
+            command.future.set_result(command.returned)
+            return
         try:
             result = self._codec.decode(self._bytes_of(value), command.returns)
         except UsageError as error:
