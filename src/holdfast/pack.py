@@ -120,7 +120,8 @@ class Effect(Generic[P, R]):
         if self.key is not None:
             self.signature.check_key_early(self.key)
         self.policy = policy
-        self.input_name = f"the input of {self.name}"  # as errors name them
+        self.described = f"effect {self.name}"  # as errors name it
+        self.input_name = f"the input of {self.name}"
         self.result_name = f"the result of {self.name}"
         self.is_async = inspect.iscoroutinefunction(fn)
         self.remote = remote

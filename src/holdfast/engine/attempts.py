@@ -5,10 +5,10 @@ Rooms that perform attempts (`runs`, `remote`) meet here, so neither has to know
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from holdfast.effects import EffectScope
 from holdfast.engine.failures import tame
@@ -49,7 +49,10 @@ class LeaseTrust(Protocol):
 
 
 class AttemptReturned(Struct, frozen=True):
+    """It returned: the value as it is stored, and as it is read back if it was."""
+
     value: bytes
+    read_back: Any = UNSET
 
 
 class AttemptRaised(Struct, frozen=True):

@@ -266,7 +266,7 @@ def decide(step: Step, event: Event, policy: StepPolicy | None, *, now_ms: Insta
     """
     match event:  # the most frequent first
         case Returned() if step.waited:
-            return _complete(step, event, policy, now_ms, chance)
+            return perform(step.id, step.intent, step.failures, event.value, now_ms)
         case ToBegin():
             return _begin(step, policy, now_ms)
         case Repeated(entry=entry):
@@ -280,6 +280,19 @@ def decide(step: Step, event: Event, policy: StepPolicy | None, *, now_ms: Insta
             return _stop(step)
         case _:
             return _complete(step, event, policy, now_ms, chance) if step.waited else _note_late(step, event, now_ms)
+
+
+def perform(step_id: str, intent: Intent, failures: int, value: Value, now_ms: Instant) -> Performed:
+    """What follows if an attempt returns that the code waits for. Nearly all that happens to steps is this."""
+    return Performed(now_ms, step_id, intent, failures + 1, value)
+
+
+def may_call_at_once(policy: StepPolicy | None, *, intended: bool) -> bool:
+    """Whether an effect may be called without a record, since calling it twice is no harm: it is not `once`.
+
+    An intent counts whatever the code of today declares: it was `once` when it was begun.
+    """
+    return policy is None or (policy.safety != "once" and not intended)
 
 
 _Completion = (
@@ -299,8 +312,7 @@ _Completion = (
 
 
 def _begin(step: Step, policy: StepPolicy | None, now_ms: Instant) -> Intended | Act | Block:
-    # An intent counts whatever the code of today declares: it was `once` when it was begun.
-    if policy is None or step.may_call or (policy.safety != "once" and not step.intended):
+    if policy is None or step.may_call or may_call_at_once(policy, intended=step.intended):
         return Act.CALL
     if not step.intended:
         return Intended(now_ms, step.id, step.intent, step.failures + 1)
@@ -326,7 +338,7 @@ def _complete(step: Step, event: _Completion, policy: StepPolicy | None, now_ms:
     """Something has come of a step that the code waits for."""
     match event:
         case Returned(value=value) | Confirmed(value=value):
-            return Performed(now_ms, step.id, step.intent, step.failures + 1, value)
+            return perform(step.id, step.intent, step.failures, value, now_ms)
         case Raised():
             assert policy is not None, step
             return _fail(step, event, policy, now_ms, chance)

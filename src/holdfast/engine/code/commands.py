@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import UNSET, Struct
 
@@ -13,6 +13,12 @@ from holdfast.kernel.journal import Intent
 from holdfast.kernel.steps import Step
 from holdfast.kernel.times import EPOCH, Instant
 from holdfast.pack import Call, Effect, EffectPolicy
+
+
+class Policies(Protocol):
+    """Knows the policy in force for each effect: the operator's if there is one, else the author's."""
+
+    def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy: ...
 
 
 class Command(Struct):
@@ -94,6 +100,12 @@ class Command(Struct):
         effect = self.call.target
         assert isinstance(effect, Effect)
         return effect
+
+    def policy_on(self, host: Policies) -> EffectPolicy:
+        """The policy of an effect, as it is in force on this worker."""
+        if self.policy is None:
+            self.policy = host.policy_of(self.effect())
+        return self.policy
 
 
 class CodeReturned(Struct, frozen=True):

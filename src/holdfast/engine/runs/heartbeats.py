@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from collections.abc import Callable
 from typing import Any
+
+from msgspec import Struct
 
 from holdfast.engine.code.commands import Command
 from holdfast.engine.runs.host import RunHost
@@ -18,46 +20,33 @@ from holdfast.kernel.times import EPOCH, Instant
 from holdfast.pack import EffectPolicy
 
 
-class AttemptScope:
+class AttemptScope(Struct):
     """One attempt of an effect, as its body sees it."""
 
-    __slots__ = (
-        "_ahead_ms",
-        "_command",
-        "_heartbeats",
-        "_host",
-        "abandoned",
-        "attempt",
-        "dropped",
-        "effect",
-        "entered",
-        "key",
-        "policy",
-        "run_id",
-        "step",
-        "task",
-    )
+    run_id: str
+    step: str
+    effect: str
+    key: str
+    attempt: int
+    policy: EffectPolicy
+    _command: Command
+    _host: RunHost
+    _heartbeats: Callable[[], Heartbeats]
+    _ahead_ms: float = 0.0  # of the store's clock, before the steady one; the time matters only if there is a deadline
+    dropped: bool = False  # the outcome is not waited for any more; it is still recorded
+    abandoned: bool = False  # the run is not here any more: the outcome could not be recorded
+    entered: bool = False
+    task: Document | None = None  # of a remote effect, once its outcome is there
 
-    def __init__(self, command: Command, heartbeats: Heartbeats, host: RunHost, run_id: str) -> None:
-        self.run_id = run_id
-        self.step = command.step
-        effect = command.effect()
-        self.effect = effect.name
-        self.dropped = False  # the outcome is not waited for any more; it is still recorded
-        self.abandoned = False  # the run is not here any more: the outcome could not be recorded
-        self.entered = False
-        self.task: Document | None = None  # of a remote effect, once its outcome is there
-        self.key = command.intent.key
-        self.attempt = command.failures + 1
-        self._command = command
-        self._heartbeats = heartbeats
-        self._host = host
-        self.policy: EffectPolicy = host.policy_of(effect)
-        self._ahead_ms = 0.0  # the time is looked at only where there is a deadline
-        if self.policy.retry.deadline is not None:
-            self._ahead_ms = host.store.now_ms() - float(
-                host.clock.steady_ms()
-            )  # a store's clock is not for other threads
+    @classmethod
+    def of(cls, command: Command, run_id: str, host: RunHost, heartbeats: Callable[[], Heartbeats]) -> AttemptScope:
+        """The next attempt of an effect."""
+        name, intent, policy = command.effect().name, command.intent, command.policy_on(host)
+        attempt = command.failures + 1
+        scope = cls(run_id, command.step, name, intent.key, attempt, policy, command, host, heartbeats)
+        if policy.retry.deadline is not None:  # a store's clock is not for other threads
+            scope._ahead_ms = host.store.now_ms() - float(host.clock.steady_ms())
+        return scope
 
     def may_enter(self) -> Begin | GiveUp | None:
         """Whether the effect may be called at this very moment, asked in the thread that would call it.
@@ -74,14 +63,14 @@ class AttemptScope:
             verdict = retries.begin(
                 policy.retry, policy.timeout_ms, asked_at_ms=self._command.asked_at_ms, now_ms=now_ms
             )
-        self.entered = isinstance(verdict, Begin)
+        self.entered = type(verdict) is Begin
         return verdict
 
     def last_beat(self) -> Any:
-        return self._heartbeats.last(self._command.step)
+        return self._heartbeats().last(self._command.step)
 
     def beat(self, details: Any) -> None:
-        self._heartbeats.beat(self._command, self.attempt, details)
+        self._heartbeats().beat(self._command, self.attempt, details)
 
 
 class Heartbeats:
@@ -94,7 +83,6 @@ class Heartbeats:
         self._unwritten: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._written = 0
-        self._loop_thread = threading.get_ident()
 
     def last(self, step: str) -> Any:
         """What the last heartbeat of the step said, in whatever attempt."""
@@ -107,7 +95,7 @@ class Heartbeats:
         if attempt != command.failures + 1 or command.future.done():
             return  # a thread that goes on after its attempt was given up
         self._newest[command.step] = data
-        if threading.get_ident() == self._loop_thread:
+        if asyncio._get_running_loop() is self._host.loop:  # noqa: SLF001 - it is asked in any thread, with or without a loop
             self._write_soon(command.step)
         else:
             self._host.loop.call_soon_threadsafe(self._write_soon, command.step)

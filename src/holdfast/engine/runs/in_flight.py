@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
 from holdfast import events
@@ -59,6 +58,7 @@ from holdfast.kernel.steps import (
 from holdfast.kernel.tasks import Task, TaskPlace
 from holdfast.kernel.times import Millis
 from holdfast.kernel.units import milliseconds
+from holdfast.pack import Effect
 from holdfast.ports.store import History
 
 
@@ -72,10 +72,16 @@ class StepsInFlight:
         self._run = history.run
         self._journal = history.journal
         self._complete = complete
-        self._heartbeats = Heartbeats(host, history.run, history.beats)
+        self._beats = history.beats
+        self._kept_heartbeats: Heartbeats | None = None
         self._remote: set[str] = set()
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
+
+    def _heartbeats(self) -> Heartbeats:
+        if self._kept_heartbeats is None:
+            self._kept_heartbeats = Heartbeats(self._host, self._run, self._beats)
+        return self._kept_heartbeats
 
     def begin(self, command: Command) -> None:
         """Do what the code asked for, in a task of its own."""
@@ -162,29 +168,39 @@ class StepsInFlight:
     def _say(self, command: Command, event: Event) -> None:
         self._complete(Completion(command.step, event))
 
-    def _event_of(self, outcome: AttemptOutcome, *, interrupted: bool) -> tuple[Returned | Raised, tuple[Blob, ...]]:
+    def _event_of(
+        self, command: Command, outcome: AttemptOutcome, *, interrupted: bool
+    ) -> tuple[Returned | Raised, tuple[Blob, ...]]:
         """What has come of an attempt, and the large values of it."""
-        if isinstance(outcome, AttemptReturned):
+        if type(outcome) is AttemptReturned:
             value, blobs = kept(outcome.value)
+            command.returned = outcome.read_back
             return Returned(value), blobs
+        assert type(outcome) is AttemptRaised
         return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
 
     async def attempt(self, command: Command) -> None:
         """Perform one attempt of an effect, or have a remote worker perform it."""
-        effect = command.effect()
+        effect, host = command.effect(), self._host
         if effect.remote:
             await self._until_trusted()
-            await self._try(command, self._dispatched)
+            await self._try(command, effect, None)
             return
-        policy = self._host.policy_of(effect)
+        policy, in_thread = command.policy_on(host), not effect.is_async
         if policy.safety == "once":
-            await self._host.performer.until_ended(self._run.id, command.step)
-        while (turn := await self._turn(command, policy.retry, in_thread=not effect.is_async)) is not None:
-            if await self._try(command, partial(self._performed, turn)):
+            await host.performer.until_ended(self._run.id, command.step)
+        turn = None if policy.retry.deadline is not None else host.performer.turn_now(in_thread=in_thread)
+        while True:
+            if turn is None:
+                turn = await self._turn(command, policy.retry, in_thread=in_thread)
+            if turn is None:
+                break
+            if await self._try(command, effect, turn):
                 return
+            turn = None
         name, made = command.intent.name, command.failures
         error = TimedOut(f"the deadline of effect {name} was over before attempt {made + 1} could begin")
-        self._say(command, Expired(described(error, self._host.codec)))
+        self._say(command, Expired(described(error, host.codec)))
 
     async def _turn(self, command: Command, retry: Retry, *, in_thread: bool) -> Turn | None:
         """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
@@ -200,45 +216,41 @@ class StepsInFlight:
         except TimeoutError:
             return None
 
-    async def _try(
-        self,
-        command: Command,
-        perform: Callable[[Command, AttemptScope], Coroutine[Any, Any, AttemptOutcome | AttemptRefused]],
-    ) -> bool:
-        """Perform one attempt. False if it could not be entered, and so is none."""
-        effect, step = command.effect(), command.step
-        scope = self._attempts[step] = AttemptScope(command, self._heartbeats, self._host, self._run.id)
+    async def _try(self, command: Command, effect: Effect[..., Any], turn: Turn | None) -> bool:
+        """Perform one attempt, in its turn here or by a remote worker. False if it could not be entered, so is none."""
+        host, step = self._host, command.step
+        scope = self._attempts[step] = AttemptScope.of(command, self._run.id, host, self._heartbeats)
         self._begun.add(step)
-        self._host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
-        work = perform(command, scope)
-        if (tracing := self._host.tracing) is not None:
-            work = tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
-        began_steady_ms = self._host.clock.steady_ms()
+        host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
+        work = self._dispatched(command, scope) if turn is None else self._performed(command, effect, scope, turn)
+        if host.tracing is not None:
+            work = host.tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
+        began_steady_ms = host.clock.steady_ms()
         try:
             outcome = await work
         finally:
             self._attempts.pop(step, None)
             if not effect.remote and not scope.entered:
                 self._begun.discard(step)
-        if isinstance(outcome, AttemptRefused):
+        if type(outcome) is AttemptRefused:
             if scope.dropped:
                 raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
             return False
         self._begun.discard(step)
-        event, blobs = self._event_of(outcome, interrupted=scope.dropped and not command.future.done())
-        self._complete(Completion(step, event, blobs, self._host.clock.steady_ms() - began_steady_ms, scope.task))
+        event, blobs = self._event_of(command, outcome, interrupted=scope.dropped and not command.future.done())
+        self._complete(Completion(step, event, blobs, host.clock.steady_ms() - began_steady_ms, scope.task))
         return True
 
     def _performed(
-        self, turn: Turn, command: Command, scope: AttemptScope
+        self, command: Command, effect: Effect[..., Any], scope: AttemptScope, turn: Turn
     ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         assert command.call is not None
         once = scope.policy.safety == "once"
-        return self._host.performer.attempt(command.effect(), command.call.arguments, scope, turn, once=once)
+        return self._host.performer.attempt(effect, command.call.arguments, scope, turn, once=once)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, host = command.effect(), self._run, self._host
-        policy, last = host.policy_of(effect), scope.last_beat()
+        policy, last = scope.policy, scope.last_beat()
         deadline, first = policy.retry.deadline, run.length - len(self._journal)
         deadline_at_ms = None if deadline is None else command.asked_at_ms + milliseconds(deadline)
         task = Task(
@@ -264,13 +276,13 @@ class StepsInFlight:
 
     async def _take_back(self, command: Command) -> None:
         """See to it that no worker begins what was dropped, and learn what came of it if one has."""
-        scope = self._attempts[command.step] = AttemptScope(command, self._heartbeats, self._host, self._run.id)
+        scope = self._attempts[command.step] = AttemptScope.of(command, self._run.id, self._host, self._heartbeats)
         scope.dropped = True
         try:
             outcome = await self._dispatched(command, scope)
         finally:
             self._attempts.pop(command.step, None)
-        event, blobs = self._event_of(outcome, interrupted=False)
+        event, blobs = self._event_of(command, outcome, interrupted=False)
         self._complete(Completion(command.step, event, blobs, 0.0, scope.task))
 
     async def _until_trusted(self) -> None:
@@ -279,7 +291,7 @@ class StepsInFlight:
 
     async def _reconcile(self, command: Command) -> None:
         effect, step, performer = command.effect(), command.step, self._host.performer
-        policy = self._host.policy_of(effect)
+        policy = command.policy_on(self._host)
         assert policy.reconcile is not None
         await performer.until_ended(self._run.id, step)
         turn = await performer.turn(self._host, in_thread=not is_async(policy.reconcile))

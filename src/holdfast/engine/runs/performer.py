@@ -16,7 +16,7 @@ import asyncio
 import contextvars
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,8 @@ class Turn:
 
 class _InContext:
     """Awaits a coroutine in a context of its own: what an effect sets, no other effect of the run sees."""
+
+    __slots__ = ("_context", "_coroutine")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
         self._coroutine = coroutine
@@ -101,13 +103,13 @@ class Performer:
         """Perform one attempt, and encode what it returned."""
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
-        work, what = partial(effect.signature.apply, effect.fn, arguments), f"effect {effect.name}"
+        work, what = partial(effect.signature.apply, effect.fn, arguments), effect.described
         if not effect.is_async:
             call = self._in_thread(partial(context.run, work), scope, turn, what, once=once)
             return await self._outcome(call, effect, effect.result_name, scope, turn)
         end = self._live((scope.run_id, scope.step)) if once else None
         try:
-            call = _in_context(_entered(work, scope, what), context)
+            call = _InContext(_entered(work, scope, what), context)
             return await self._outcome(call, effect, effect.result_name, scope, turn)
         finally:
             if end is not None:
@@ -137,6 +139,13 @@ class Performer:
     def close(self) -> None:
         """Stop taking work. Threads that are still busy are left to end by themselves."""
         self._threads.close()
+
+    def turn_now(self, *, in_thread: bool) -> Turn | None:
+        """Room, and a thread if one is needed, if both are there. Whether the lease is good, is asked at the entry."""
+        if self._room <= 0 or (in_thread and self._threads.are_used_up):
+            return None
+        self._room -= 1
+        return Turn(self._leave)
 
     async def turn(self, gate: LeaseTrust, *, in_thread: bool) -> Turn:
         """Room, a thread if one is needed, and a good lease, all at once: the effect is called without another wait."""
@@ -170,7 +179,8 @@ class Performer:
 
     def _leave(self) -> None:
         self._room += 1
-        self._next_turn()
+        if self._queue:
+            self._next_turn()
 
     def _next_turn(self) -> None:
         while self._queue:
@@ -180,13 +190,13 @@ class Performer:
                 return
 
     async def _outcome(
-        self, call: Coroutine[Any, Any, Any], effect: Effect[..., Any], what: str, scope: StepWork, turn: Turn
+        self, call: Awaitable[Any], effect: Effect[..., Any], what: str, scope: StepWork, turn: Turn
     ) -> AttemptOutcome | AttemptRefused:
         """What comes of a call into code that is not ours. It raises nothing but the engine's own cancellation."""
         try:
             data = self._codec.encode(await call, what=what)
-            self._codec.decode(data, effect.signature.returns)  # what cannot be read back must not be recorded
-            return AttemptReturned(data)
+            # What cannot be read back must not be recorded.
+            return AttemptReturned(data, self._codec.decode(data, effect.signature.returns))
         except NotEntered:
             return AttemptRefused()
         except asyncio.CancelledError as error:
@@ -275,7 +285,3 @@ def _check(verdict: Begin | GiveUp | None) -> None:
 
 def _timed_out(what: str, limit_ms: Millis) -> TimedOut:
     return TimedOut(f"{what} took longer than {limit_ms} ms")
-
-
-async def _in_context(call: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
-    return await _InContext(call, context)
