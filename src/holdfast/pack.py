@@ -125,6 +125,7 @@ class Effect(Generic[P, R]):
         self.result_name = f"the result of {self.name}"
         self.is_async = inspect.iscoroutinefunction(fn)
         self.remote = remote
+        self.runs_here = self.is_async and not remote  # in the task of its run: it needs no thread and no other process
         self.__doc__ = fn.__doc__
         if undo is not None:
             self._check_undo(undo)

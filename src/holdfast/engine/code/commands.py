@@ -74,7 +74,7 @@ class Command(Struct):
 
     def is_under_way(self, now_ms: Callable[[], Instant]) -> bool:
         """Whether nothing needs to be begun: its child exists, or its retry is not yet due."""
-        if self.awaits_a_child:
+        if self.child_id and self.awaits_a_child:
             return True
         return self.retry_at_ms is not None and self.retry_at_ms > now_ms()
 

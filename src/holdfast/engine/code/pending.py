@@ -96,6 +96,11 @@ class Pending(Struct):
         self._dues_set += 1  # of two that are due together, the one that was asked for first comes first
         heappush(self._due, (due_at_ms, self._dues_set, step))
 
+    @property
+    def has_dues(self) -> bool:
+        """Whether a timer or a retry may come due."""
+        return bool(self._due)
+
     def next_due_at_ms(self) -> Instant | None:
         """When the first timer or retry is due."""
         while self._due:

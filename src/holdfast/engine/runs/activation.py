@@ -89,7 +89,8 @@ class Activation:
         self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
         if self._stopping:
             self._loaded.in_flight.leave_tasks()
-        self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
+        if self._seen or history.messages:
+            self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
         self._mail_arrived = bool(history.messages)
         self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
         self._inline: Command | None = None
@@ -113,7 +114,7 @@ class Activation:
 
     def arrive(self, arrival: Arrival) -> None:
         """Something came for this run; the next activation delivers it."""
-        if isinstance(arrival, Message):
+        if type(arrival) is not Completion and isinstance(arrival, Message):
             if arrival.id in self._seen:
                 return
             self._seen[arrival.id] = None
@@ -163,7 +164,9 @@ class Activation:
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
-        record, loaded = self._carried or ActivationRecord(), self._loaded
+        record, loaded = self._carried, self._loaded
+        if record is None:
+            record = ActivationRecord()
         self._record, self._carried = record, None
         if self._mail_arrived:
             await self._load_blobs()
@@ -179,7 +182,7 @@ class Activation:
         loaded.take_notes(record)
         if loaded.machine.outcome is not None:
             return await self._end(record)
-        if loaded.is_cancelled_by_now():
+        if loaded.deadline_at_ms is not None and loaded.is_cancelled_by_now():
             await self._stop_here(record)
             return False
         if not commands and not loaded.in_flight.tasks:
@@ -189,14 +192,14 @@ class Activation:
             commands = [command for command in commands if command.may_call]
             if not commands and not loaded.in_flight.tasks:
                 return loaded.records_again
-        await self._begin(commands)
+        if len(commands) == 1 and loaded.is_all_there_is(commands[0]):
+            await self._perform_here(commands[0])
+        else:
+            await self._begin(commands)
         return True
 
     async def _begin(self, commands: list[Command]) -> None:
         """Begin what the code asked for, and wait until something comes of it."""
-        if len(commands) == 1 and self._loaded.is_all_there_is(commands[0]):
-            await self._perform_here(commands[0])
-            return
         for n, command in enumerate(commands, 1):
             # The next holder begins the rest; but of a `once` effect whose intent is recorded it could not know that it
             # was not called.
@@ -537,11 +540,12 @@ class Activation:
             self._read_later += record.read
 
     async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
-        record.read += self._read_later
-        self._read_later = []
+        if self._read_later:
+            record.read += self._read_later
+            self._read_later = []
         change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
         answer = await self._host.commit(change)
-        if not isinstance(answer, Committed):
+        if type(answer) is not Committed:
             raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
         # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.
         if answer.run is None or not _same_holder(answer.run, change.run):

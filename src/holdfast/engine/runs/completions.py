@@ -30,19 +30,16 @@ class Completion(Struct, frozen=True):
 Arrival = Completion | Message
 
 
-class ActivationRecord:
+class ActivationRecord(Struct):
     """What one activation has to record."""
 
-    __slots__ = ("blobs", "closes", "entries", "heard", "opens", "read", "shown")
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.blobs: list[Blob] = []
-        self.read: list[str] = []
-        self.heard: tuple[Document, ...] = ()  # tasks whose outcomes are in it
-        self.shown: Shown | None = None
-        self.opens: tuple[HookOpen, ...] = ()
-        self.closes: tuple[HookOpen, ...] = ()
+    entries: list[Entry] = []
+    blobs: list[Blob] = []
+    read: list[str] = []
+    heard: tuple[Document, ...] = ()  # tasks whose outcomes are in it
+    shown: Shown | None = None
+    opens: tuple[HookOpen, ...] = ()
+    closes: tuple[HookOpen, ...] = ()
 
     @property
     def is_worth_a_commit(self) -> bool:

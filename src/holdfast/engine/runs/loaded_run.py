@@ -52,9 +52,9 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.replay import NOTHING_NOTED, noted
-from holdfast.kernel.steps import Act, AwaitedRunEnded, Block, Expired, Raised, Repeated, Step
+from holdfast.kernel.steps import Act, AwaitedRunEnded, Block, Expired, Raised, Repeated, Returned, Step
 from holdfast.kernel.times import Instant
-from holdfast.pack import Effect, EffectPolicy, Workflow
+from holdfast.pack import EffectPolicy, Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
 
@@ -76,7 +76,7 @@ class LoadedRun:
         fresh = len(journal) == 1
         self.run = run
         self.history = history
-        self.blobs = dict(blobs)
+        self.blobs = dict(blobs) if blobs else {}
         self.machine = Machine(
             workflow,
             Current(run.id, run.key, run.workflow, run.version or None),
@@ -86,7 +86,7 @@ class LoadedRun:
         )
         self.in_flight = StepsInFlight(host, history, arrive)
         self.arrivals: deque[Arrival] = deque(history.messages)
-        self._came_late = {entry.step: entry for entry in journal if isinstance(entry, Late)}
+        self._came_late = {} if fresh else {entry.step: entry for entry in journal if isinstance(entry, Late)}
         self.dropped: dict[str, Command] = {}
         self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
         self.in_doubt: frozenset[str] = frozenset()
@@ -106,10 +106,11 @@ class LoadedRun:
 
     def replaying(self) -> Iterable[None]:
         """Bring the code to where the journal ends, in pieces."""
-        asked = cancels.request_in(self.run, self.history.journal)
+        journal = self.history.journal
+        asked = None if len(journal) == 1 else cancels.request_in(self.run, journal)
         if asked is not None:
             self.deadline_at_ms, self.pausing = asked.deadline_at_ms, asked.pausing
-        return replaying(self.machine, self.run, self.history.journal)
+        return replaying(self.machine, self.run, journal)
 
     def put_signals_first(self) -> None:
         """Deliver signals before whatever else has come: the code must not end over one that is here already."""
@@ -124,12 +125,13 @@ class LoadedRun:
         If very much has arrived, some of it is left for the next activation: a commit lies in between, and whatever
         else this process has to do.
         """
-        while self.machine.outcome is None and len(record.entries) < ENTRIES_MAX:
+        machine = self.machine
+        while machine.outcome is None and len(record.entries) < ENTRIES_MAX:
             if self.arrivals and (not mail_only or isinstance(self.arrivals[0], Message)):
                 entry = self._entry_of(self.arrivals.popleft(), record)
             elif self.pausing or mail_only:
                 return
-            elif self._may_unwind():
+            elif machine.ended is not None and self._may_unwind():
                 entry = Stopped(self._now_ms())
             else:
                 due = self._due()
@@ -141,11 +143,11 @@ class LoadedRun:
                 entry = due
             if entry is not None:
                 self._apply(entry, record)
-                if self.machine.pending.dropped:
+                if machine.pending.dropped:
                     self.let_drop(record)
 
     def _due(self) -> Elapsed | Command | None:
-        if self.machine.pending.next_due_at_ms() is None:
+        if not self.machine.pending.has_dues:
             return None
         now_ms = self._now_ms()
         # Not a millisecond before: an event loop that wakes too soon sleeps again for what is left.
@@ -160,9 +162,9 @@ class LoadedRun:
         return machine.ended is not None and not machine.is_unwinding and not self.in_flight.tasks
 
     def _entry_of(self, arrival: Arrival, record: ActivationRecord) -> Entry | None:
+        if type(arrival) is Completion:
+            return self._complete(arrival, record)
         match arrival:
-            case Completion():
-                return self._complete(arrival, record)
             case CancelRequest():
                 record.read.append(arrival.id)
                 return None if self.deadline_at_ms is not None else self.cancel(arrival)
@@ -172,6 +174,8 @@ class LoadedRun:
             case OutcomeMessage():
                 record.read.append(arrival.id)
                 return self._complete(Completion(arrival.step, self._end_of_a_run(arrival)), record)
+            case Completion():  # pragma: no cover - see above
+                raise AssertionError(arrival)
 
     def _complete(self, completion: Completion, record: ActivationRecord) -> Entry | None:
         """Something has happened to a step: the entry that is to be recorded of it, if any."""
@@ -181,6 +185,8 @@ class LoadedRun:
         self._take(completion, record)
         command = self.machine.open.get(step)
         waited = command is not None
+        if type(event) is Returned and command is not None and not completion.blobs:
+            return self._perform(command, event, completion.took_ms)
         if command is None:
             command = self.dropped.pop(step, None)
         if command is None:
@@ -193,6 +199,13 @@ class LoadedRun:
         if waited and command.touches_the_world:
             self._tell(decision, completion)
         return self._follow(decision, command, completion, record)
+
+    def _perform(self, command: Command, event: Returned, took_ms: float | None) -> Performed:
+        """What nearly always happens: an attempt of an effect has returned, and its code waits for it."""
+        intent = command.intent
+        entry = steps.perform(command.step, intent, command.failures, event.value, self._now_ms())
+        self._host.emit(events.EffectPerformed(self.run.id, entry.step, entry.attempt, intent.name, took_ms))
+        return entry
 
     def _take(self, completion: Completion, record: ActivationRecord) -> None:
         """The work for the step is done; the outcome of a remote task need not be kept once it is recorded."""
@@ -297,8 +310,7 @@ class LoadedRun:
             record.blobs.append(blob)
 
     def _policy(self, command: Command) -> EffectPolicy | None:
-        target = command.call.target if command.call else None
-        return self._host.policy_of(target) if isinstance(target, Effect) else None
+        return command.policy_on(self._host) if command.touches_the_world else None
 
     def cancel(self, request: CancelRequest) -> CancelAsked:
         self.deadline_at_ms = request.deadline_at_ms
@@ -364,10 +376,12 @@ class LoadedRun:
     def to_begin(self, record: ActivationRecord) -> list[Command]:
         """What is to be begun once `record` is durable; adds the intents of `once` effects to it."""
         # What waits to be recorded again may be the result of a step that would be begun here, for the second time.
-        if self.pausing or self.machine.outcome is not None or self.records_again:
+        if self.pausing or self.machine.outcome is not None or self._repeated_left:
             return []
-        commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
-        self._to_call.clear()
+        commands: dict[str, Command] = {}
+        if self._to_call:
+            commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
+            self._to_call.clear()
         for command in self.machine.pending.take_fresh():
             if not command.is_under_way(self._now_ms):
                 commands[command.step] = command
@@ -382,6 +396,9 @@ class LoadedRun:
 
     def _prepare(self, command: Command, record: ActivationRecord) -> None:
         """Record what must be durable before the effect is begun, and choose how it is begun."""
+        if steps.may_call_at_once(command.policy_on(self._host), intended=command.intended):
+            command.reconciles = False
+            return
         decision = self._decide(command, steps.TO_BEGIN, waited=True)
         command.reconciles = decision is Act.RECONCILE
         if decision is Act.CALL:
@@ -456,13 +473,13 @@ class LoadedRun:
 
     def is_all_there_is(self, command: Command) -> bool:
         """Whether an async effect is the only thing that the run waits for: then it needs no task of its own."""
+        machine = self.machine
         return (
             command.intent.kind == "effect"
-            and command.effect().is_async
-            and not command.is_remote
-            and len(self.machine.open) == 1
-            and not self.machine.timers
-            and not self.machine.inbox.awaited()
+            and command.effect().runs_here
+            and len(machine.open) == 1
+            and not machine.timers
+            and not machine.inbox.is_awaited
             and not self.in_flight.tasks
             and self.deadline_at_ms is None
             and not command.reconciles
