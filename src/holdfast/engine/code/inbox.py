@@ -61,6 +61,11 @@ class Inbox(Struct):
         return [name for name, box in self._boxes.items() if box.waiting]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing has come for any hook so far, and the code has waited for none."""
+        return not self._boxes
+
+    @property
     def is_awaited(self) -> bool:
         """Whether the code waits for any hook."""
         return bool(self._boxes) and any(box.waiting for box in self._boxes.values())

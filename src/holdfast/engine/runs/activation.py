@@ -30,7 +30,7 @@ from holdfast.engine.runs import leftovers
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
-from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, UsageError, WaitsForNothing
+from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
 from holdfast.kernel import transitions, waits
 from holdfast.kernel.changes import Committed
 from holdfast.kernel.journal import (
@@ -147,7 +147,8 @@ class Activation:
 
     async def _drive(self) -> None:
         try:
-            await self._replay()
+            for _ in self._loaded.replaying():
+                await self._host.clock.pause(0)
             if self.run.waits is None and self.run.epoch > 1:
                 pending = self._loaded.machine.pending
                 # A cancellation in the journal has dropped what the former holder may have admitted just then.
@@ -157,10 +158,6 @@ class Activation:
                 pass
         except (NeedsPerson, ReplayDiverged) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
-
-    async def _replay(self) -> None:
-        for _ in self._loaded.replaying():
-            await self._host.clock.pause(0)
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
@@ -456,7 +453,8 @@ class Activation:
         self._load(history, blobs)
         self._loaded.arrivals.extend(came_since)
         self._mail_arrived = bool(self._loaded.arrivals)
-        await self._replay()
+        for _ in self._loaded.replaying():
+            await self._host.clock.pause(0)
 
     async def _stop_here(self, record: ActivationRecord) -> None:
         """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
@@ -498,7 +496,10 @@ class Activation:
             codec.decode(data, self._workflow.signature.returns)  # what cannot be read back must not look completed
         except UsageError as error:
             return transitions.RunRaised(described(error, codec))
-        output, first = self._loaded.keep(data, record), input_of(self._loaded.history.journal)
+        output = self._loaded.keep(data, record)
+        if not self._loaded.has_unseen_mail:
+            return transitions.RunReturned(output)
+        first = input_of(self._loaded.history.journal)
         unheard, unread = leftovers.for_a_successor(self._loaded)
         leftovers.record_leftovers(self._loaded, record, but=unread)
         return transitions.RunReturned(output, first, unheard, unread, self._loaded.kept(original_input(first)))
@@ -544,7 +545,10 @@ class Activation:
             record.read += self._read_later
             self._read_later = []
         change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
-        answer = await self._host.commit(change)
+        try:
+            answer = await self._host.offer(change)
+        except TransientError as error:
+            answer = await self._host.offer_again(change, error)
         if type(answer) is not Committed:
             raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
         # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.

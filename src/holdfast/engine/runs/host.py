@@ -49,8 +49,16 @@ class RunHost(Protocol):
 
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy: ...
 
+    def offer(self, change: Change) -> asyncio.Future[Answer]:
+        """The store's answer, or `TransientError`: then `offer_again`."""
+        ...
+
+    async def offer_again(self, change: Change, error: TransientError) -> Answer:
+        """The store's answer after it could not give one. Raises `LeaseLost` if there is none while the lease lasts."""
+        ...
+
     async def commit(self, change: Change) -> Answer:
-        """The store's answer. Raises `LeaseLost` if there was none while the lease lasted."""
+        """The same, asked for as often as it takes."""
         ...
 
     async def history(self, run_id: str) -> History | None:

@@ -112,6 +112,11 @@ class LoadedRun:
             self.deadline_at_ms, self.pausing = asked.deadline_at_ms, asked.pausing
         return replaying(self.machine, self.run, journal)
 
+    @property
+    def has_unseen_mail(self) -> bool:
+        """Whether there may be mail that the code has not taken."""
+        return bool(self.arrivals) or not self.machine.inbox.is_empty
+
     def put_signals_first(self) -> None:
         """Deliver signals before whatever else has come: the code must not end over one that is here already."""
         signals = [each for each in self.arrivals if isinstance(each, SignalMessage)]
@@ -423,6 +428,8 @@ class LoadedRun:
 
     def take_what_ended(self, record: ActivationRecord) -> None:
         """Record what came of effects that were under way when the code ended, or could not go on. Messages wait."""
+        if not self.arrivals:
+            return
         ended = [arrival for arrival in self.arrivals if isinstance(arrival, Completion)]
         self.arrivals = deque(arrival for arrival in self.arrivals if isinstance(arrival, Message))
         for completion in ended:

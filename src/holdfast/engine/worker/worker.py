@@ -94,7 +94,7 @@ class Worker:
             ports, self, held=held, slots=self.slots, mail=self.mail, bell=bell, lease=lease, serves=serves
         )
         self.admission = Admission(ports.store, committer, emit=ports.emit, taker=self.claims)
-        self._committer = committer
+        self.offer = committer.commit
         self._lease = lease
         self._registry = registry
         self.policy_of = registry.policy_of
@@ -142,12 +142,12 @@ class Worker:
             except TransientError as error:
                 await self.bear(error, about)
 
+    async def offer_again(self, change: Change, error: TransientError) -> Answer:
+        await self.bear(error, change.id)
+        return await self.insist(lambda: self.offer(change), change.id)
+
     async def commit(self, change: Change) -> Answer:
-        try:
-            return await self._committer.commit(change)
-        except TransientError as error:
-            await self.bear(error, change.id)
-        return await self.insist(lambda: self._committer.commit(change), change.id)
+        return await self.insist(lambda: self.offer(change), change.id)
 
     async def history(self, run_id: str) -> History | None:
         found = await self.insist(lambda: self.store.histories([run_id]), run_id)
