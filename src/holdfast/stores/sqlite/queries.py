@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from importlib import resources
+from operator import itemgetter
+from typing import Any
 
 from holdfast.stores.sqlite.rows import COLUMNS
+
+_NAME = re.compile(r":(\w+)")
+_COMMENT = re.compile(r"--.*")
 
 
 def _queries() -> dict[str, str]:
@@ -15,3 +21,13 @@ def _queries() -> dict[str, str]:
 
 
 SQL = _queries()
+
+
+def binder(sql: str, given: tuple[str, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Puts values that come in the order of the names `given` into the order in which the statement has them.
+
+    SQLite numbers names as they come, and binding by number takes a third of the time of a whole insert less than
+    binding by name. So the statements that each run needs are bound by number, and written with names all the same.
+    """
+    names = dict.fromkeys(_NAME.findall(_COMMENT.sub("", sql)))
+    return itemgetter(*(given.index(name) for name in names))

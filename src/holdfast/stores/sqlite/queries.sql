@@ -21,21 +21,21 @@ INSERT INTO attributes (run_id, name, namespace, kind, value, created_ms)
 VALUES (:run_id, :name, :namespace, :kind, :value, :created_ms)
 
 -- name: progress
-UPDATE runs SET length = :length, change_id = :change_id
-WHERE id = :run_id AND epoch = :epoch AND nonce = :nonce AND length = :position AND change_id <> :change_id
+UPDATE runs SET length = :length, change_id = :change
+WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND length = :position AND change_id <> :change
 
 -- name: progress_and_read
-UPDATE runs SET unread = unread - :read, length = :length, change_id = :change_id
-WHERE id = :run_id AND epoch = :epoch AND nonce = :nonce AND length = :position AND change_id <> :change_id
+UPDATE runs SET unread = unread - :read, length = :length, change_id = :change
+WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND length = :position AND change_id <> :change
 
 -- name: settle
 UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner, length = :length,
     unread = unread - :read, started_ms = :started_ms,
     -- a message that came while the run was being let go must not wait for a timer
     wake_ms = CASE WHEN :status = 'waiting' AND unread > :read THEN :now_ms ELSE :wake_ms END,
-    finished_ms = :finished_ms, expires_ms = :expires_ms, output = :output, error = :error, change_id = :change_id,
+    finished_ms = :finished_ms, expires_ms = :expires_ms, output = :output, error = :error, change_id = :change,
     waits = :waits
-WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND length = :position AND change_id <> :change_id
+WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND length = :position AND change_id <> :change
     -- a run ends over an empty inbox
     AND (:finished_ms IS NULL OR finished_ms IS NOT NULL OR unread = :read)
 

@@ -25,8 +25,18 @@ from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
-from holdfast.stores.sqlite.queries import SQL
-from holdfast.stores.sqlite.rows import attribute_rows, encode_entries, encode_message, row_of, run_of
+from holdfast.stores.sqlite.queries import SQL, binder
+from holdfast.stores.sqlite.rows import FIELDS, attribute_rows, encode_entries, encode_message, row_of, run_of
+
+_HOLDER = ("run_id", "held_epoch", "held_nonce", "position", "change", "read")
+_ADMIT, _SETTLE = SQL["admit"], SQL["settle"]
+_PROGRESS, _PROGRESS_AND_READ = SQL["progress"], SQL["progress_and_read"]
+_APPEND = SQL["append"]
+_bind_admission = binder(_ADMIT, FIELDS)
+_bind_end = binder(_SETTLE, (*FIELDS, *_HOLDER, "now_ms"))
+_bind_progress = binder(_PROGRESS, (*_HOLDER, "length"))
+_bind_progress_and_read = binder(_PROGRESS_AND_READ, (*_HOLDER, "length"))
+_bind_entries = binder(_APPEND, ("run_id", "position", "entries"))
 
 
 def run_by_id(db: Database, run_id: str) -> Run | None:
@@ -78,7 +88,7 @@ class SqlWrites:
                 return Committed(receiver)
         if isinstance(change.guard, KeyHeldBy):
             self._take_key(db, change.guard, run)
-        db.execute(SQL["admit"], row_of(run))
+        db.execute(_ADMIT, _bind_admission(row_of(run)))
         if not db.changes():
             known = run_by_id(db, run.id)
             if known is not None:  # offered again after a lost reply
@@ -216,14 +226,16 @@ class SqlWrites:
         self._append(db, run.id, position, change)
         for message_id in change.read:
             db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
-        self._write_beats(db, run.id, change.beats)
+        if change.beats:
+            self._write_beats(db, run.id, change.beats)
         if change.shown is not None or change.replaces_journal:
             shown = {"run_id": run.id, "attributes": run.attributes, "markers": run.markers}
             db.execute(SQL["show"], shown)
         if change.shown is not None:
             db.execute(SQL["forget_attributes"], {"run_id": run.id})
             self._index_attributes(db, run)
-        self._open_hooks(db, run, change.opens)
+        if change.opens:
+            self._open_hooks(db, run, change.opens)
         for hook in change.closes:
             db.execute(SQL["close_hook"], {"run_id": run.id, "name": hook.name, "token": hook.token})
         if change.takes_key:
@@ -263,42 +275,13 @@ class SqlWrites:
         position, read = run.length - len(change.entries), len(change.read)
         if run.status in ENDED and (change.read or change.moves):
             read = self._leave_the_inbox(db, change, run.id)
-        if run.status is Status.RUNNING:
-            row = {
-                "run_id": run.id,
-                "epoch": guard.epoch,
-                "nonce": guard.nonce,
-                "position": position,
-                "length": run.length,
-                "change_id": change.id,
-                "read": read,
-            }
-            db.execute(SQL["progress_and_read" if read else "progress"], row)
+        holder = (run.id, guard.epoch, guard.nonce, position, change.id, read)
+        if run.status is not Status.RUNNING:
+            db.execute(_SETTLE, _bind_end((*row_of(run), *holder, self._now_ms())))
+        elif read:
+            db.execute(_PROGRESS_AND_READ, _bind_progress_and_read((*holder, run.length)))
         else:
-            db.execute(
-                SQL["settle"],
-                {
-                    "run_id": run.id,
-                    "status": run.status,
-                    "epoch": run.epoch,
-                    "nonce": run.nonce,
-                    "owner": run.owner,
-                    "length": run.length,
-                    "started_ms": run.started_at_ms,
-                    "wake_ms": run.wake_at_ms,
-                    "finished_ms": run.finished_at_ms,
-                    "expires_ms": run.expires_at_ms,
-                    "output": run.output,
-                    "error": run.error,
-                    "waits": run.waits,
-                    "held_epoch": guard.epoch,
-                    "held_nonce": guard.nonce,
-                    "position": position,
-                    "change_id": change.id,
-                    "read": read,
-                    "now_ms": self._now_ms(),
-                },
-            )
+            db.execute(_PROGRESS, _bind_progress((*holder, run.length)))
 
     def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
         """How many messages are unread, and are not when this change is written.
@@ -318,9 +301,7 @@ class SqlWrites:
 
     def _append(self, db: Database, run_id: str, position: int, change: Change) -> None:
         if change.entries:
-            db.execute(
-                SQL["append"], {"run_id": run_id, "position": position, "entries": encode_entries(change.entries)}
-            )
+            db.execute(_APPEND, _bind_entries((run_id, position, encode_entries(change.entries))))
         for blob in change.blobs:
             db.execute(SQL["keep_blob"], {"run_id": run_id, "digest": blob.digest, "data": blob.data})
 
