@@ -107,7 +107,6 @@ class Machine:
         self._workflow = workflow
         self._noted = noted
         self._seed = noted.origin or current.run_id
-        self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self.now_ms, noted.shows_again)
         self.left = LeftBehind()
         self._shields = Shields()
         self._refusals = 0
@@ -123,6 +122,7 @@ class Machine:
             may_set_timer=self._may_set_timer,
             withholds=shields.withholds,
         )
+        self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self._loop, noted.shows_again)
         self._main: WorkflowTask | None = None
         self._unwinder: WorkflowTask | None = None
 

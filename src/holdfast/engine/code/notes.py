@@ -6,7 +6,8 @@ again. Notes travel with the next commit of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -19,14 +20,20 @@ from holdfast.kernel.replay import Noted
 from holdfast.kernel.times import Instant
 
 
+class RunTime(Protocol):
+    """The time as the code of a run sees it."""
+
+    now_ms: Instant
+
+
 class Notes(Struct):
-    """The notes of one run. `now_ms` is the time as its code sees it."""
+    """The notes of one run."""
 
     _noted: Noted
     _run_id: str
     _workflow: str
     _ways: markers.Ways
-    _now_ms: Callable[[], Instant]
+    _time: RunTime
     _shows: bool  # whether what the run shows is to be written
     is_replaying: bool = False
     _new: list[Note] = []
@@ -74,7 +81,7 @@ class Notes(Struct):
         present = self._markers[-1][0] if self._markers else None
         if not markers.step(self._ways, present, marker, owner=f"run {self._run_id} of {self._workflow}"):
             return
-        step, now_ms = LINEAGE.get().step("mark"), self._now_ms()
+        step, now_ms = LINEAGE.get().step("mark"), self._time.now_ms
         self._markers += ((marker, now_ms),)
         if step not in self._noted.steps:
             self._new.append(Marked(now_ms, step, marker))
@@ -84,7 +91,7 @@ class Notes(Struct):
         step = LINEAGE.get().step("set_attributes")
         self._attributes = attributes.merged(self._attributes, changes)
         if step not in self._noted.steps:
-            self._new.append(Tagged(self._now_ms(), step, Raw(attributes.encode_changes(changes))))
+            self._new.append(Tagged(self._time.now_ms, step, Raw(attributes.encode_changes(changes))))
             self._shows = True
 
     def patched(self, name: str) -> bool:
@@ -93,7 +100,7 @@ class Notes(Struct):
             noted = name in self._noted.patches
             self._patches[name] = noted or not self.is_replaying
             if self._patches[name] and not noted:
-                self._new.append(Patched(self._now_ms(), name))
+                self._new.append(Patched(self._time.now_ms, name))
         return self._patches[name]
 
     def hook_opened(self, hook: HookOpen) -> None:
@@ -103,13 +110,13 @@ class Notes(Struct):
     def hook_closed(self, hook: HookOpen) -> None:
         step = LINEAGE.get().step(f"close:{hook.name}")
         if step not in self._noted.steps:
-            self._new.append(Closed(self._now_ms(), step, hook.name))
+            self._new.append(Closed(self._time.now_ms, step, hook.name))
             self._closes.append(hook)
 
     def undo_failed(self, step: str, intent: Intent, error: Failure) -> None:
         if step not in self._noted.steps:
-            self._new.append(Late(self._now_ms(), step, intent, 0, error=error))
+            self._new.append(Late(self._time.now_ms, step, intent, 0, error=error))
 
     def ignored(self, received: Received, why: str) -> None:
         if received.id not in self._noted.ignored:
-            self._new.append(Ignored(self._now_ms(), received.hook, received.id, why))
+            self._new.append(Ignored(self._time.now_ms, received.hook, received.id, why))
