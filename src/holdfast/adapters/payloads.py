@@ -31,9 +31,9 @@ class JsonCodec:
 
     def encode(self, value: object, *, what: str) -> bytes:
         try:
-            data = self._encoded(value)
+            data = self._encoder.encode(value)
         except Exception as error:  # noqa: BLE001 - a foreign type may raise anything while it is written
-            raise _refusal(value, what, error) from None
+            data = self._encoded_anyhow(value, what, error)
         # msgspec writes NaN as null; only text that holds a null needs the slow look.
         if b"null" in data:
             for path, part in _parts(value):
@@ -45,7 +45,7 @@ class JsonCodec:
 
     def decode(self, data: bytes, as_type: Any) -> Any:
         try:
-            return self._decoder(as_type).decode(data)
+            return (self._decoders.get(as_type) or self._decoder(as_type)).decode(data)
         except Exception as error:  # a foreign type may raise anything while it is made
             raise NotSerializable(
                 f"a stored value does not fit the type {as_type!r}: {_words_of(error)}",
@@ -74,16 +74,23 @@ class JsonCodec:
             decoder = self._decoders[as_type] = msgspec.json.Decoder(as_type, dec_hook=_decode_model)
         return decoder
 
-    def _encoded(self, value: object) -> bytes:
+    def _encoded_anyhow(self, value: object, what: str, error: Exception) -> bytes:
+        """What the encoder has refused, in another form if there is an obvious one."""
+        if not isinstance(error, TypeError):
+            raise _refusal(value, what, error) from None
         try:
-            return self._encoder.encode(value)
-        except TypeError:
-            # The sorting encoder takes text keys only; dict[int, ...] is common and has an obvious form.
-            plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_encode_model)
-            for path, part in _containers(value):
-                if isinstance(part, Mapping) and len({str(key) for key in part}) != len(part):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                    raise TypeError(f"two keys of {''.join(path) or 'it'} look the same as text") from None
-            return self._encoder.encode(plain)
+            return self._encoder.encode(_with_text_keys(value))
+        except Exception as again:  # noqa: BLE001 - as above
+            raise _refusal(value, what, again) from None
+
+
+def _with_text_keys(value: object) -> object:
+    # The sorting encoder takes text keys only; dict[int, ...] is common and has an obvious form.
+    plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_encode_model)
+    for path, part in _containers(value):
+        if isinstance(part, Mapping) and len({str(key) for key in part}) != len(part):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            raise TypeError(f"two keys of {''.join(path) or 'it'} look the same as text")
+    return plain
 
 
 def _encode_model(value: Any) -> Any:

@@ -40,8 +40,9 @@ class Subscriptions:
 
     def changed(self, followed: str | DocumentPlace) -> None:
         """A commit has changed the run, or the document."""
-        for event in (*self._following.get(followed, ()), *self._of_anything):
-            event.set()
+        if self._following or self._of_anything:
+            for event in (*self._following.get(followed, ()), *self._of_anything):
+                event.set()
 
     def documents_changed(self, namespace: str, kind: str) -> None:
         """A commit of another process has changed documents of this kind."""

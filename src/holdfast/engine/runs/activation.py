@@ -78,7 +78,7 @@ class Activation:
         self._workflow = workflow
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
-        self._task: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[None] | None = None  # which drives it
         self._record = ActivationRecord()  # of the present activation, until it is committed
         self._carried: ActivationRecord | None = None  # what the next activation has recorded already
         self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
@@ -97,7 +97,6 @@ class Activation:
 
     async def drive(self) -> None:
         """Everything, from replay to the end. Never raises; what happens is said by events."""
-        self._task = asyncio.current_task()
         try:
             await self._drive()
         except TakenAway:
@@ -110,7 +109,7 @@ class Activation:
             await self._set_aside(error)
         finally:
             self._loaded.close()
-            self._task = None
+            self.task = None
 
     def arrive(self, arrival: Arrival) -> None:
         """Something came for this run; the next activation delivers it."""
@@ -224,18 +223,18 @@ class Activation:
             begun = self._loaded.in_flight.has_begun(command.step)
             self.arrive(Completion(command.step, Interrupted(begun)))
         finally:
-            if self._inline is None and self._task is not None:
-                while self._task.cancelling():
-                    self._task.uncancel()
+            if self._inline is None and self.task is not None:
+                while self.task.cancelling():
+                    self.task.uncancel()
             self._inline = None
 
     def _interrupt_the_lone_effect(self) -> None:
         """A cancellation has come while an effect is performed in the run's own task."""
         command = self._inline
-        if command is not None and self._task is not None and not self._loaded.machine.is_shielded(command.step):
+        if command is not None and self.task is not None and not self._loaded.machine.is_shielded(command.step):
             self._inline = None
             self._loaded.in_flight.tell_dropped(command.step)
-            self._task.cancel()
+            self.task.cancel()
 
     async def _load_blobs(self) -> None:
         """Large results of children come beside the message; fetch them before they are delivered."""

@@ -18,7 +18,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.effects import RUNNING_EFFECT
 from holdfast.engine.attempts import (
@@ -38,6 +38,8 @@ from holdfast.kernel.retries import Begin, GiveUp
 from holdfast.kernel.times import Millis
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
+
+T = TypeVar("T")
 
 
 class Turn:
@@ -97,23 +99,27 @@ class Performer:
         """How many threads are still in the middle of a call that is not waited for any more."""
         return self._threads.given_up
 
-    async def attempt(
+    def attempt(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
-    ) -> AttemptOutcome | AttemptRefused:
+    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         """Perform one attempt, and encode what it returned."""
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
         work, what = partial(effect.signature.apply, effect.fn, arguments), effect.described
         if not effect.is_async:
             call = self._in_thread(partial(context.run, work), scope, turn, what, once=once)
-            return await self._outcome(call, effect, effect.result_name, scope, turn)
-        end = self._live((scope.run_id, scope.step)) if once else None
+            return self._outcome(call, effect, effect.result_name, scope, turn)
+        call = _InContext(_entered(work, scope, what), context)
+        outcome = self._outcome(call, effect, effect.result_name, scope, turn)
+        return self._lively(outcome, scope) if once else outcome
+
+    async def _lively(self, outcome: Coroutine[Any, Any, T], scope: StepWork) -> T:
+        """The outcome of a `once` effect, known to be under way until it is there."""
+        end = self._live((scope.run_id, scope.step))
         try:
-            call = _InContext(_entered(work, scope, what), context)
-            return await self._outcome(call, effect, effect.result_name, scope, turn)
+            return await outcome
         finally:
-            if end is not None:
-                end()
+            end()
 
     async def reconcile(
         self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: StepWork, turn: Turn

@@ -10,9 +10,10 @@ from holdfast.kernel.messages import Message
 
 
 class HeldActivation(Protocol):
-    """One run in memory, as its worker sees it. `number` counts the executions of the worker."""
+    """One run in memory, as its worker sees it: `task` drives it; `number` counts the executions of the worker."""
 
     number: int
+    task: asyncio.Task[None] | None
 
     async def drive(self) -> None: ...
     def arrive(self, arrival: Message) -> None: ...
@@ -63,7 +64,7 @@ class HeldRuns:
 
     def begin(self, run_id: str, execution: HeldActivation, on_done: Callable[[asyncio.Task[None]], object]) -> None:
         """Drive the run from now on. `on_done` is called when its task has ended, whether or not it is held then."""
-        task = asyncio.get_running_loop().create_task(execution.drive())
+        task = execution.task = asyncio.get_running_loop().create_task(execution.drive())
         self._by_id[run_id] = Held(execution, task)
         task.add_done_callback(on_done)
 
