@@ -71,7 +71,7 @@ format: $(VENV)/.stamp-dev ## Lay the code out and repair what can be repaired
 docs: $(VENV)/.stamp-dev ## Write the reference pages again from the code
 	@$(BIN)/python -m docs.generate
 
-bench: $(VENV)/.stamp-bench$(if $(findstring restate,$(PEERS)),-restate) ## Measure against peers and a raw floor (PEERS=restate adds Restate)
+bench: $(VENV)/.stamp-bench$(if $(findstring restate,$(PEERS)),-restate) ## Measure against peers, a bare sketch and a raw floor (PEERS=restate adds Restate)
 	@PEERS='$(PEERS)' $(BIN)/python -m bench
 
 clean: ## Remove .venv, caches and build output

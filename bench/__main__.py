@@ -21,7 +21,7 @@ RESULTS_QUICK = HERE / ".cache" / "results-quick"
 MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty", "W6-long", "W7-small")]
 WIDTH_OF_A_FILE = 160
 WIDTH_OF_A_NAME = max(map(len, wording.NAMES.values()))
-PEERS = {"restate": ["holdfast_split", "restate", "restate_tuned"]}
+PEERS = {"restate": ["restate", "restate_tuned"]}
 # With STORE=redis: how another store does, against SQLite and against what its servers allow.
 STORES = {
     "redis": [
@@ -97,7 +97,7 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _default_contenders() -> list[str]:
     peers = [name for peer in os.environ.get("PEERS", "").split(",") for name in PEERS.get(peer, [])]
-    return ["holdfast", "floor", "dbos", "dbos_tuned", "holdfast_http", "echo", *peers]
+    return ["holdfast", "holdfast_split", "sketch", "floor", "dbos", "dbos_tuned", "holdfast_http", "echo", *peers]
 
 
 def _measure(console: Console, jobs: Sequence[Job], *, quick: bool) -> list[Sample]:

@@ -15,12 +15,13 @@ from bench.findings import Finding
 from bench.targets import Comparison, Sense
 
 COLOURS = {None: "#8a99a8", True: "#2e8b57", False: "#c0392b"}
+RATIOS = {Sense.RATE, Sense.LATENCY}
 LABELS = {None: "no target", True: "target met", False: "target missed"}
 
 
 def draw(path: Path, found: Sequence[Finding]) -> None:
     """One bar per ratio; a black tick is its target. The p99 and what is counted in ms are not drawn."""
-    bars = [f for f in found if f.comparison.sense is not Sense.EXCESS and f.comparison.figure != "p99_ms"]
+    bars = [f for f in found if f.comparison.sense in RATIOS and f.comparison.figure != "p99_ms"]
     if not bars:
         return
     figure, axes = plt.subplots(figsize=(11, 1.4 + 0.3 * len(bars)), layout="constrained")
@@ -50,7 +51,7 @@ def draw(path: Path, found: Sequence[Finding]) -> None:
     axes.margins(x=0.12, y=0.02)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("times better (rates as they are, latencies inverted); black: target")
-    axes.set_title("Holdfast against its peers and the floor", loc="left")
+    axes.set_title("Holdfast against its peers, the sketch and the floor", loc="left")
     axes.grid(visible=True, axis="x", alpha=0.3)
     handles = [Patch(color=COLOURS[met]) for met in LABELS]
     axes.legend(handles, LABELS.values(), fontsize=8, loc="lower right")

@@ -18,7 +18,9 @@ STYLES = {None: "", True: "green", False: "red"}
 
 
 def print_ratios(console: Console, found: Sequence[Finding]) -> None:
-    table = Table(title="Holdfast against its peers and the floor (ratios of medians)", title_justify="left")
+    table = Table(
+        title="Holdfast against its peers, the sketch and the floor (ratios of medians)", title_justify="left"
+    )
     for heading in ("compared", "what", "ratio", "single repetitions", "target", ""):
         table.add_column(heading, justify="right" if heading in ("ratio", "target") else "left")
     previous = ""

@@ -31,6 +31,7 @@ ONLY_FOR = {
 # A contender that differs from another one in some workloads only takes part in those.
 ONLY_IN = {
     "dbos_tuned": {"W6", "W6-long"},
+    "sketch": {"W1", "W2", "W3", "W4"},
     "holdfast_http": {"W8"},
     "echo": {"W8"},
     "holdfast_redis_everysec": {"W1", "W2", "W3", "W4", "W5", "W6"},

@@ -6,6 +6,7 @@ from bench.targets import Comparison, Sense
 NAMES = {
     "holdfast": "Holdfast",
     "holdfast_split": "Holdfast, 2 processes",
+    "sketch": "sketch",
     "dbos": "DBOS",
     "dbos_tuned": "DBOS, tuned",
     "holdfast_http": "Holdfast over HTTP",
@@ -47,9 +48,11 @@ def amount(value: float) -> str:
 
 
 def ratio(comparison: Comparison, value: float) -> str:
-    """`62x`, `0.41x`, `1/17` for a latency that is a fraction, `+0.80 ms` for a difference."""
+    """`62x`, `0.41x`, `1/17` for a latency that is a fraction, `+0.80 ms` for a difference, `2.10 ms` for itself."""
     if comparison.sense is Sense.EXCESS:
         return f"{value:+.2f} ms"
+    if comparison.sense is Sense.AMOUNT:
+        return f"{value:.2f} ms"
     if comparison.sense is Sense.LATENCY and value < SMALL:
         return f"1/{amount(1 / value)}"
     return f"{amount(value)}x"
@@ -85,5 +88,7 @@ def subject(comparison: Comparison) -> str:
 
 
 def opponents(comparison: Comparison) -> str:
+    if comparison.sense is Sense.AMOUNT:
+        return NAMES[comparison.ours]
     itself = comparison.ours == comparison.theirs
     return f"{NAMES[comparison.ours]} : {'itself' if itself else NAMES[comparison.theirs]}"
