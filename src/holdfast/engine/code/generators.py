@@ -34,7 +34,7 @@ class GeneratorOwner:
             generator = reference()
             if _owners.get(address) is not self:
                 continue
-            if generator is None or generator.ag_frame is None:
+            if generator is None or getattr(generator, "ag_frame", None) is None:
                 del _owners[address]  # it has ended
             else:
                 _owners[address] = _NO_LOOP

@@ -398,7 +398,7 @@ class Machine:
             intent = Intent(kind, target.name, named, digest, line, defaults)
             if not self._put_by or self._fits(step, intent):
                 break
-        if is_effect and target.undo is not None:  # pyright: ignore[reportAttributeAccessIssue] - it is an effect
+        if isinstance(target, Effect) and target.undo is not None:
             self.left.asked(step, call, intent)
         future = self._future(step)
         returns = target.signature.returns

@@ -32,7 +32,7 @@ from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
 from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
 from holdfast.kernel import transitions, waits
-from holdfast.kernel.changes import Committed
+from holdfast.kernel.changes import Refused
 from holdfast.kernel.journal import (
     Continued,
     Stopped,
@@ -548,7 +548,7 @@ class Activation:
             answer = await self._host.offer(change)
         except TransientError as error:
             answer = await self._host.offer_again(change, error)
-        if type(answer) is not Committed:
+        if isinstance(answer, Refused):
             raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
         # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.
         if answer.run is None or not _same_holder(answer.run, change.run):

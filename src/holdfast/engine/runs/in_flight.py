@@ -172,11 +172,10 @@ class StepsInFlight:
         self, command: Command, outcome: AttemptOutcome, *, interrupted: bool
     ) -> tuple[Returned | Raised, tuple[Blob, ...]]:
         """What has come of an attempt, and the large values of it."""
-        if type(outcome) is AttemptReturned:
+        if isinstance(outcome, AttemptReturned):
             value, blobs = kept(outcome.value)
             command.returned = outcome.read_back
             return Returned(value), blobs
-        assert type(outcome) is AttemptRaised
         return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
 
     async def attempt(self, command: Command) -> None:
@@ -232,7 +231,7 @@ class StepsInFlight:
             self._attempts.pop(step, None)
             if not effect.remote and not scope.entered:
                 self._begun.discard(step)
-        if type(outcome) is AttemptRefused:
+        if isinstance(outcome, AttemptRefused):
             if scope.dropped:
                 raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
             return False
