@@ -18,7 +18,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.effects import RUNNING_EFFECT
 from holdfast.engine.attempts import (
@@ -38,8 +38,6 @@ from holdfast.kernel.retries import Begin, GiveUp
 from holdfast.kernel.times import Millis
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
-
-T = TypeVar("T")
 
 
 class Turn:
@@ -99,27 +97,23 @@ class Performer:
         """How many threads are still in the middle of a call that is not waited for any more."""
         return self._threads.given_up
 
-    def attempt(
+    async def attempt(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
-    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
+    ) -> AttemptOutcome | AttemptRefused:
         """Perform one attempt, and encode what it returned."""
         context = contextvars.copy_context()
         context.run(RUNNING_EFFECT.set, scope)
         work, what = partial(effect.signature.apply, effect.fn, arguments), effect.described
         if not effect.is_async:
             call = self._in_thread(partial(context.run, work), scope, turn, what, once=once)
-            return self._outcome(call, effect, effect.result_name, scope, turn)
-        call = _InContext(_entered(work, scope, what), context)
-        outcome = self._outcome(call, effect, effect.result_name, scope, turn)
-        return self._lively(outcome, scope) if once else outcome
-
-    async def _lively(self, outcome: Coroutine[Any, Any, T], scope: StepWork) -> T:
-        """The outcome of a `once` effect, known to be under way until it is there."""
-        end = self._live((scope.run_id, scope.step))
+            return await self._outcome(call, effect, effect.result_name, scope, turn)
+        end = self._live((scope.run_id, scope.step)) if once else None
         try:
-            return await outcome
+            call = _InContext(_entered(work, scope, what), context)
+            return await self._outcome(call, effect, effect.result_name, scope, turn)
         finally:
-            end()
+            if end is not None:
+                end()
 
     async def reconcile(
         self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: StepWork, turn: Turn
