@@ -90,6 +90,15 @@ def _wake_ups(ours: str) -> list[Comparison]:
     ]
 
 
+IMPORT = 2.0  # 100 ms where `import asyncio` takes 50
+HELP = 3.0
+
+
+def _start_ups(*pairs: tuple[str, str, float]) -> list[Comparison]:
+    itself = ("startup", "holdfast", "holdfast")
+    return [Comparison(*itself, ours, Sense.LATENCY, bound, figure_theirs=theirs) for ours, theirs, bound in pairs]
+
+
 COMPARISONS = [
     *_against("holdfast", "dbos", W1=50, W2=50, W3=1 / 10, W4=50, W6=1 / 10),
     *_signals_against("holdfast", "dbos_tuned"),
@@ -106,6 +115,7 @@ COMPARISONS = [
     Comparison("W8", "holdfast_http", "echo", "p99_ms", Sense.LATENCY, beyond="holdfast"),
     Comparison("W8", "holdfast_http", "echo", "rate", Sense.RATE),
     Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
+    *_start_ups(("import_ms", "asyncio_ms", IMPORT), ("names_ms", "asyncio_ms", IMPORT), ("help_ms", "pass_ms", HELP)),
     Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
     *(
         Comparison("W7", "holdfast", "holdfast", f"{shape}_us", Sense.LATENCY, bound=1.5, workload_theirs="W7-small")
