@@ -25,6 +25,7 @@ TIMEOUT_S = 900
 ONLY_FOR = {
     "crowded": {"holdfast"},
     "depth": {"holdfast"},
+    "startup": {"holdfast"},
     "W7": {"holdfast"},
     "W8": {"holdfast", "holdfast_http", "echo"},
 }

@@ -102,6 +102,15 @@ def _wake_ups(ours: str) -> list[Comparison]:
     ]
 
 
+IMPORT = 2.0  # 100 ms where `import asyncio` takes 50
+HELP = 3.0
+
+
+def _start_ups(*pairs: tuple[str, str, float]) -> list[Comparison]:
+    itself = ("startup", "holdfast", "holdfast")
+    return [Comparison(*itself, ours, Sense.LATENCY, bound, figure_theirs=theirs) for ours, theirs, bound in pairs]
+
+
 COMPARISONS = [
     # What the design allows, and what Holdfast keeps of it.
     *_against("holdfast", "sketch", W1=KEPT, W2=KEPT, W3=1.6, W4=KEPT),
@@ -123,6 +132,7 @@ COMPARISONS = [
     Comparison("W8", "holdfast_http", "echo", "p99_ms", Sense.LATENCY, beyond="holdfast"),
     Comparison("W8", "holdfast_http", "echo", "rate", Sense.RATE),
     Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
+    *_start_ups(("import_ms", "asyncio_ms", IMPORT), ("names_ms", "asyncio_ms", IMPORT), ("help_ms", "pass_ms", HELP)),
     Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
     *(
         Comparison("W7", "holdfast", "holdfast", f"{shape}_us", Sense.LATENCY, bound=1.5, workload_theirs="W7-small")

@@ -38,6 +38,11 @@ FIGURES = {
     "statuses_us": "two statuses",
     "prefix_us": "key prefix of 100",
     "wide_prefix_us": "key prefix of 1 %",
+    "pass_ms": "python -c pass",
+    "asyncio_ms": "import asyncio",
+    "import_ms": "import holdfast",
+    "names_ms": "from holdfast import Holdfast, Pack",
+    "help_ms": "holdfast --help",
 }
 SMALL = 0.5
 LARGE = 100

@@ -13,6 +13,7 @@ W8       keyed starts over HTTP that wait for the result, 50 at a time          
 crowded  W1, longer, on a file that already holds 100,000 finished runs                    runs/s
 empty    the same on an empty file, measured in turns with it                              runs/s
 depth    one run of 10,000 sequential effects: the last hundred against those round the 100th
+startup  processes that begin: the interpreter, an import, `holdfast --help`                processor time
 fill     no measurement: makes the file that `crowded` starts from
 """
 
@@ -28,6 +29,7 @@ from typing import Protocol, runtime_checkable
 
 from bench.busy import Watch
 from bench.shapes import PAGE, SHAPES, Wanted
+from bench.startup import start_ups
 
 Figures = dict[str, float]
 Wait = Callable[[], Awaitable[object]]
@@ -268,5 +270,6 @@ WORKLOADS = {
     "crowded": Workload("W1 among 100,000 finished runs", "runs/s", 10_000, 200, one_effect_runs),
     "empty": Workload("W1 in an empty file", "runs/s", 10_000, 200, one_effect_runs),
     "depth": Workload("one run of 10,000 effects", "effects/s", 10_000, 1_000, depth),
+    "startup": Workload("processes that begin", "ms", 20, 3, start_ups),
     "fill": Workload("finished runs for `crowded`", "runs/s", 100_000, 2_000, fill),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from typer.main import get_command
 
+from holdfast.cli.commands import PANELS
 from holdfast.cli.main import app
 from holdfast.cli.session import COMMON
 
@@ -47,17 +48,15 @@ def lines() -> Iterator[str]:
     root: Any = get_command(app)
     yield from ("", "## Options that every command has", "")
     yield from _table(parameter for parameter in root.commands["runs"].params if parameter.name in COMMON)
-    panels: dict[str, list[Iterator[str]]] = {}
-    for name, command in root.commands.items():
-        entries = panels.setdefault(command.rich_help_panel or "Operate", [])
-        if (inner := getattr(command, "commands", None)) is None:
-            entries.append(_command(name, command))
-        else:
-            entries += [_command(f"{name} {each}", action) for each, action in inner.items()]
-    for panel, commands in panels.items():
+    for panel, names in PANELS.items():
         yield from ("", f"## {panel}")
-        for command in commands:
-            yield from command
+        for name in names:
+            command = root.commands[name]
+            if (inner := getattr(command, "commands", None)) is None:
+                yield from _command(name, command)
+            else:
+                for each, action in inner.items():
+                    yield from _command(f"{name} {each}", action)
 
 
 def _command(name: str, command: Any) -> Iterator[str]:

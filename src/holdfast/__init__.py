@@ -9,47 +9,51 @@ Here are the names that most programs need. The others are in public modules, ea
     holdfast.blocking        the same verbs for code that is not async
     holdfast.pack, holdfast.workflow, holdfast.effects    what authors use, with the types of its signatures
     holdfast.runtime         what is built on a Holdfast needs: gateways, dashboards, middleware
+
+A name is imported when it is first asked for, so that `holdfast --help` loads nothing else and a `Client` no engine.
 """
 
-from holdfast.assembly import Holdfast
-from holdfast.client import Marker, Range, Receipt, Run, Signal, Started, Story, Wait
-from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
-from holdfast.errors import (
-    HoldfastError,
-    InFlight,
-    InputMismatch,
-    NotAllowedNow,
-    NotPerformed,
-    Overtaken,
-    Permanent,
-    RetryAfter,
-    RunCancelled,
-    RunError,
-    RunFailed,
-    TimedOut,
-    TransientError,
-    UnknownRun,
-    UsageError,
-)
-from holdfast.gateway_client import Client
-from holdfast.pack import Call, Effect, Pack, Retry, Workflow
-from holdfast.workflow import (
-    ChildRun,
-    Hook,
-    continue_as_new,
-    current,
-    hook,
-    mark,
-    now,
-    patched,
-    random,
-    set_attributes,
-    shield,
-    sleep,
-    spawn,
-    timeout,
-    uuid4,
-)
+TYPE_CHECKING = False  # type checkers take it for true, as that of `typing`, whose import costs more than this module
+if TYPE_CHECKING:
+    from holdfast.assembly import Holdfast
+    from holdfast.client import Marker, Range, Receipt, Run, Signal, Started, Story, Wait
+    from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
+    from holdfast.errors import (
+        HoldfastError,
+        InFlight,
+        InputMismatch,
+        NotAllowedNow,
+        NotPerformed,
+        Overtaken,
+        Permanent,
+        RetryAfter,
+        RunCancelled,
+        RunError,
+        RunFailed,
+        TimedOut,
+        TransientError,
+        UnknownRun,
+        UsageError,
+    )
+    from holdfast.gateway_client import Client
+    from holdfast.pack import Call, Effect, Pack, Retry, Workflow
+    from holdfast.workflow import (
+        ChildRun,
+        Hook,
+        continue_as_new,
+        current,
+        hook,
+        mark,
+        now,
+        patched,
+        random,
+        set_attributes,
+        shield,
+        sleep,
+        spawn,
+        timeout,
+        uuid4,
+    )
 
 __all__ = [
     "Call",
@@ -102,3 +106,43 @@ __all__ = [
     "timeout",
     "uuid4",
 ]
+
+# Where each name is that the imports above show to type checkers; beside them, the other public modules.
+_HOMES = {
+    "assembly": "Holdfast",
+    "blocking": "",
+    "client": "Marker Range Receipt Run Signal Started Story Wait",
+    "effects": "attempt cancel_requested effect_key heartbeat",
+    "errors": (
+        "HoldfastError InFlight InputMismatch NotAllowedNow NotPerformed Overtaken Permanent RetryAfter RunCancelled "
+        "RunError RunFailed TimedOut TransientError UnknownRun UsageError"
+    ),
+    "events": "",
+    "gateway_client": "Client",
+    "journal": "",
+    "pack": "Call Effect Pack Retry Workflow",
+    "runtime": "",
+    "workflow": (
+        "ChildRun Hook continue_as_new current hook mark now patched random set_attributes shield sleep spawn timeout "
+        "uuid4"
+    ),
+}
+
+if not TYPE_CHECKING:  # a type checker that saw `__getattr__` would let every misspelt name pass
+
+    def __getattr__(name: str) -> object:
+        """The name, imported from its module; or a public module, which `import holdfast` alone is enough to reach."""
+        from importlib import import_module  # noqa: PLC0415 - this module imports nothing by itself
+
+        for home, names in _HOMES.items():
+            if name == home or name in names.split():
+                try:
+                    module = import_module(f"holdfast.{home}")
+                except AttributeError as error:  # Python would say that there is no such name, and hide what is wrong
+                    raise ImportError(f"holdfast.{home} cannot be imported: {error}") from error
+                globals()[name] = found = module if name == home else getattr(module, name)
+                return found
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}", name=name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_HOMES})

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
-from holdfast.blocking import Blocking
 from holdfast.client import Caller
 from holdfast.config import REDIS_SCHEMES, shown
 from holdfast.engine.api.apikeys import ApiKeys
@@ -36,9 +35,10 @@ from holdfast.ports.store import Serves, Store
 from holdfast.runtime import Runtime
 from holdfast.telemetry import logs
 
-if TYPE_CHECKING:  # neither is part of the core install
+if TYPE_CHECKING:  # loaded where it is used; what OpenTelemetry and Prometheus need is not part of the core install
     from opentelemetry.trace import TracerProvider
 
+    from holdfast.blocking import Blocking
     from holdfast.telemetry.metrics import Metrics
     from holdfast.telemetry.traces import Traces
 
@@ -203,6 +203,8 @@ class Holdfast(Caller):
     @staticmethod
     def blocking(url: str, *, worker: bool = False, **options: Unpack[Options]) -> Blocking:
         """The same verbs for code that is not async: `with Holdfast.blocking(url, packs=[shop]) as hf: ...`."""
+        from holdfast.blocking import Blocking  # noqa: PLC0415 - only what is used is loaded
+
         return Blocking(lambda: Holdfast(url, worker=worker, **options))
 
     def namespaced(self, namespace: str) -> Caller:

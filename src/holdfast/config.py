@@ -13,7 +13,6 @@ Rules
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -231,6 +230,8 @@ def _from_file(file: Path | None, faults: list[Fault]) -> Found:
     path = file or Path(FILE)
     if file is None and not path.is_file():
         return {}
+    import tomllib  # noqa: PLC0415 - only a process with a settings file needs it
+
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -126,6 +126,45 @@ def test_the_root_is_small_and_has_the_roots_of_the_tree_of_errors():
     assert {"HoldfastError", "UsageError", "RunError", "TransientError"} <= set(holdfast.__all__)
 
 
+def test_a_name_of_the_root_is_the_one_that_type_checkers_see_imported():
+    tree = ast.parse(inspect.getsource(holdfast))
+    seen = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("holdfast.")
+        for alias in node.names
+    }
+    homes = {name: f"holdfast.{home}" for home, names in holdfast._HOMES.items() for name in names.split()}
+    assert homes == seen
+    assert sorted(seen) == sorted(holdfast.__all__)
+    for name, module in seen.items():
+        assert getattr(holdfast, name) is getattr(importlib.import_module(module), name)
+        assert name in dir(holdfast)
+
+
+def test_a_public_module_is_reached_through_the_root():
+    children = [module.__name__.removeprefix("holdfast.") for module in PUBLIC if module.__name__.count(".") == 1]
+    assert len(children) > 8
+    for name in children:
+        assert name in holdfast._HOMES, name
+        assert holdfast.__getattr__(name) is importlib.import_module(f"holdfast.{name}")
+
+
+def test_a_name_that_is_not_there_is_told_apart_from_a_module_that_is_broken(monkeypatch: pytest.MonkeyPatch):
+    assert not hasattr(holdfast, "Sleep")
+    with pytest.raises(AttributeError, match="no attribute 'Sleep'"):
+        holdfast.__getattr__("Sleep")
+    with pytest.raises(ImportError, match="cannot import name 'Sleep'"):
+        exec("from holdfast import Sleep")
+
+    def broken(name: str) -> ModuleType:
+        raise AttributeError("module 'msgspec' has no attribute 'Struct'")
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(ImportError, match=r"holdfast.pack cannot be imported: module 'msgspec' has no attribute"):
+        holdfast.__getattr__("Pack")
+
+
 def test_every_error_and_every_event_is_public():
     for module, root in ((errors, Exception), (events, events.Event)):
         defined = {

@@ -1,74 +1,91 @@
-"""`holdfast`: all commands, put together."""
+"""`holdfast`: all commands, put together. Each is imported when it is called, or when its help is asked for."""
 
 from __future__ import annotations
 
-from importlib import metadata
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import Any, cast
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from holdfast.cli import bench, cluster, doctor, gate, inspect, keys, operations, runs, serving, starts
-from holdfast.cli.session import Action, command
+from holdfast.cli.commands import ABOUT, GROUPS, PANELS
+from holdfast.cli.help_page import help_page
 
-PANELS: dict[str, dict[str, Action[...]]] = {
-    "Run things": {"dev": serving.dev, "serve": serving.serve, "worker": serving.worker},
-    "Start work": {"start": starts.start, "result": starts.result, "input": starts.input_},
-    "Look": {
-        "runs": runs.runs,
-        "show": runs.show,
-        "explain": runs.explain,
-        "journal": runs.journal,
-        "workflows": inspect.workflows,
-        "workers": inspect.workers,
-    },
-    "Act": {
-        "signal": operations.signal,
-        "resume-hook": operations.resume_hook,
-        "cancel": operations.cancel,
-        "receipt": operations.receipt,
-        "resume": operations.resume,
-        "retry": operations.retry,
-        "fork": operations.fork,
-        "release-key": operations.release_key,
-    },
-    "Operate": {
-        "doctor": doctor.doctor,
-        "bench": bench.bench,
-        "gate": gate.gate,
-        "replay-check": inspect.replay_check,
-    },
-}
-CLUSTER: dict[str, Action[...]] = {
-    "up": cluster.up,
-    "status": cluster.status,
-    "kill": cluster.kill,
-    "stop": cluster.stop,
-    "pause": cluster.pause,
-    "resume": cluster.resume,
-    "start": cluster.start,
-    "down": cluster.down,
-}
-KEYS: dict[str, Action[...]] = {"create": keys.create, "list": keys.list_keys, "revoke": keys.revoke}
+TABLE = {name: entry for commands in PANELS.values() for name, entry in commands.items()}
+
+
+class Commands(Mapping[str, Any]):
+    """Typer's commands by their names. To name them imports none: each is made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in TABLE
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLE)
+
+    def __len__(self) -> int:
+        return len(TABLE)
+
+
+class Root(TyperGroup):
+    """The group of all commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast("Any", Commands())  # Typer only reads them
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer passes it
+        """In the order of the table."""
+        return list(self.commands)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer passes them
+        """The page that `holdfast --help` shows without Typer, for the other ways to see it."""
+        # Typer prints here, too, and takes for granted that nothing is in the formatter when no command was given.
+        typer.echo(help_page(), nl=False)
+
+
+@cache
+def _command(name: str) -> Any:
+    """What Typer makes of a command, or of a group of commands."""
+    where, words = TABLE[name]
+    if name in GROUPS:
+        made = typer.Typer(name=name, help=words, no_args_is_help=True, add_completion=False)
+        for inner, place in GROUPS[name].items():
+            made.command(inner)(_function(place))
+    else:
+        made = typer.Typer(add_completion=False)
+        made.command(name)(_function(where))
+    return get_command(made)
+
+
+def _function(where: str) -> Callable[..., None]:
+    """What Typer calls. Commands are async and have a session; `version` is a plain function, and needs none."""
+    module, _, name = where.partition(".")
+    action = getattr(import_module(f"holdfast.cli.{module}"), name)
+    if not iscoroutinefunction(action):
+        return action
+    from holdfast.cli.session import command  # noqa: PLC0415 - it loads the engine
+
+    return command(action)
+
 
 app = typer.Typer(
     name="holdfast",
-    help="Durable execution, in which doing a thing once is the point.",
+    cls=Root,
+    help=ABOUT,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for panel, commands in PANELS.items():
-    for name, action in commands.items():
-        app.command(name, rich_help_panel=panel)(command(action))
-
-GROUPS = {"keys": ("API keys for gateways.", KEYS), "cluster": ("A whole cluster on this machine.", CLUSTER)}
-for group, (about, commands) in GROUPS.items():
-    group_app = typer.Typer(help=about, no_args_is_help=True)
-    for name, action in commands.items():
-        group_app.command(name)(command(action))
-    app.add_typer(group_app, name=group, rich_help_panel="Operate")
 
 
-@app.command(rich_help_panel="Operate")
-def version() -> None:
-    """Print the version."""
-    typer.echo(metadata.version("holdfast"))
+@app.callback()
+def root() -> None:
+    """Nothing, before each command. Without it, Typer takes an app to which no command was added for a mistake."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.blocking import Blocking
 from holdfast.client import Caller
 from holdfast.errors import UsageError
 from holdfast.gateway_client.apikeys import GatewayApiKeys
 from holdfast.gateway_client.service import GatewayBackend
 from holdfast.gateway_client.transport import Transport
 from holdfast.pack import Pack, Workflow
+
+if TYPE_CHECKING:
+    from holdfast.blocking import Blocking
 
 
 class Client(Caller):
@@ -53,6 +55,8 @@ class Client(Caller):
     @staticmethod
     def blocking(url: str, *, api_key: str | None = None, packs: Iterable[Pack] = ()) -> Blocking:
         """The same for code that is not async."""
+        from holdfast.blocking import Blocking  # noqa: PLC0415 - only what is used is loaded
+
         packs = tuple(packs)
         return Blocking(lambda: Client(url, api_key=api_key, packs=packs))
 
