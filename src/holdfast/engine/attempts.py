@@ -48,7 +48,7 @@ class LeaseTrust(Protocol):
     async def until_trusted(self) -> None: ...
 
 
-class AttemptReturned(Struct, frozen=True):
+class AttemptReturned(Struct, frozen=True, gc=False):
     """It returned: the value as it is stored, and as it is read back if it was."""
 
     value: bytes

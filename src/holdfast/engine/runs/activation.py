@@ -49,6 +49,7 @@ from holdfast.ports.store import History
 
 BEGUN_AT_ONCE = 100  # then others have their turn: the lease, above all
 SEEN_KEPT = 10_000  # when a run begins again; an entity may live for years
+_PROGRESSED = transitions.Progressed()
 
 
 class TakenAway(Exception):
@@ -79,8 +80,7 @@ class Activation:
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
         self.task: asyncio.Task[None] | None = None  # which drives it
-        self._record = ActivationRecord()  # of the present activation, until it is committed
-        self._carried: ActivationRecord | None = None  # what the next activation has recorded already
+        self._record = ActivationRecord()  # of the present activation; what is in it before, the next one goes on with
         self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
         self._load(history, blobs)
 
@@ -160,10 +160,7 @@ class Activation:
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
-        record, loaded = self._carried, self._loaded
-        if record is None:
-            record = ActivationRecord()
-        self._record, self._carried = record, None
+        record, loaded = self._record, self._loaded
         if self._mail_arrived:
             await self._load_blobs()
             loaded.put_signals_first()
@@ -419,8 +416,6 @@ class Activation:
         if self._loaded.machine.outcome is None:
             self._loaded.take_notes(record)
             await self._progress(record)
-        else:
-            self._carried = record
 
     async def _begin_anew(self, arguments: dict[str, Any], record: ActivationRecord) -> None:
         """Continue as new: the same run, with an empty journal."""
@@ -535,9 +530,10 @@ class Activation:
 
     async def _progress(self, record: ActivationRecord) -> None:
         if record.is_worth_a_commit:
-            await self._commit(transitions.Progressed(), record)
-        else:
+            await self._commit(_PROGRESSED, record)
+        elif not record.is_empty:
             self._read_later += record.read
+            self._record = ActivationRecord()
 
     async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
         if self._read_later:

@@ -17,7 +17,7 @@ class Broken(Struct, frozen=True):
     error: BaseException
 
 
-class Completion(Struct, frozen=True):
+class Completion(Struct, frozen=True, gc=False):
     """Something has happened to a step. `blobs` are its large values, `task` is the remote task that it comes from."""
 
     step: str
@@ -30,7 +30,7 @@ class Completion(Struct, frozen=True):
 Arrival = Completion | Message
 
 
-class ActivationRecord(Struct):
+class ActivationRecord(Struct, gc=False):
     """What one activation has to record."""
 
     entries: list[Entry] = []
@@ -45,6 +45,10 @@ class ActivationRecord(Struct):
     def is_worth_a_commit(self) -> bool:
         """Messages alone are not: the next commit takes them along."""
         return bool(self.entries or self.opens or self.closes)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.entries or self.blobs or self.read or self.heard or self.shown or self.opens or self.closes)
 
     def frozen(self) -> transitions.Recorded:
         return transitions.Recorded(

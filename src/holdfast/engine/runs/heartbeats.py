@@ -20,7 +20,7 @@ from holdfast.kernel.times import EPOCH, Instant
 from holdfast.pack import EffectPolicy
 
 
-class AttemptScope(Struct):
+class AttemptScope(Struct, gc=False):
     """One attempt of an effect, as its body sees it."""
 
     run_id: str

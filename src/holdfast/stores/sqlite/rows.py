@@ -21,6 +21,7 @@ assert Run.__struct_encode_fields__[-1] == "input"
 _FIRST = "(SELECT entries FROM journal WHERE run_id = runs.id ORDER BY position LIMIT 1)"
 COLUMNS = ", ".join(f"runs.{field}" for field in FIELDS) + f", {_FIRST}"
 _STATUS = FIELDS.index("status")
+_STATUSES = {status.value: status for status in Status}
 _HOLDS_KEY = FIELDS.index("holds_key")
 
 encode_entries = msgspec.json.Encoder().encode
@@ -34,7 +35,7 @@ decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 def run_of(row: Sequence[Any]) -> Run:
     values = list(row)
-    values[_STATUS] = Status(values[_STATUS])
+    values[_STATUS] = _STATUSES[values[_STATUS]]
     values[_HOLDS_KEY] = bool(values[_HOLDS_KEY])
     values[-1] = _input_of(values[-1])
     return Run(*values)

@@ -90,11 +90,10 @@ class SqlWrites:
             self._take_key(db, change.guard, run)
         db.execute(_ADMIT, _bind_admission(row_of(run)))
         if not db.changes():
-            known = run_by_id(db, run.id)
-            if known is not None:  # offered again after a lost reply
-                return Committed(known)
-            assert run.key is not None
-            return Refused(run_of_key(db, run.namespace, run.workflow, run.key))
+            place = {"run_id": run.id, "namespace": run.namespace, "workflow": run.workflow, "key": run.key}
+            rows = db.execute(SQL["in_the_way"], place).fetchall()
+            found = run_of(rows[0])
+            return Committed(found) if found.id == run.id else Refused(found)  # the same one: after a lost reply
         self._append(db, run.id, 0, change)
         if run.attributes:
             self._index_attributes(db, run)
