@@ -196,11 +196,9 @@ def notices(peers: Peers, live: Iterable[tuple[str, int]]) -> Finding:
             "notices",
             f"no socket in {peers.directory} is that of {', '.join(silent)}: they look every few milliseconds, and "
             "so do the others while they commit",
-            hint="They run an earlier version, or their log says why they have no socket. Start them again.",
+            hint="They run an earlier version, were just killed, or their log says why they have no socket.",
         )
-    return Finding(
-        "ok", "notices", f"processes tell each other through {peers.directory}; {len(peers)} others are there"
-    )
+    return Finding("ok", "notices", f"processes tell each other through {peers.directory}; others there: {len(peers)}")
 
 
 def clock(apart_ms: Millis) -> Finding:
