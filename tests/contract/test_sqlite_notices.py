@@ -39,6 +39,7 @@ from tests.contract.helpers import (
     signalled,
     writes,
 )
+from tests.earlier_store import EarlierStore
 
 PACE = SqlitePace()
 HOURLY = SqlitePace(safety_seconds=3600.0)
@@ -233,14 +234,6 @@ async def test_a_process_that_has_got_no_socket_tries_again(sqlite: SqliteBacken
     assert notice.ready
 
 
-class EarlierStore(SqliteStore):
-    """A process of an earlier version: it tells no other what it commits, and hears nothing."""
-
-    async def open(self) -> None:
-        self._notifier.open = lambda: None  # type: ignore[method-assign]
-        await super().open()
-
-
 async def test_a_process_that_tells_nothing_is_noticed_and_from_then_on_soon(sqlite: SqliteBackend) -> None:
     """While an installation is brought up to date, processes of both versions use the file."""
     told, other = await _told(sqlite)
@@ -303,6 +296,17 @@ async def test_own_commits_are_not_taken_for_those_of_a_silent_process(sqlite: S
         await sqlite.passed(SAFETY_MS / 3)
     assert alone.poll_reason == ""
     assert told.notices == []
+
+
+async def test_an_own_commit_that_is_seen_before_it_is_counted_is_still_an_own_one(sqlite: SqliteBackend) -> None:
+    """The thread that writes may have to wait between its commit and its next line."""
+    alone = await sqlite.another()
+    assert isinstance(alone, SqliteStore)
+    Told(sqlite, alone)
+    await sqlite.passed(SAFETY_MS)
+    await alone._writer.do(lambda db: db.execute("UPDATE clock SET offset_ms = offset_ms + 1"))
+    await sqlite.passed(2 * SAFETY_MS)
+    assert alone.poll_reason == ""
 
 
 class RecordingClock(FakeClock):
