@@ -79,6 +79,7 @@ def lines() -> Iterator[str]:
     yield f"| each Sentinel | 1, on which it is asked for the primary every {asked} |"
     yield "| one Redis server, if there is no bus | 2 more: one that hears by Pub/Sub, and one that tells |"
     yield "| NATS | 1 |"
+    yield "| a SQLite file | 3, and a socket of its own; one more socket for each other process on the file |"
 
 
 def _lease_rows(ttl_ms: int, rule: str) -> list[Row]:
@@ -158,7 +159,16 @@ def _polls() -> list[Row]:
         ),
         ("Redis: replicas are counted", _seconds(REDIS_PACE.count_seconds), "with `wait=auto`, while it is written to"),
         ("Redis: its clock, which decides, is read again", _seconds(REDIS_PACE.clock_seconds), ""),
-        ("SQLite: the file is looked at for commits of others", _seconds(SQLITE_PACE.notice_seconds), ""),
+        (
+            "SQLite: the file is looked at for commits of others",
+            _seconds(SQLITE_PACE.safety_seconds),
+            "while all processes tell each other",
+        ),
+        (
+            "… where this process has no socket, or another one does not tell",
+            _seconds(SQLITE_PACE.notice_seconds),
+            "",
+        ),
         ("metrics: the store is asked", _shown(metrics.LOOK_EVERY_MS), "only when it is scraped"),
         ("`--watch` looks again", _seconds(watch.EVERY_SECONDS), ""),
     ]
@@ -215,6 +225,21 @@ def _runs() -> list[Row]:
             "a worker may say itself that the deadline of a cancellation has passed",
             _shown(PACE.cancel_grace_ms),
             "then the caller cancels the run",
+        ),
+        (
+            "SQLite: what no process waits for is gathered, and told together",
+            _seconds(SQLITE_PACE.gather_seconds),
+            "that a run has gone on, that a lease was renewed",
+        ),
+        (
+            "SQLite: a commit that was found may be told so much later",
+            _shown(SQLITE_PACE.announced_ms),
+            "else its process does not tell",
+        ),
+        (
+            "SQLite: the file is looked at often after a commit that was not told",
+            _shown(SQLITE_PACE.unannounced_ms),
+            "a process without a socket tries again as often to get one",
         ),
         ("it is believed that a workflow is served", _shown(PACE.served_ms), "then the store is asked again"),
         (

@@ -26,6 +26,7 @@ __all__ = [
     "KeyWasReleased",
     "LeaseWasLost",
     "MessagesRelayed",
+    "NoticesPolled",
     "OutcomeUndeclared",
     "PartFailed",
     "ReplicaStarted",
@@ -261,6 +262,12 @@ class StoreMayLose(Event, frozen=True):
     """The store was opened with settings under which something that it has confirmed may be lost."""
 
     message: str
+
+
+class NoticesPolled(Event, frozen=True):
+    """What other processes commit is looked for here, every few milliseconds, as they cannot tell it; and why."""
+
+    reason: str
 
 
 class LeaseWasLost(Event, frozen=True):

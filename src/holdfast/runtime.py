@@ -67,6 +67,11 @@ class Runtime:
         return self._bus
 
     @property
+    def poll_reason(self) -> str:
+        """Why this process has to look for what others commit; empty if they tell it."""
+        return self.store.poll_reason
+
+    @property
     def documents(self) -> Documents:
         """Small records beside the runs of this namespace."""
         return self._replica.documents_in(self._namespace)

@@ -93,6 +93,16 @@ class SqliteBackend(Backend):
     def _made(self) -> Store:
         return SqliteStore(self.path, clock=self.clock, pace=self.pace)
 
+    def opened(self, store: Store) -> None:
+        """A store that the test has made itself is closed with the others."""
+        self._open.append(store)
+
+    async def passed(self, ms: float) -> None:
+        """Let so much time pass, poll by poll: those who look meanwhile do."""
+        end = self.clock.steady + ms
+        while self.clock.steady < end:
+            await self._poll()
+
 
 class LearnedShards(Shards):
     """Shards for ids that a test has thought up. Others end in the shard of their key; of these it is learned here."""

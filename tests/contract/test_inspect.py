@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.ports.store import Finding, Store
+from holdfast.ports.store import Finding, Serves, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore, files, inspections
 from holdfast.stores.sqlite.inspections import GIB, MIB
@@ -17,7 +19,7 @@ from tests.builders import FakeClock
 from tests.contract.conftest import SqliteBackend
 from tests.contract.helpers import admitted, database, stored
 
-WHATS = ["journal mode", "synchronous", "SQLite", "schema", "pages", "room", "log", "file system", "clock"]
+WHATS = ["journal mode", "synchronous", "SQLite", "schema", "pages", "room", "log", "file system", "clock", "notices"]
 
 
 async def _inspected(store: Store) -> dict[str, Finding]:
@@ -107,6 +109,36 @@ async def test_a_wall_clock_that_was_moved_is_seen(sqlite: SqliteBackend, step_m
     sqlite.clock.advance(123)
     sqlite.clock.wall += step_ms
     assert (await _inspected(store))["clock"].level == level
+
+
+async def test_processes_that_tell_each_other_are_in_order(sqlite: SqliteBackend) -> None:
+    store, other = await sqlite.another(), await sqlite.another()
+    await other.join("w-1", 1_000, Serves("default", (), socket.gethostname(), os.getpid()))
+    await sqlite.quiet()
+    finding = (await _inspected(store))["notices"]
+    assert (finding.level, "others there: 1" in finding.detail) == ("ok", True)
+
+
+async def test_a_worker_that_has_no_socket_is_named(sqlite: SqliteBackend) -> None:
+    store = await sqlite.another()
+    await store.join("w-1", 1_000, Serves("default", (), "elsewhere", 4711))
+    await store.join("w-2", 10, Serves("other", (), "gone", 7))
+    await store.join("w-3", 1_000)  # it does not say where it is
+    sqlite.clock.advance(20)
+    finding = (await _inspected(store))["notices"]
+    assert finding.level == "warning"
+    assert "elsewhere-4711" in finding.detail
+    assert "gone" not in finding.detail
+    assert "earlier version" in finding.hint
+
+
+async def test_a_process_that_can_make_no_socket_is_seen(sqlite: SqliteBackend) -> None:
+    sqlite.path.with_name(sqlite.path.name + "-wake").touch()
+    store = await sqlite.another()
+    finding = (await _inspected(store))["notices"]
+    assert finding.level == "warning"
+    assert "Not a directory" in finding.detail
+    assert "directory" in finding.hint
 
 
 async def test_an_inspection_changes_nothing(sqlite: SqliteBackend) -> None:

@@ -23,9 +23,12 @@ from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.assembly import open_store
 from holdfast.ports.store import Store
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.pace import PACE
+from tests.earlier_store import EarlierStore
 from tests.faults import crash_at_round_trip, crash_at_sql_statement, faulty_disks, ledger
 from tests.faults.client_actions import ClientAction, perform
 from tests.faults.crash_at_store_call import CrashingStore, Point
+from tests.paces import PUSHED_ONLY, SQLITE_PUSHED_ONLY
 
 
 class Start(Struct, frozen=True):
@@ -63,6 +66,8 @@ class ProcessPlan(Struct, frozen=True, kw_only=True):
     user: int | None = None  # whom to become before anything is opened
     gate: str | None = None  # wait for this file before anything is opened
     start_gate: str | None = None  # wait for this file before anything is started
+    pushed_only: bool = False  # look for nothing by itself: what it is not told, it does not notice
+    earlier: bool = False  # be of a version that neither tells nor hears
 
 
 def say(event: str, **fields: Any) -> None:
@@ -82,7 +87,8 @@ async def act(plan: ProcessPlan) -> None:
         await _exists(Path(plan.gate))
     disk = _disk(plan.disk, path.parent)
     if plan.user is not None and os.getuid() == 0:
-        importlib.import_module("concurrent.futures.thread")  # the new user may not be able to read the library
+        for late in ("concurrent.futures.thread", "encodings.ascii", "encodings.idna"):
+            importlib.import_module(late)  # the new user may not be able to read the library
         os.setgid(plan.user)
         os.setuid(plan.user)
     inner = _store(plan)
@@ -98,6 +104,7 @@ async def act(plan: ProcessPlan) -> None:
         duties=plan.duties,
         lease=plan.lease,
         concurrency=plan.concurrency,
+        _pace=PUSHED_ONLY if plan.pushed_only else None,
     ) as hf:
         serving = asyncio.create_task(hf.serve()) if plan.stay else None
         await asyncio.sleep(0)  # so that it listens to SIGTERM before anybody may send it
@@ -120,7 +127,9 @@ async def act(plan: ProcessPlan) -> None:
 
 def _store(plan: ProcessPlan) -> Store:
     if plan.url is None:
-        return SqliteStore(Path(plan.path), clock=SystemClock())
+        kind = EarlierStore if plan.earlier else SqliteStore
+        pace = SQLITE_PUSHED_ONLY if plan.pushed_only else PACE
+        return kind(Path(plan.path), clock=SystemClock(), pace=pace)
     return open_store(plan.url, clock=SystemClock(), ids=SystemIds(), bus=plan.bus)[0]
 
 

@@ -32,7 +32,7 @@ from holdfast.stores.redis.net import urls
 from holdfast.stores.redis.net.pubsub import PubSub
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import PATIENCE_SECONDS, EventRecorder, eventually  # noqa: F401 - tests import them from here
-from tests.paces import PUSHED_ONLY
+from tests.paces import PUSHED_ONLY, SQLITE_PUSHED_ONLY
 
 _RECORDERS: WeakKeyDictionary[Holdfast, EventRecorder] = WeakKeyDictionary()
 
@@ -101,7 +101,7 @@ class MemoryHome(Home):
 
 class SqliteHome(Home):
     def store(self) -> Store:
-        return SqliteStore(self.path, clock=self.clock)
+        return SqliteStore(self.path, clock=self.clock, pace=SQLITE_PUSHED_ONLY)
 
     def rows(self) -> dict[str, int]:
         db = apsw.Connection(str(self.path))

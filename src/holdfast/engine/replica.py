@@ -228,6 +228,8 @@ class Replica:
         try:
             if caution := self._ports.store.caution:
                 self._ports.emit(events.StoreMayLose(caution))
+            if reason := self._ports.store.poll_reason:
+                self._ports.emit(events.NoticesPolled(reason))
             await self._begin()
         except BaseException:
             await self._ports.store.close()

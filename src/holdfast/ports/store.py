@@ -155,6 +155,14 @@ class Store(Protocol):
         """
         ...
 
+    @property
+    def poll_reason(self) -> str:
+        """Why this process has to look for what others commit, as it is not told; empty if it is told, or looks anyway.
+
+        It is reported once, when a process begins to use the store, and is a metric from then on.
+        """
+        ...
+
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     def now_ms(self) -> Instant: ...
@@ -261,7 +269,9 @@ class Store(Protocol):
         ...
 
     def watch(self, on_notice: Callable[[Notice], bool]) -> None:
-        """Call `on_notice` within 20 ms of any commit that another process has made. Costs no write and no query.
+        """Call `on_notice` soon after any commit that another process has made. Costs no write and no query.
+
+        Where others cannot tell what they commit, it may take 20 ms.
 
         Work that is ready may be told to one process alone. If that one has no room it returns False, and the others
         are told.

@@ -53,6 +53,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.BatchCommitted: (logging.DEBUG, "batch committed"),
     events.StoreTroubled: (logging.WARNING, "store in trouble"),
     events.StoreMayLose: (logging.WARNING, "store may lose what it has confirmed"),
+    events.NoticesPolled: (logging.WARNING, "commits of others are looked for"),
     events.LeaseWasLost: (logging.WARNING, "lease lost"),
     events.RunsRescued: (logging.WARNING, "runs rescued"),
     events.RunsPruned: (logging.INFO, "runs pruned"),

@@ -143,6 +143,12 @@ METRICS = (
         (),
         "1 if the bus that carries notices can be reached, 0 if not, NaN if the store needs none.",
     ),
+    Metric(
+        "holdfast_notices_pushed",
+        "gauge",
+        (),
+        "1 if this process is told what others commit, 0 if it looks for that every few milliseconds.",
+    ),
     Metric("holdfast_store_troubles_total", "counter", (), "Store calls that failed, and were made again."),
     Metric(
         "holdfast_part_failures_total",
@@ -174,6 +180,7 @@ METRICS = (
 OF_THE_PROCESS = (  # gauges; the others: the store's
     "holdfast_leads",
     "holdfast_bus_connected",
+    "holdfast_notices_pushed",
     "holdfast_build_info",
     "holdfast_effect_threads_hanging",
 )
@@ -193,6 +200,8 @@ class Sight(Protocol):
     def duties_led(self) -> dict[str, bool]: ...
     @property
     def bus(self) -> Bus | None: ...
+    @property
+    def poll_reason(self) -> str: ...
     @property
     def threads_given_up(self) -> int: ...
 
@@ -255,6 +264,7 @@ class Metrics:
             self._gauges["holdfast_leads"].labels(duty).set(is_led)
         bus = self._sight.bus
         self._gauges["holdfast_bus_connected"].set(float("nan") if bus is None else bus.connected)
+        self._gauges["holdfast_notices_pushed"].set(not self._sight.poll_reason)
         self._gauges["holdfast_effect_threads_hanging"].set(self._sight.threads_given_up)
         encode, content_type = choose_encoder(accept)
         named = cast("CollectorRegistry", cast("object", _Named(self.registry, self._instance)))

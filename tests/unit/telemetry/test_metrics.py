@@ -30,6 +30,7 @@ class Sight:
         self.trouble: Exception | None = None
         self.duties_led = {"rescuer": True, "pruner": False}
         self.bus: MemoryBus | None = None
+        self.poll_reason = ""
         self.threads_given_up = 2
 
     async def backlog(self) -> Backlog:
@@ -226,6 +227,16 @@ async def test_a_bus_is_connected_or_not_or_not_needed(counted, sight):
     await sight.bus.open()
     assert await shown() == 1
     await sight.bus.close()
+
+
+async def test_a_process_that_has_to_look_for_what_others_commit_shows_it(counted, sight):
+    async def shown():
+        [sample] = (await rendered(counted))["holdfast_notices_pushed"]
+        return sample.value
+
+    assert await shown() == 1
+    sight.poll_reason = "no socket can be made"
+    assert await shown() == 0
 
 
 async def test_what_is_led_here_is_asked_when_somebody_looks(counted, sight):

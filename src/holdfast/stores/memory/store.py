@@ -58,6 +58,10 @@ class MemoryStore:
     def caution(self) -> str:
         return ""
 
+    @property
+    def poll_reason(self) -> str:
+        return ""
+
     async def open(self) -> None:
         """Nothing to open."""
 

@@ -97,6 +97,10 @@ class RedisStore:
     def caution(self) -> str:
         return self._client.caution
 
+    @property
+    def poll_reason(self) -> str:
+        return ""
+
     async def open(self) -> None:
         await self._client.open()
         try:

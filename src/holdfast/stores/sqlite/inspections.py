@@ -6,6 +6,7 @@ Looking costs little and changes nothing. The pages are checked on a connection 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import apsw
@@ -16,6 +17,7 @@ from holdfast.ports.store import Finding
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.pace import PACE, SqlitePace
+from holdfast.stores.sqlite.peers import Peers, label
 
 MIB = 1024**2
 GIB = 1024**3
@@ -175,6 +177,28 @@ def file_system(kind: str | None) -> Finding:
             hint="Move the file to a local disk, and let all processes that use it run on that machine.",
         )
     return Finding("ok", "file system", f"local ({kind})")
+
+
+def notices(peers: Peers, live: Iterable[tuple[str, int]]) -> Finding:
+    """Whether processes tell each other what they commit. `live` are the workers with a lease, by host and process."""
+    if peers.trouble:
+        return Finding(
+            "warning",
+            "notices",
+            f"what other processes commit is looked for every few milliseconds: {peers.trouble}",
+            hint="Runs take some milliseconds longer between processes. Let those that use the file write into its "
+            "directory, on a file system that has Unix sockets.",
+        )
+    silent = [label(host, pid) for host, pid in live if pid and label(host, pid) not in peers.labels]
+    if silent:
+        return Finding(
+            "warning",
+            "notices",
+            f"no socket in {peers.directory} is that of {', '.join(silent)}: they look every few milliseconds, and "
+            "so do the others while they commit",
+            hint="They run an earlier version, were just killed, or their log says why they have no socket.",
+        )
+    return Finding("ok", "notices", f"processes tell each other through {peers.directory}; others there: {len(peers)}")
 
 
 def clock(apart_ms: Millis) -> Finding:

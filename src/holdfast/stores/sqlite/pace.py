@@ -16,7 +16,11 @@ class SqlitePace(Struct, frozen=True, kw_only=True):
     """The cadences and limits of one store on SQLite."""
 
     busy_ms: Millis = Millis(5_000)  # a locked file is waited for
-    notice_seconds: float = 0.01  # how often the file is looked at for commits of others
+    safety_seconds: float = 1.0  # how often the file is looked at for commits of others, while they announce them
+    notice_seconds: float = 0.01  # ... and while some process does not
+    announced_ms: Millis = Millis(100)  # a commit that was found may be announced so much later
+    unannounced_ms: Millis = Millis(60_000)  # the file is looked at often, after a commit that was not
+    gather_seconds: float = 0.01  # what no process waits for is told together
     last_moment_seconds: float = 1.0  # for what is under way, when the store is closed
     few_runs: int = 2_000  # an index that holds as many is long: see `searches`
     check_bytes_max: int = 256 * 1024**2  # a check reads every page: larger files would take long

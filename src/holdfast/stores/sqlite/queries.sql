@@ -121,6 +121,9 @@ SELECT owner, joined_ms, until_ms, namespace, workflows, host, pid, concurrency,
     (SELECT count(*) FROM runs INDEXED BY runs_held WHERE runs.owner = leases.owner AND runs.owner IS NOT NULL)
 FROM leases WHERE namespace = :namespace AND until_ms > :now_ms ORDER BY joined_ms, owner
 
+-- name: live
+SELECT host, pid FROM leases WHERE until_ms > :now_ms ORDER BY joined_ms, owner
+
 -- name: count_status
 SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_by_status WHERE namespace = :namespace
     AND status = :status LIMIT :limit)
@@ -141,6 +144,10 @@ ORDER BY wake_ms LIMIT 1
 -- name: tell
 UPDATE runs SET unread = unread + 1, wake_ms = CASE WHEN status = 'waiting' THEN :now_ms ELSE wake_ms END
 WHERE id = :run_id
+
+-- name: woken
+SELECT namespace, workflow, wake_ms FROM runs
+WHERE id IN (SELECT value FROM json_each(:run_ids)) AND wake_ms IS NOT NULL
 
 -- name: at_fence
 SELECT 1 FROM runs WHERE id = :run_id AND epoch = :epoch AND nonce = :nonce

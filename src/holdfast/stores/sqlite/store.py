@@ -3,7 +3,8 @@
 - Everything that writes goes through one thread with one connection, in `BEGIN IMMEDIATE` transactions. A batch of
   changes is one transaction, hence one fsync.
 - Reads go through a second thread, so that neither a long journal nor a busy disk stops the event loop.
-- Other processes' commits are noticed by `PRAGMA data_version`, which reads a counter in shared memory.
+- Each commit is told to the other processes on the file, through sockets beside it (`peers`). The file is looked at now
+  and then in case that fails, and often where it cannot work (`commit_watch`).
 - The clock is the machine's steady clock, set once per boot: wall-clock steps move nothing, and all processes of
   the machine agree.
 """
@@ -27,10 +28,12 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.clock import Clock
-from holdfast.ports.notices import ANYTHING, Notice
+from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
+from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database
+from holdfast.stores.sqlite.notifier import FileNotifier, notice_of, woken_by
 from holdfast.stores.sqlite.pace import PACE, SqlitePace
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.rows import decode_names, journal_of, member_of, message_of, messages_of, run_of
@@ -53,9 +56,10 @@ class SqliteStore:
         self._writer = DatabaseThread(lambda: files.prepare(path, busy_ms=busy_ms), path, "holdfast-writer", pace)
         self._reader = DatabaseThread(self._connect_reader, path, "holdfast-reader", pace)
         self._notices: asyncio.Task[None] | None = None
-        self._writer_version: object = None
-        self._foreign_commits = False
-        self._own_commits = 0
+        self._notifier = FileNotifier(path, clock=clock, pace=pace)
+        self._commit_watch = CommitWatch(
+            self._notifier, connect=self._connect_reader, ask_writer=self._writer.do, clock=clock, pace=pace
+        )
         self._writes = SqlWrites(self.now_ms)
 
     def _connect_reader(self) -> Database:
@@ -69,11 +73,16 @@ class SqliteStore:
     def caution(self) -> str:
         return ""
 
+    @property
+    def poll_reason(self) -> str:
+        return self._commit_watch.poll_reason
+
     async def open(self) -> None:
         try:
             await self._writer.open()
             await self._reader.open()
             await self._write(self._set_clock)
+            self._notifier.open()
         except BaseException as error:
             await self.close()
             if isinstance(error.__cause__, apsw.CorruptError | apsw.NotADBError):
@@ -85,6 +94,7 @@ class SqliteStore:
     async def close(self) -> None:
         if self._notices is not None:
             self._notices.cancel()
+        self._notifier.close()
         await self._reader.close()
         await self._writer.close()
 
@@ -97,7 +107,12 @@ class SqliteStore:
     # -- commit
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
-        return await self._write(lambda db: [self._writes.apply(db, change) for change in changes])
+        def write(db: Database) -> tuple[list[Answer], list[Ready] | None]:
+            answers = [self._writes.apply(db, change) for change in changes]
+            return answers, woken_by(db, answers) if self._notifier.peers else None
+
+        answers, _ = await self._write(write, lambda done: notice_of(*done))
+        return answers
 
     # -- claim
 
@@ -106,7 +121,9 @@ class SqliteStore:
         wake_at_ms = await self.next_wake_at_ms(claim.namespace, claim.workflows)
         if wake_at_ms is None or wake_at_ms > self.now_ms() or claim.limit < 1:
             return Claimed([])
-        return await self._write(lambda db: self._claim(db, claim))
+        return await self._write(
+            lambda db: self._claim(db, claim), lambda claimed: Notice(tuple(run.id for run in claimed.runs))
+        )
 
     def _claim(self, db: Database, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
@@ -227,12 +244,15 @@ class SqliteStore:
     async def inspect(self) -> tuple[Finding, ...]:
         settings = await self._writer.do(inspections.settings)
         clocks = {"wall_ms": self._clock.wall_ms(), "now_ms": self.now_ms()}
+        live = await self._read(lambda db: db.execute(SQL["live"], {"now_ms": self.now_ms()}).fetchall())
+        notices = inspections.notices(self._notifier.peers, ((host, pid) for host, pid in live))
         try:
-            return await asyncio.to_thread(inspections.inspect, self._path, settings, pace=self._pace, **clocks)
+            of_file = await asyncio.to_thread(inspections.inspect, self._path, settings, pace=self._pace, **clocks)
         except apsw.Error as error:
             raise files.translated(error, self._path, busy_ms=self._pace.busy_ms) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be looked at: {error}") from error
+        return (*of_file, notices)
 
     # -- leases
 
@@ -244,7 +264,7 @@ class SqliteStore:
             now_ms = self.now_ms()
             db.execute(SQL["join"], row | {"joined_ms": now_ms, "until_ms": now_ms + ttl_ms})
 
-        await self._write(write)
+        await self._write(write, lambda _: ANYTHING)
 
     async def renew(self, owner: str, ttl_ms: Millis) -> bool:
         def write(db: Database) -> bool:
@@ -259,7 +279,7 @@ class SqliteStore:
             self._free(db, owner, limit=-1)
             db.execute(SQL["leave"], {"owner": owner})
 
-        await self._write(write)
+        await self._write(write, lambda _: ANYTHING)
 
     async def rescue(self, limit: int) -> list[str]:
         if not await self._read(self._fallen):
@@ -274,7 +294,7 @@ class SqliteStore:
                 db.execute(SQL["leave"], {"owner": owner})
             return rescued
 
-        return await self._write(write)
+        return await self._write(write, lambda _: ANYTHING)
 
     def _fallen(self, db: Database) -> list[str]:
         """Owners whose lease has expired, and owners without one: they were rescued before their last write landed."""
@@ -320,7 +340,8 @@ class SqliteStore:
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
         return await self._write(
-            lambda db: [documents.write(db, writing, now_ms=self.now_ms()) for writing in writings]
+            lambda db: [documents.write(db, writing, now_ms=self.now_ms()) for writing in writings],
+            lambda stored: Notice(documents=documents.changed_kinds(writings, stored)),
         )
 
     async def document(self, namespace: str, kind: str, id: str) -> Document | None:
@@ -344,58 +365,28 @@ class SqliteStore:
     # -- notices
 
     def watch(self, on_notice: Callable[[Notice], bool]) -> None:
-        self._notices = asyncio.create_task(self._notice(on_notice))
-
-    async def _notice(self, on_notice: Callable[[Notice], bool]) -> None:
-        """Tell commits of other processes from our own.
-
-        A connection's data_version moves when any other connection commits. The writer looks at its own when it
-        begins, so it sees just the foreign ones; while it is idle, so does the connection that is looked at here.
-        In doubt, after a tick in which both may have happened, the writer is asked as soon as it is idle.
-        """
-        db = self._connect_reader()
-        cursor = db.cursor()
-        seen, own, in_doubt = None, -1, True
-        try:
-            while True:
-                try:
-                    version = cursor.execute("PRAGMA data_version").fetchall()
-                except apsw.Error:
-                    version = None  # the process that is told will meet the trouble, and say it
-                idle, own = own == self._own_commits, self._own_commits
-                if idle and in_doubt:
-                    await self._writer.do(self._look_for_foreign_commits)
-                if self._foreign_commits or (idle and version != seen):
-                    self._foreign_commits = False
-                    on_notice(ANYTHING)
-                in_doubt = not idle
-                seen = version
-                await self._clock.pause(self._pace.notice_seconds)
-        finally:
-            db.close()
-
-    def _look_for_foreign_commits(self, db: Database) -> None:
-        version = db.execute("PRAGMA data_version").fetchall()
-        if version != self._writer_version:
-            self._writer_version = version
-            self._foreign_commits = True
+        self._notifier.watch(on_notice)
+        self._notices = asyncio.create_task(self._commit_watch.watch(on_notice))
 
     # -- the two threads
 
-    async def _write(self, work: Callable[[Database], T]) -> T:
-        return await self._writer.do(lambda db: self._in_transaction(db, work))
+    async def _write(self, work: Callable[[Database], T], notice: Callable[[T], Notice] = lambda _: NOTHING) -> T:
+        result = await self._writer.do(lambda db: self._in_transaction(db, work))
+        if self._notifier.peers:
+            self._notifier.tell(notice(result))
+        return result
 
     def _in_transaction(self, db: Database, work: Callable[[Database], T]) -> T:
         db.execute("BEGIN IMMEDIATE")
         try:
-            self._look_for_foreign_commits(db)
+            self._commit_watch.look_from_writer(db)
             result = work(db)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self._own_commits += 1
+        self._commit_watch.own_commits += 1
         return result
 
     async def _read(self, work: Callable[[Database], T]) -> T:
