@@ -13,6 +13,7 @@ from holdfast.gateway import server
 from holdfast.gateway.endpoints import GatewaySettings
 from holdfast.gateway.limits import Limits
 from holdfast.kernel import leaders, leases, units
+from holdfast.kernel.supervision import SupervisionPolicy
 from holdfast.stores.redis.net import connections, topologies, urls
 from holdfast.stores.redis.pace import RedisPace
 from holdfast.stores.sqlite.pace import SqlitePace
@@ -25,6 +26,7 @@ REDIS_PACE = RedisPace()
 SQLITE_PACE = SqlitePace()
 GATEWAY = GatewaySettings()
 CONNECTIONS = Limits()
+SUPERVISION = SupervisionPolicy()
 LEASE = config.Config().lease
 LEASES = ("3s", "10s", LEASE, "60s")
 LEASE_MS = units.milliseconds(LEASE)
@@ -68,6 +70,7 @@ def lines() -> Iterator[str]:
     yield from _table("Runs and callers", "for", _runs())
     yield from _table("HTTP", "for", _http())
     yield from _table("Stopping", "for", _stopping())
+    yield from _table("A supervisor and its processes", "", _supervision())
     yield from _table("Limits", "at most", _limits())
     yield from ("", "## Connections of one process", "")
     yield from ("| to | how many |", "|---|---|")
@@ -286,6 +289,25 @@ def _stopping() -> list[Row]:
         ("Redis: the outboxes may be tidied up", _seconds(REDIS_PACE.last_words_seconds), "else the relay does it"),
         ("SQLite: what is under way may end", _seconds(SQLITE_PACE.last_moment_seconds), ""),
         ("all of it", _seconds(most), "give a process longer than that before you kill it"),
+    ]
+
+
+def _supervision() -> list[Row]:
+    return [
+        ("a process that ends is started again", "at once", "if it had been ready for long"),
+        ("… and not, if it had been ready for less than", _shown(SUPERVISION.soon_ms), "it has ended soon"),
+        (
+            "a process that has ended soon is started again after",
+            _shown(SUPERVISION.rest_ms),
+            f"twice as long each time, up to {_shown(SUPERVISION.rest_ms_max)}",
+        ),
+        (
+            "all is given up when a process has ended soon",
+            f"{SUPERVISION.failures_max} times in a row",
+            "the others stop in order",
+        ),
+        ("a process that does not stop is killed after", _shown(SUPERVISION.grace_ms), ""),
+        ("a second request to stop kills at once, if it comes after", _shown(SUPERVISION.again_ms), ""),
     ]
 
 

@@ -241,14 +241,17 @@ class Holdfast(Caller):
             self._events.listen(self._metrics)
         return self._metrics
 
-    async def serve(self) -> None:
+    async def serve(self, *, on_ready: Callable[[], None] | None = None) -> None:
         """Work until SIGTERM or SIGINT asks this process to stop. Leaving the `async with` then stops it in order.
 
-        A second signal does not hurry it: the stop is bounded anyway.
+        A second signal does not hurry it: the stop is bounded anyway. `on_ready` is called as soon as a signal would
+        stop this process in order, and not end it where it stands.
         """
         asked = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, asked.set)
+        if on_ready is not None:
+            on_ready()
         await asked.wait()
 
 

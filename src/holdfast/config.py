@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ REDIS_SCHEMES = tuple(
 SCHEMES = ("sqlite", "http", "https", *REDIS_SCHEMES)
 BUS_SCHEMES = ("nats", "tls")
 ROLES = ("gateway", "worker", "scheduler")
+PROCESSES_MAX = 512
 # Up to the last @ of all, since people forget to escape what a password holds; of several URLs the last host is shown.
 # A file has no password, and may have an @ in its name.
 _CREDENTIALS = re.compile(r"(?<=//)(?<!///)(?<!sqlite://).*@", re.DOTALL)
@@ -51,6 +52,7 @@ class Config(Struct, frozen=True, kw_only=True):
     port: int = 8787
     require_keys: bool | None = None
     roles: tuple[str, ...] = ("gateway",)
+    processes: int | Literal["auto"] = 1
 
     @property
     def is_gateway(self) -> bool:
@@ -119,6 +121,18 @@ def roles(value: object) -> tuple[str, ...]:
     if not named or set(named) - set(ROLES):
         raise InvalidConfig(f"{value!r:.60} are no roles", hint=f"Use one or more of {', '.join(ROLES)}.")
     return tuple(role for role in ROLES if role in named)
+
+
+def processes(value: object) -> int | Literal["auto"]:
+    """How many processes are wanted."""
+    if value == "auto":
+        return "auto"
+    try:
+        return _whole_number(1, PROCESSES_MAX)(value)
+    except ValueError:
+        raise InvalidConfig(
+            f"{value!r:.60} is no number of processes", hint=f"Use 1 to {PROCESSES_MAX}, or auto: one for each core."
+        ) from None
 
 
 def _whole_number(low: int, high: int) -> Callable[[object], int]:
@@ -196,6 +210,12 @@ SETTINGS = (
         "What `holdfast serve` does: answer requests, execute runs, attend to what one process does for all.",
         f"one or more of {', '.join(ROLES)}",
         roles,
+    ),
+    Setting(
+        "processes",
+        "How many processes `holdfast serve` and `holdfast worker` consist of, each a replica of its own.",
+        f"1 to {PROCESSES_MAX}, or auto: one for each core that may be used",
+        processes,
     ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

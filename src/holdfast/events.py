@@ -29,6 +29,9 @@ __all__ = [
     "NoticesPolled",
     "OutcomeUndeclared",
     "PartFailed",
+    "ProcessEnded",
+    "ProcessKilled",
+    "ProcessStarted",
     "ReplicaStarted",
     "ReplicaStopped",
     "ReplyNotKept",
@@ -337,6 +340,29 @@ class ReplyNotKept(Event, frozen=True):
     method: str
     path: str
     why: str
+
+
+class ProcessStarted(Event, frozen=True):
+    """A supervisor (`--processes`) has started one of its processes. It only logs this: it is no `Holdfast`."""
+
+    number: int
+    pid: int
+
+
+class ProcessEnded(Event, frozen=True):
+    """A process of a supervisor has ended by itself; it is started again after `delay_ms`. Only logged, too."""
+
+    number: int
+    pid: int
+    how: str
+    delay_ms: Millis
+
+
+class ProcessKilled(Event, frozen=True):
+    """A process of a supervisor was told to stop, did not in time, and is ended by force. Only logged, too."""
+
+    number: int
+    pid: int
 
 
 class DutyFailed(Event, frozen=True):

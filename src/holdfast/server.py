@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from starlette.applications import Starlette
 
@@ -17,12 +20,15 @@ from holdfast.dashboard import app as dashboard_app
 from holdfast.gateway import app as gateway_app, health
 from holdfast.gateway.auth import ApiKeyAuth, OpenAuth, is_loopback
 from holdfast.gateway.endpoints import AppContext, GatewaySettings
+from holdfast.gateway.listener import bind, url_of
+from holdfast.gateway.peers import Peers, bind_peers, remove_peers
 from holdfast.gateway.server import HttpServer, check_exposure
 
 
-def context(hf: Holdfast, *, settings: GatewaySettings) -> AppContext:
+def context(hf: Holdfast, *, settings: GatewaySettings, peers: Peers | None = None) -> AppContext:
     """What gateway and dashboard share."""
-    return gateway_app.context(hf, auth=ApiKeyAuth(hf) if settings.require_keys else OpenAuth(hf), settings=settings)
+    auth = ApiKeyAuth(hf) if settings.require_keys else OpenAuth(hf)
+    return gateway_app.context(hf, auth=auth, settings=settings, peers=peers)
 
 
 def application(context: AppContext, *, api: bool = True, dashboard: bool = True) -> Starlette:
@@ -45,6 +51,34 @@ def keys_are_required(host: str, wanted: bool | None) -> bool:  # noqa: FBT001 -
     return not is_loopback(host) if wanted is None else wanted
 
 
+class SharedPort(NamedTuple):
+    """A port that several processes serve, in one of them: what to accept from, and what the others ask it by."""
+
+    listener: socket.socket
+    peers: socket.socket | None = None
+
+
+@contextmanager
+def shared_port(
+    host: str, port: int, *, require_keys: bool | None, processes: int
+) -> Generator[tuple[str, list[SharedPort]]]:
+    """Its address, and what each of so many processes is to be given of it. Raises as `serve` does."""
+    check_exposure(host, require_keys=keys_are_required(host, require_keys))
+    listener = bind(host, port)
+    try:
+        peers = bind_peers(processes)
+    except OSError:  # no directory for them: then `/metrics` are those of the process that replies
+        peers = []
+    addresses = [each.getsockname() for each in peers]
+    try:
+        yield url_of(listener, host), [SharedPort(listener, each) for each in peers or [None] * processes]
+    finally:
+        for each in (listener, *peers):
+            each.close()
+        for address in addresses:
+            remove_peers(address)
+
+
 async def serve(
     hf: Holdfast,
     *,
@@ -53,25 +87,36 @@ async def serve(
     api: bool = True,
     dashboard: bool = True,
     require_keys: bool | None = None,
+    shared: SharedPort | None = None,
+    is_orphaned: Callable[[], bool] = lambda: False,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests under way and close.
 
     Without `require_keys` every caller may do everything, so that is possible on a loopback address only, and the
-    default there. `on_ready` is told the address as soon as it can be used.
+    default there. `on_ready` is told the address as soon as it can be used. If the port is `shared`, other processes
+    serve it as well; the one that `shared_port` was asked by cleans up, unless they are orphaned by then.
     """
     require_keys = keys_are_required(host, require_keys)
     check_exposure(host, require_keys=require_keys)
-    shared = context(hf, settings=GatewaySettings(require_keys=require_keys))
-    server = HttpServer(shared.wait_limit)
+    peers = None if shared is None or shared.peers is None else Peers(shared.peers, hf.metrics().render)
+    served = context(hf, settings=GatewaySettings(require_keys=require_keys), peers=peers)
+    server = HttpServer(served.wait_limit)
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    url = await server.start(application(shared, api=api, dashboard=dashboard), host, port)
+    app = application(served, api=api, dashboard=dashboard)
+    url = await server.start(app, host, port, shared=None if shared is None else shared.listener)
     try:
+        if peers is not None:
+            peers.start()
         if on_ready is not None:
             on_ready(url)
         await asked.wait()
         hf.runtime.wind_down()  # so that its grace and that of the requests are one
     finally:
         await server.stop()
+        if peers is not None:
+            peers.close()
+            if is_orphaned():
+                remove_peers(peers.address)

@@ -39,6 +39,13 @@ def test_lists_are_lists_in_the_file_and_words_in_the_environment():
     assert config(environment={"HOLDFAST_PACKS": "a, b c"}).packs == ("a", "b", "c")
 
 
+@pytest.mark.parametrize(("text", "processes"), [("1", 1), ("4", 4), ("auto", "auto")])
+def test_processes_are_a_number_or_as_many_as_there_are_cores(text, processes):
+    assert config(environment={"HOLDFAST_PROCESSES": text}).processes == processes
+    Path("holdfast.toml").write_text("processes = 8\n")
+    assert config().processes == 8
+
+
 @pytest.mark.parametrize(
     ("variable", "text"),
     [
@@ -48,6 +55,8 @@ def test_lists_are_lists_in_the_file_and_words_in_the_environment():
         ("HOLDFAST_PORT", "http"),
         ("HOLDFAST_PORT", "65536"),
         ("HOLDFAST_CONCURRENCY", "0"),
+        ("HOLDFAST_PROCESSES", "0"),
+        ("HOLDFAST_PROCESSES", "all"),
         ("HOLDFAST_LEASE", "soon"),
         ("HOLDFAST_LEASE", "1ms"),
         ("HOLDFAST_REQUIRE_KEYS", "maybe"),

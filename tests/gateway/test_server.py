@@ -143,3 +143,31 @@ async def test_head_answers_as_get_does_without_the_body(serve: Serve) -> None:
         assert head.content == b""
     refused = await gateway.http.head("/v1/hooks/some-token")
     assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+
+
+async def test_a_connection_that_was_just_made_is_told_that_we_stop() -> None:
+    server = HttpServer(WaitLimit(1))
+    url = await server.start(hang, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not server._state.connections:
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(server.stop())
+        while not server._state.draining:
+            await asyncio.sleep(0)
+        writer.write(b"GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.1 503 Service Unavailable\r\n"
+        await stopping
+    writer.close()
+
+
+async def test_a_connection_by_which_nothing_comes_holds_up_no_stop() -> None:
+    server = HttpServer(WaitLimit(1))
+    url = await server.start(hang, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not server._state.connections:
+            await asyncio.sleep(0)
+        await server.stop()
+        assert await reader.read() == b""
+    writer.close()

@@ -1,4 +1,4 @@
-"""Processes that stay: `dev` (all in one), `serve` (by roles), `worker`. SIGTERM and Ctrl-C stop them in order.
+"""Commands that stay: `dev` (all in one), `serve` (by roles), `worker`. SIGTERM and Ctrl-C stop them in order.
 
     role         what a process does that has it
     ───────────  ─────────────────────────────────────────────────────────────────────────────
@@ -7,6 +7,8 @@
     scheduler    attends to what one process does for all, as a candidate: see `engine.leaders`
 
 Without the role `gateway` there is still a port, for those who watch over the process: `/livez`, `/readyz`, `/metrics`.
+
+With `--processes N` the command is a supervisor of N processes that run the same command: see `supervisor`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
@@ -23,13 +26,18 @@ import typer
 from msgspec.structs import replace
 
 from holdfast import config as settings
+from holdfast.adapters.cores import usable_cores
+from holdfast.adapters.machine import SystemClock
 from holdfast.assembly import Holdfast
 from holdfast.cli.banner import banner
+from holdfast.cli.lifeline import Lifeline, inherited
 from holdfast.cli.output import plain
 from holdfast.cli.reloading import supervise
 from holdfast.cli.session import Session
+from holdfast.cli.supervisor import Supervisor, command_again
 from holdfast.config import Config
-from holdfast.errors import InvalidConfig
+from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.telemetry import logs
 
 PORTS_TRIED = 20
 
@@ -42,6 +50,10 @@ Concurrency = Annotated[int | None, typer.Option(min=1, help="How many runs and 
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="Serve only this queue; may be repeated.")]
 Roles = Annotated[
     str | None, typer.Option(help="What this process does: gateway, worker, scheduler; several with commas.")
+]
+Processes = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="How many processes, each a replica of its own; auto is one for each core."),
 ]
 RequireKeys = Annotated[
     bool | None, typer.Option("--require-keys/--open", help="Whether requests need an API key. Open: loopback only.")
@@ -84,20 +96,26 @@ async def serve(
     host: Host = None,
     port: Port = None,
     roles: Roles = None,
+    processes: Processes = None,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")] = True,
     require_keys: RequireKeys = None,
 ) -> None:
     """Serve the HTTP API and the dashboard, execute runs, attend to duties: what the roles say."""
     config = _with(session.config, packs=_all(session, packs), host=host, port=port, require_keys=require_keys)
-    config = _with(config, roles=None if roles is None else settings.roles(roles))
+    config = _with(config, roles=None if roles is None else settings.roles(roles), processes=_count(processes))
     worker = "worker" in config.roles
     if worker and not config.packs:
         raise InvalidConfig(
             "the worker has no packs to run",
             hint=f"Name a module: holdfast serve --roles {','.join(config.roles)} shop.orders",
         )
+    lifeline = inherited()
+    if lifeline is None and _processes_of(config) > 1:
+        await _supervise_gateways(session, config)
+        return
+    say = partial(_ready, session, config) if lifeline is None else lifeline.say_ready
     async with session.on(config).holdfast(creates=True, worker=worker, duties="scheduler" in config.roles) as hf:
-        await _serve(hf, config, dashboard=dashboard, on_ready=lambda url: _ready(session, config, url))
+        await _serve(hf, config, dashboard=dashboard, on_ready=say, lifeline=lifeline)
 
 
 async def worker(
@@ -105,20 +123,61 @@ async def worker(
     packs: PackArguments = None,
     queue: Queues = None,
     concurrency: Concurrency = None,
+    processes: Processes = None,
 ) -> None:
     """Execute runs, and attend to duties, until told to stop. It listens on no port."""
     queues = tuple(queue) if queue else None
     config = _with(session.config, packs=_all(session, packs), queues=queues, concurrency=concurrency)
+    config = _with(config, roles=("worker", "scheduler"), processes=_count(processes))
     if not config.packs:
         raise InvalidConfig("the worker has no packs to run", hint="Name a module: holdfast worker shop.orders")
+    lifeline = inherited()
+    if lifeline is None and _processes_of(config) > 1:
+        await _supervise(session, config)
+        return
+    say = partial(_ready, session, config) if lifeline is None else lifeline.say_ready
     async with session.on(config).holdfast(creates=True, worker=True) as hf:
-        _ready(session, replace(config, roles=("worker", "scheduler")), None)
-        await hf.serve()
+        await hf.serve(on_ready=lambda: say(None))
 
 
-async def _serve(hf: Holdfast, config: Config, *, on_ready: Callable[[str], None], dashboard: bool = True) -> None:
+async def _supervise_gateways(session: Session, config: Config) -> None:
+    from holdfast.server import shared_port  # noqa: PLC0415 - other commands need no web server
+
+    count = _processes_of(config)
+    with shared_port(config.host, config.port, require_keys=config.require_keys, processes=count) as (url, sockets):
+        await _supervise(session, config, url=url, sockets=sockets)
+
+
+async def _supervise(
+    session: Session, config: Config, *, url: str | None = None, sockets: Sequence[Sequence[socket.socket | None]] = ()
+) -> None:
+    """Keep as many processes with this very command alive as are wanted, until told to stop."""
+    logs.configure()
+    supervisor = Supervisor(
+        _processes_of(config),
+        command_again(),
+        sockets=sockets,
+        clock=SystemClock(),
+        emit=partial(logs.log_events, instance=f"{socket.gethostname()}-{os.getpid()}"),
+        on_ready=partial(_ready, session, config, url),
+    )
+    finish = await supervisor.run()
+    if finish.reason:
+        raise HoldfastError(finish.reason, hint="What it said itself is above. All processes were stopped.")
+    if finish.code:
+        raise typer.Exit(finish.code)
+
+
+async def _serve(
+    hf: Holdfast,
+    config: Config,
+    *,
+    on_ready: Callable[[str], None],
+    dashboard: bool = True,
+    lifeline: Lifeline | None = None,
+) -> None:
     """Until told to stop. Without the role gateway there are only the paths for those who watch over the process."""
-    from holdfast.server import serve as serve_http  # noqa: PLC0415 - other commands need no web server
+    from holdfast.server import SharedPort, serve as serve_http  # noqa: PLC0415 - other commands need no web server
 
     await serve_http(
         hf,
@@ -127,6 +186,8 @@ async def _serve(hf: Holdfast, config: Config, *, on_ready: Callable[[str], None
         api="gateway" in config.roles,
         dashboard=dashboard,
         require_keys=config.require_keys,
+        shared=SharedPort(*lifeline.sockets) if lifeline else None,
+        is_orphaned=lifeline.cut.is_set if lifeline else lambda: False,
         on_ready=on_ready,
     )
 
@@ -135,21 +196,33 @@ def _with(config: Config, **changed: object) -> Config:
     return replace(config, **{name: value for name, value in changed.items() if value is not None})
 
 
+def _count(processes: str | None) -> object:
+    return None if processes is None else settings.processes(processes)
+
+
+def _processes_of(config: Config) -> int:
+    return usable_cores() if config.processes == "auto" else config.processes
+
+
 def _all(session: Session, packs: list[str] | None) -> tuple[str, ...]:
     return (*session.config.packs, *(packs or ()))
 
 
-def _ready(session: Session, config: Config, url: str | None) -> None:
+def _ready(session: Session, config: Config, url: str | None, pids: Sequence[int] = ()) -> None:
+    """Say where we are. `pids` are the processes that we supervise, if we do."""
     roles = ", ".join(config.roles)
     words = f"Serving {config.url_shown} at {url}" if url else f"Working on {config.url_shown}"
+    here = f"process {os.getpid()}"
+    if pids:
+        here = f"{len(pids)} processes, {', '.join(map(str, pids))}, of supervisor {os.getpid()}"
     document = {
         "store": config.url_shown,
         "namespace": config.namespace,
         "url": url,
         "pid": os.getpid(),
         "roles": config.roles,
-    }
-    session.out.line(document, plain(f"{words} as {roles} (process {os.getpid()}). Ctrl-C stops it in order."))
+    } | ({"processes": list(pids)} if pids else {})
+    session.out.line(document, plain(f"{words} as {roles} ({here}). Ctrl-C stops it in order."))
     if "worker" not in config.roles:
         session.out.note("It executes no runs itself: give it the role worker, or start `holdfast worker` beside it.")
     elif "scheduler" not in config.roles:

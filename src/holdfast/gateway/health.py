@@ -1,6 +1,7 @@
 """Whether this process lives, whether it should be sent requests, and what it has done.
 
-`/livez` touches nothing but the event loop: a store in trouble is no reason to restart this process.
+`/livez` touches nothing but the event loop: a store in trouble is no reason to restart this process. Where several
+processes share a port, one of them says whether it lives and is ready; `/metrics` are those of all.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ async def readyz(request: ApiRequest[NoParameters, None]) -> JsonResponse:
 
 
 async def metrics(request: ApiRequest[NoParameters, None]) -> Response:
-    hf = request.context.hf
+    hf, peers = request.context.hf, request.context.peers
     if request.caller.verbs.namespace != hf.namespace:
         raise NoSuchPath(
             "there are no metrics of this namespace here", hint="Ask a process that serves it, with a key of its own."
         )
-    text, content_type = await hf.metrics().render(request.sent.header("accept") or "")
+    render = hf.metrics().render if peers is None else peers.metrics
+    text, content_type = await render(request.sent.header("accept") or "")
     return Response(text, headers={"Content-Type": content_type})
 
 

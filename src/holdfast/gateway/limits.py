@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from msgspec import Struct
@@ -76,8 +76,13 @@ class SharedState(ServerState):
         self.limits = limits
         self.draining = False  # what comes now is refused
         self.closing = False  # no connection is accepted any more
-        self.lost = asyncio.Event()  # set whenever a connection has ended
+        self.lost = asyncio.Event()  # set whenever a connection has ended, or while we drain is not new any more
         self._dated_until = 0.0
+
+    def new_connections(self) -> list[HttpConnection]:
+        """Those by which no request has come yet."""
+        connections = cast("set[HttpConnection]", self.connections)  # we make no others
+        return [each for each in connections if each.is_new]
 
     def keep_dated(self, now: float) -> None:
         """See to it that the `Date` header is right, without a timer that ticks while nothing happens."""
@@ -176,6 +181,8 @@ class HttpConnection(HttpToolsProtocol):
         self._is_offer = self.parser.should_upgrade()
         if not self._is_offer:
             self._is_coming = True
+            if self.server_state.draining:
+                self.server_state.lost.set()
             self.server_state.keep_dated(self.loop.time())
             super().on_headers_complete()
 
@@ -203,6 +210,11 @@ class HttpConnection(HttpToolsProtocol):
         self.parser = HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the class above
         self.data_received(head + rest)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no request has come yet."""
+        return self.cycle is None and not self._is_over
 
     @property
     def _is_at_work(self) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
+from collections.abc import Container
+from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
@@ -19,10 +20,11 @@ from holdfast.errors import InvalidConfig, TooBusy
 from holdfast.gateway import health, problems
 from holdfast.gateway.auth import is_loopback
 from holdfast.gateway.limits import HttpConnection, Limits, SharedState
+from holdfast.gateway.listener import BACKLOG, AcceptTurn, SharedListener, bind, turn, url_of
 from holdfast.gateway.wait_limit import WaitLimit
 
-BACKLOG = 2048
 LAST_SECONDS = 1.0  # how long what was cut may take to notice
+NEW_SECONDS = 0.2  # how long a connection that has just been made may take to send its first request
 
 
 def check_exposure(host: str, *, require_keys: bool) -> None:
@@ -40,11 +42,22 @@ class HttpServer:
     def __init__(self, wait_limit: WaitLimit, *, limits: Limits | None = None) -> None:
         self._wait_limit = wait_limit
         self._state = SharedState(limits or Limits())
-        self._listening: asyncio.Server | None = None
+        self._listening: asyncio.Server | SharedListener | None = None
 
-    async def start(self, app: ASGIApp, host: str, port: int) -> str:
-        """Listen, and return the URL. Port 0 is any free one."""
-        listener = _bind(host, port)
+    async def start(self, app: ASGIApp, host: str, port: int, *, shared: socket.socket | None = None) -> str:
+        """Listen, and return the URL. Port 0 is any free one. `shared` listens already, and other processes on it."""
+        protocol = partial(HttpConnection, self._config(app), self._state, {})
+        if shared is not None:
+            self._listening = SharedListener(shared, protocol, turn=self._turn)
+            return url_of(shared, host)
+        listener = bind(host, port)
+        self._listening = await asyncio.get_running_loop().create_server(protocol, sock=listener, backlog=BACKLOG)
+        return url_of(listener, host)
+
+    def _turn(self) -> AcceptTurn:
+        return turn(len(self._state.connections), is_stopping=self._state.draining)
+
+    def _config(self, app: ASGIApp) -> Config:
         limits = self._state.limits
         config = Config(
             _Cuttable(app, self._state),
@@ -61,11 +74,7 @@ class HttpServer:
             timeout_keep_alive=limits.idle_seconds_max,
         )
         config.load()
-        self._listening = await asyncio.get_running_loop().create_server(
-            lambda: HttpConnection(config, self._state, {}), sock=listener, backlog=BACKLOG
-        )
-        shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{listener.getsockname()[1]}"
+        return config
 
     async def stop(self) -> None:
         """Stop in order. May be called again."""
@@ -74,9 +83,10 @@ class HttpServer:
         listening, self._listening = self._listening, None
         self._state.draining = True
         self._wait_limit.close()
-        self._close_when_idle()
+        self._close_when_idle(but=self._state.new_connections())
         try:
             async with asyncio.timeout(self._state.limits.drain_seconds_max):
+                await self._hear_the_new()
                 if self._state.tasks:
                     await asyncio.wait(list(self._state.tasks))  # not those that come meanwhile: they are refused
                 self._close(listening)
@@ -85,14 +95,23 @@ class HttpServer:
             self._close(listening)
         await self._cut()
 
-    def _close(self, listening: asyncio.Server) -> None:
+    async def _hear_the_new(self) -> None:
+        """A caller whose connection was just accepted is told that we stop. Hung up on, it would not know."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(NEW_SECONDS):
+                while self._state.new_connections():
+                    self._state.lost.clear()
+                    await self._state.lost.wait()
+
+    def _close(self, listening: asyncio.Server | SharedListener) -> None:
         listening.close()
         self._state.closing = True
         self._close_when_idle()
 
-    def _close_when_idle(self) -> None:
+    def _close_when_idle(self, *, but: Container[object] = ()) -> None:
         for connection in list(self._state.connections):
-            connection.shutdown()
+            if connection not in but:
+                connection.shutdown()
 
     async def _wait_until_quiet(self) -> None:
         """Returns when nothing is at work, and all has been sent."""
@@ -141,18 +160,3 @@ def _last(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise InvalidConfig(
-                f"port {port} of {host} is in use", hint="Stop what listens there, or choose another port; 0 is any."
-            ) from None
-        raise InvalidConfig(
-            f"cannot listen on {host}, port {port}: {error.strerror or error}",
-            hint="Use an address of this machine, such as 127.0.0.1, and a port above 1023.",
-        ) from None

@@ -64,6 +64,9 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RequestTakenOver: (logging.WARNING, "request taken over"),
     events.RequestOvertaken: (logging.WARNING, "request overtaken"),
     events.ReplyNotKept: (logging.WARNING, "reply not kept"),
+    events.ProcessStarted: (logging.INFO, "process started"),
+    events.ProcessEnded: (logging.WARNING, "process ended"),
+    events.ProcessKilled: (logging.WARNING, "process killed"),
     events.DutyFailed: (logging.WARNING, "duty failed"),
     events.PartFailed: (logging.ERROR, "part of the replica failed"),
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
@@ -294,6 +294,23 @@ class Metrics:
             ready.labels(depth.queue, depth.workflow).set(depth.ready)
             age_ms = 0 if depth.oldest_at_ms is None else max(0, now_ms - depth.oldest_at_ms)
             oldest.labels(depth.queue, depth.workflow).set(age_ms / 1000)
+
+
+def merged(bodies: Sequence[bytes]) -> bytes:
+    """What several processes have said in one format, as if one had: each metric once, with the series of all."""
+    metrics: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+    end = b""
+    for body in bodies:
+        about, series = [], list[bytes]()
+        for line in body.splitlines(keepends=True):
+            if line.startswith(b"# HELP "):
+                about, series = metrics.setdefault(line.split(b" ", 3)[2], ([], []))
+                about.clear()  # all say the same about it
+            if line.startswith(b"# EOF"):
+                end = line
+            else:
+                (about if line.startswith(b"#") else series).append(line)
+    return b"".join(line for parts in metrics.values() for part in parts for line in part) + end
 
 
 class _Named:

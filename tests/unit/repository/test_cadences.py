@@ -23,7 +23,7 @@ def read_from(name: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", ["PACE", "REDIS_PACE", "SQLITE_PACE", "GATEWAY", "CONNECTIONS"])
+@pytest.mark.parametrize("name", ["PACE", "REDIS_PACE", "SQLITE_PACE", "GATEWAY", "CONNECTIONS", "SUPERVISION"])
 def test_every_cadence_and_limit_is_on_the_page(name: str) -> None:
     value: Struct = getattr(cadences, name)
     assert set(value.__struct_fields__) - NO_NUMBERS - read_from(name) == set()

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import events
@@ -292,3 +293,26 @@ def test_without_the_library_it_says_what_to_install(sight, monkeypatch):
     with pytest.raises(InvalidConfig, match="prometheus-client") as caught:
         Metrics(sight, instance="box-1-a0f3", now_ms=lambda: 0)
     assert "extra `server`" in caught.value.hint
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+async def test_what_several_processes_say_is_merged_into_what_one_would(sight, accept):
+    each = [Metrics(sight, instance=f"box-{number}", now_ms=lambda: sight.now_ms) for number in (1, 2, 3)]
+    for number, counted in enumerate(each, 1):
+        for _ in range(number):
+            counted(events.RunJoined("r", W, None))
+    bodies = [(await counted.render(accept)).body for counted in each]
+    text = metrics.merged(bodies).decode()
+    parse = openmetrics_families if accept else text_string_to_metric_families
+    families = list(parse(text))  # raises for a metric that is named twice
+    alone = list(parse(bodies[0].decode()))
+    assert [family.name for family in families] == [family.name for family in alone]
+    [joined] = [family for family in families if family.name == "holdfast_runs_joined"]
+    totals = {sample.labels["instance_id"]: sample.value for sample in joined.samples if sample.name.endswith("_total")}
+    assert totals == {"box-1": 1.0, "box-2": 2.0, "box-3": 3.0}
+    assert sum(len(family.samples) for family in families) == 3 * sum(len(family.samples) for family in alone)
+
+
+async def test_what_one_process_says_is_not_changed_by_merging(counted):
+    body = (await counted.render()).body
+    assert metrics.merged([body]) == body
