@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from holdfast.assembly import Holdfast
 from holdfast.dashboard import app as dashboard_app
@@ -25,7 +25,7 @@ def context(hf: Holdfast, *, settings: GatewaySettings) -> AppContext:
     return gateway_app.context(hf, auth=ApiKeyAuth(hf) if settings.require_keys else OpenAuth(hf), settings=settings)
 
 
-def application(context: AppContext, *, api: bool = True, dashboard: bool = True) -> Starlette:
+def application(context: AppContext, *, api: bool = True, dashboard: bool = True) -> ASGIApp:
     """The ASGI application. Without `api` it serves only health checks and metrics."""
     if not api:
         return gateway_app.create(context, endpoints=health.ENDPOINTS)
