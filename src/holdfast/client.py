@@ -28,7 +28,7 @@ from holdfast.kernel.units import Duration
 from holdfast.kernel.waits import Kind as WaitKind, Wait
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Depth, Member, Serves
-from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of
+from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot
 
 __all__ = [
     "Backlog",
@@ -167,7 +167,7 @@ class Caller:
             if isinstance(error.run, RunRow):
                 error.run = Run[Any](error.run, self._service)
             raise
-        return Started(await self._snapshot(row), created)
+        return Started(await snapshot(row, self._service), created)
 
     def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
         """A call by name, for `start`: arguments by name, or the JSON object that holds them.
@@ -182,11 +182,11 @@ class Caller:
 
     async def get(self, run_id: str) -> Run[Any]:
         """The run of this id, or `UnknownRun`."""
-        return await self._snapshot(await self._service.get(run_id))
+        return await snapshot(await self._service.get(run_id), self._service)
 
     async def find(self, workflow: Workflow[..., R] | str, key: str) -> Run[R]:
         """The run that holds this key, or `UnknownRun`."""
-        return await self._snapshot(await self._service.find(self._name_of(workflow), key))
+        return await snapshot(await self._service.find(self._name_of(workflow), key), self._service)
 
     def runs(
         self,
@@ -227,7 +227,7 @@ class Caller:
 
         Raises `UnknownHook` if no live run holds it, `PayloadRefused` if the payload does not fit the hook's type.
         """
-        return await self._snapshot(await self._service.signals.to_token(token, payload, dedupe))
+        return await snapshot(await self._service.signals.to_token(token, payload, dedupe), self._service)
 
     async def explain(self, run: Run[Any] | Workflow[..., Any] | str, key: str | None = None) -> Story:
         """The story of a run, of a run id, or of the run that holds a key: `explain(checkout, "checkout:o-1")`."""
@@ -270,8 +270,3 @@ class Caller:
 
     def _name_of(self, workflow: Workflow[..., Any] | str) -> str:
         return workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)
-
-    async def _snapshot(self, row: RunRow) -> Run[Any]:
-        # Whether there is a worker for it is of interest only while it waits for one.
-        served = None if row.wake_at_ms is None else await self._service.queries.served([row])
-        return Run(row, self._service, served)

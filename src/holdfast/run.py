@@ -149,7 +149,7 @@ class Run(Snapshot, Generic[R]):
 
     async def wait(self, timeout: Duration | None = None) -> Run[R]:
         """Wait until the run has ended or is blocked: a newer snapshot. Raises `TimedOut` if `timeout` passes first."""
-        return await self._snapshot(await self._service.wait(self._row, timeout))
+        return await snapshot(await self._service.wait(self._row, timeout), self._service)
 
     async def result_json(self) -> bytes:
         """What a settled run returned, as JSON. Raises as `result()` does."""
@@ -165,7 +165,7 @@ class Run(Snapshot, Generic[R]):
 
     async def refresh(self) -> Run[R]:
         """A newer snapshot. Raises `UnknownRun` if the run has been removed."""
-        return await self._snapshot(await self._service.get(self._row.id))
+        return await snapshot(await self._service.get(self._row.id), self._service)
 
     async def journal(self, after: int | None = None) -> Journal:
         """What the run has done so far, entry by entry, since it last continued as new; with `after`, behind a cursor.
@@ -208,28 +208,25 @@ class Run(Snapshot, Generic[R]):
 
     async def retry(self) -> Run[R]:
         """Try a failed or blocked run again from its last record. Raises `NotAllowedNow` in any other status."""
-        return await self._snapshot(await self._service.operations.retry(self._row.id))
+        return await snapshot(await self._service.operations.retry(self._row.id), self._service)
 
     async def resume(self) -> Run[R]:
         """Let a cancelled run go on as if it had not been cancelled.
 
         Raises `NotAllowedNow` if something was undone, or if the code did something about the cancellation.
         """
-        return await self._snapshot(await self._service.operations.resume(self._row.id))
+        return await snapshot(await self._service.operations.resume(self._row.id), self._service)
 
     async def fork(self, at: str, *, key: str | None = None) -> Run[R]:
         """A new run that begins with what this one did before step `at`.
 
         It takes over the key of a run that has ended; a live one can be forked under another `key`.
         """
-        return await self._snapshot(await self._service.operations.fork(self._row.id, at, key))
+        return await snapshot(await self._service.operations.fork(self._row.id, at, key), self._service)
 
     async def release_key(self, reason: str | None = None) -> Run[R]:
         """Take the key from this run, so that it can be used again. For operators; it is recorded."""
-        return await self._snapshot(await self._service.operations.release_key(self._row.id, _words(reason)))
-
-    async def _snapshot(self, row: RunRow) -> Run[R]:
-        return Run(row, self._service, await self._service.queries.served([row]))
+        return await snapshot(await self._service.operations.release_key(self._row.id, _words(reason)), self._service)
 
 
 class Cancelling:
@@ -242,6 +239,12 @@ class Cancelling:
     async def receipt(self) -> Receipt:
         """What it left behind, once the run has ended."""
         return await self._operations.cancelled(self._asked)
+
+
+async def snapshot(row: RunRow, service: Backend) -> Run[Any]:
+    """The run of this row. Whether there is a worker for it is of interest only while it waits for one."""
+    served = None if row.wake_at_ms is None else await service.queries.served([row])
+    return Run(row, service, served)
 
 
 def _words(reason: str | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from holdfast.assembly import Holdfast
 from holdfast.dashboard import app as dashboard_app
@@ -31,7 +31,7 @@ def context(hf: Holdfast, *, settings: GatewaySettings, peers: GatewayPeers | No
     return gateway_app.context(hf, auth=auth, settings=settings, peers=peers)
 
 
-def application(context: AppContext, *, api: bool = True, dashboard: bool = True) -> Starlette:
+def application(context: AppContext, *, api: bool = True, dashboard: bool = True) -> ASGIApp:
     """The ASGI application. Without `api` it serves only health checks and metrics."""
     if not api:
         return gateway_app.create(context, endpoints=health.ENDPOINTS)

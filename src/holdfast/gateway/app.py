@@ -1,19 +1,23 @@
-"""The gateway as an ASGI application: every endpoint there is, behind one gatekeeper."""
+"""The gateway as an ASGI application: every endpoint there is, behind one gatekeeper.
+
+A request goes from the server straight to its endpoint. What no endpoint has as its path is for the framework: pages,
+redirects, and the problem that there is nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.assembly import Holdfast
 from holdfast.gateway import (
+    auth,
     health,
     hooks,
     keys,
@@ -27,8 +31,8 @@ from holdfast.gateway import (
     workers,
     workflows,
 )
-from holdfast.gateway.auth import LoopbackOnly
 from holdfast.gateway.endpoints import AppContext, Auth, Endpoint, GatewaySettings
+from holdfast.gateway.paths import PathTree
 from holdfast.gateway.peers import GatewayPeers
 from holdfast.gateway.problems import NoSuchMethod, NoSuchPath
 from holdfast.gateway.requests import Sent
@@ -55,23 +59,35 @@ def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings, peers: Gatew
     return AppContext(hf, auth, WaitLimit(settings.waiting_max), settings, peers)
 
 
-def routes(context: AppContext, endpoints: Iterable[Endpoint] = ENDPOINTS) -> list[BaseRoute]:
-    """The endpoints as routes; those of one path side by side."""
+def create(
+    context: AppContext, *, endpoints: Iterable[Endpoint] = ENDPOINTS, more: Iterable[BaseRoute] = ()
+) -> ASGIApp:
+    """The application; `more` are routes that come behind its own."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _PathApp(context, methods), name=path) for path, methods in by_path.items()]
+    return GatewayApp({path: _PathApp(context, methods) for path, methods in by_path.items()}, context, more)
 
 
-def create(
-    context: AppContext, *, endpoints: Iterable[Endpoint] = ENDPOINTS, more: Iterable[BaseRoute] = ()
-) -> Starlette:
-    """The application; `more` are routes that come behind its own."""
-    return Starlette(
-        routes=[*routes(context, endpoints), *more],
-        exception_handlers={HTTPException: _no_such_path},
-        middleware=[] if context.settings.require_keys else [Middleware(LoopbackOnly)],
-    )
+class GatewayApp:
+    """The ASGI application of a gateway."""
+
+    def __init__(self, apps: Mapping[str, ASGIApp], context: AppContext, more: Iterable[BaseRoute]) -> None:
+        self._is_open = not context.settings.require_keys
+        self._paths = PathTree[ASGIApp]()
+        for path, app in apps.items():
+            self._paths.add(path, app)
+        own = [Route(path, app, name=path) for path, app in apps.items()]
+        self._framework = Starlette(routes=[*own, *more], exception_handlers={HTTPException: _no_such_path})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_open and (refusal := auth.refuse_foreign(scope["headers"])) is not None:
+            app: ASGIApp = problems.response(refusal, scope["path"])
+        elif (found := self._paths.find(scope["path"])) is not None:
+            app, scope["path_params"] = found
+        else:
+            app = self._framework
+        await app(scope, receive, send)
 
 
 class _PathApp:
@@ -88,7 +104,7 @@ class _PathApp:
         endpoint = self._methods.get(scope["method"])
         if endpoint is None:
             refusal = NoSuchMethod(scope["method"], scope["path"], self._allowed)
-            response: Response = problems.response(refusal, scope["path"])
+            response: ASGIApp = problems.response(refusal, scope["path"])
         else:
             response = await endpoint(self._context, Sent(scope, receive))
         await response(scope, receive, send)

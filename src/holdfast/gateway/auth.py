@@ -9,18 +9,17 @@ Rules
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
-
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller
 from holdfast.errors import NotAuthenticated, NotPermitted
-from holdfast.gateway import problems
 from holdfast.gateway.endpoints import ApiCaller
 
 NAME_MAX = 300  # what is longer names nothing, and is not remembered
+_NAMES_A_MACHINE = frozenset({b"host", b"origin"})
 
 
 def is_loopback(host: str) -> bool:
@@ -63,24 +62,19 @@ class ApiKeyAuth:
         return self._verbs[namespace]
 
 
-class LoopbackOnly:
-    """An application that web pages from elsewhere cannot use through a browser on this machine."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        for name, value in scope["headers"]:
+def refuse_foreign(headers: Iterable[tuple[bytes, bytes]]) -> NotPermitted | None:
+    """Why a request with these headers is not served by an open gateway: a web page from elsewhere may have sent it."""
+    refusal = None
+    for name, value in headers:
+        if name in _NAMES_A_MACHINE:
             url = b"//" + value if name == b"host" else value
-            if name in {b"host", b"origin"} and not (len(value) <= NAME_MAX and _is_here(url)):
+            if len(value) > NAME_MAX or not _is_here(url):
                 refusal = NotPermitted(
                     f"the {name.decode().capitalize()} header names another machine, and this gateway is open to its "
                     "own only",
                     hint="Use http://127.0.0.1 or http://localhost, or require API keys.",
                 )
-                app = problems.response(refusal, scope["path"])
-        await app(scope, receive, send)
+    return refusal
 
 
 @lru_cache(maxsize=256)

@@ -10,8 +10,9 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope as AsgiScope, Send
 
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller
@@ -33,6 +35,7 @@ from holdfast.kernel.apikeys import Scope, allows
 from holdfast.wire import NAMESPACE
 
 _encode = msgspec.json.Encoder().encode
+_JSON_TYPE = (b"content-type", JSON.encode())
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -112,6 +115,18 @@ class JsonResponse(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
+class EncodedResponse(Struct, frozen=True):
+    """What a handler said, as it is sent."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's shape
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
 Handler = Callable[[Any], Awaitable[JsonResponse | Response]]
 
 
@@ -140,7 +155,7 @@ class Endpoint:
     response_headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
     media: str = JSON
 
-    async def __call__(self, context: AppContext, sent: Sent) -> Response:
+    async def __call__(self, context: AppContext, sent: Sent) -> ASGIApp:
         """The response to a request. Never raises: errors become problems."""
         try:
             return await self._handle(context, sent)
@@ -152,7 +167,7 @@ class Endpoint:
             context.hf.runtime.emit(PartFailed(f"{self.method} {self.path}", f"{type(error).__name__}: {error}"))
             return problems.response(error, sent.path)
 
-    async def _handle(self, context: AppContext, sent: Sent) -> Response:
+    async def _handle(self, context: AppContext, sent: Sent) -> ASGIApp:
         if self.scope is None:  # for all: no key is looked at
             caller = ApiCaller("anyone", "read", context.hf)
         else:
@@ -164,9 +179,12 @@ class Endpoint:
         query = requests.query_of(sent, self.query)
         data = await sent.body(bytes_max=context.settings.body_bytes_max, seconds_max=context.settings.body_seconds_max)
         request = ApiRequest(context, caller, sent.scope["path_params"], query, self._decode_body(data, sent), sent)
-        response = _response(await self.handler(request))
-        if self.scope is not None:  # the key decides it, and the caller may want to know
-            response.headers[NAMESPACE] = quote(caller.verbs.namespace, safe="")
+        # The key decides the namespace, and the caller may want to know.
+        known = () if self.scope is None else _namespace_header(caller.verbs.namespace)
+        response = await self.handler(request)
+        if isinstance(response, JsonResponse):
+            return _encoded(response, known)
+        response.raw_headers += known
         return response
 
     def _decode_body(self, data: bytes, sent: Sent) -> Any:
@@ -177,8 +195,13 @@ class Endpoint:
         return self.body() if self.body_optional and not data else requests.decode(data, self.body, sent)
 
 
-def _response(returned: JsonResponse | Response) -> Response:
-    if isinstance(returned, Response):
-        return returned
-    body = returned.body if isinstance(returned.body, bytes) else _encode(returned.body)
-    return Response(body, returned.status, dict(returned.headers), JSON)
+def _encoded(response: JsonResponse, more: Iterable[tuple[bytes, bytes]]) -> EncodedResponse:
+    body = response.body if isinstance(response.body, bytes) else _encode(response.body)
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in response.headers.items()]
+    headers += (b"content-length", b"%d" % len(body)), _JSON_TYPE, *more
+    return EncodedResponse(response.status, headers, body)
+
+
+@lru_cache(maxsize=256)
+def _namespace_header(namespace: str) -> tuple[tuple[bytes, bytes]]:
+    return ((NAMESPACE.lower().encode(), quote(namespace, safe="").encode()),)

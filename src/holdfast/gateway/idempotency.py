@@ -49,11 +49,14 @@ async def own_dedupe(request: ApiRequest[Any, Any], said: str) -> str:
 
 
 def _header(request: ApiRequest[Any, Any]) -> str | None:
-    values = request.sent.headers(HEADER)
-    if not values:
+    value = request.sent.header(HEADER)
+    if value is None:
         return None
-    value = values[0]
-    if len(values) > 1 or not 1 <= len(value) <= LENGTH_MAX or not (value.isascii() and value.isprintable()):
+    if (
+        len(request.sent.headers(HEADER)) > 1
+        or not 1 <= len(value) <= LENGTH_MAX
+        or not (value.isascii() and value.isprintable())
+    ):
         raise Malformed(
             f"{HEADER} cannot be used as it is",
             hint=f"Send it once, with 1 to {LENGTH_MAX} printable ASCII characters: a UUID, for example.",

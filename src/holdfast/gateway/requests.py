@@ -128,7 +128,9 @@ def _fields(query: type[Struct], wanted: Callable[[Any], bool]) -> set[str]:
 
 def decode(data: bytes, kind: Any, sent: Sent) -> Any:
     """What the body holds, as this type."""
-    media = (sent.header("content-type") or "").partition(";")[0].strip().lower()
+    media = sent.header("content-type") or ""
+    if media != JSON:
+        media = media.partition(";")[0].strip().lower()
     if media != JSON and not media.endswith("+json"):
         raise NotJson(f"the body is {media or 'of no media type'!r}")
     try:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from holdfast import wire
@@ -53,9 +52,7 @@ async def start(request: ApiRequest[StartQuery, wire.StartBody]) -> JsonResponse
             **options_of(body),
         )
         run = await waiting.wait_until_settled(request, seconds, run)
-    view = outbound.run(run)
-    if seconds and run.is_settled:
-        view = await _with_its_end(run, view)
+    view = await _with_its_end(run) if seconds and run.is_settled else outbound.run(run)
     headers = {"Location": f"/v1/runs/{run.id}"}
     return (
         JsonResponse(view, 201, headers)
@@ -72,16 +69,16 @@ async def _signal(
     return (signal.hook, signal.payload) if dedupe is None else (signal.hook, signal.payload, dedupe)
 
 
-async def _with_its_end(run: Run[Any], view: wire.RunView) -> wire.RunView:
+async def _with_its_end(run: Run[Any]) -> wire.RunView:
     try:
-        return msgspec.structs.replace(view, result=Raw(await run.result_json()))
+        return outbound.run(run, result=Raw(await run.result_json()))
     except RunFailed as error:
         failure = wire.ErrorView(type=error.error_type, message=error.error_message)
     except RunCancelled:
-        return view
+        return outbound.run(run)
     except RunError as error:  # it is blocked
         failure = wire.ErrorView(type=error.code, message=error.message)
-    return msgspec.structs.replace(view, error=failure)
+    return outbound.run(run, error=failure)
 
 
 ENDPOINTS = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
@@ -38,13 +39,19 @@ def seconds_of(wait: str | None, settings: GatewaySettings, *, otherwise: float 
     """How long to wait. Raises `Malformed` if that is longer than this gateway lets a request wait."""
     if wait is None:
         return otherwise
-    seconds = milliseconds(float(wait) if wait[-1].isdigit() else wait) / 1000
+    seconds = _seconds(wait)
     if seconds > settings.wait_seconds_max:
         raise Malformed(
             f"wait={wait} is too long",
             hint=f"Wait {settings.wait_seconds_max:g} s at most, and ask again: nothing is lost between.",
         )
     return seconds
+
+
+@lru_cache(maxsize=256)
+def _seconds(wait: str) -> float:
+    """The same few are asked for again and again. How long one can be is limited by its pattern."""
+    return milliseconds(float(wait) if wait[-1].isdigit() else wait) / 1000
 
 
 def slot(request: ApiRequest[Any, Any], seconds: float) -> AbstractContextManager[None]:
@@ -70,8 +77,10 @@ async def wait_until_settled(request: ApiRequest[Any, Any], seconds: float, run:
     if run.is_settled or not seconds:
         return run
     grace = min(seconds, GRACE_SECONDS)
-    with suppress(TimedOut):  # most have ended by then, and need no task that waits for them
-        return await run.wait(timeout=grace)
+    try:
+        return await run.wait(timeout=grace)  # most have ended by then, and need no task that waits for them
+    except TimedOut:
+        pass
     if seconds > grace:
         done = await within(request, seconds - grace, run.wait(), grace_seconds=0.0)  # the grace is over
         if done is not None:

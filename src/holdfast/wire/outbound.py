@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.client import Page, Run
 from holdfast.engine.api.registry import Description
@@ -28,6 +28,7 @@ from holdfast.wire.types import (
     Attribute,
     BacklogView,
     DepthView,
+    ErrorView,
     Filter,
     JournalView,
     LeftChildView,
@@ -46,8 +47,8 @@ from holdfast.wire.types import (
 _encode = msgspec.json.Encoder().encode
 
 
-def run(run: Run[Any]) -> RunView:
-    """A run as it is."""
+def run(run: Run[Any], *, result: Raw | UnsetType = UNSET, error: ErrorView | UnsetType = UNSET) -> RunView:
+    """A run as it is, with what it returned or why it did not, if that is to be shown."""
     return RunView(
         id=run.id,
         workflow=run.workflow,
@@ -65,6 +66,8 @@ def run(run: Run[Any]) -> RunView:
         created_at=run.created_at,
         finished_at=run.finished_at,
         expires_at=run.expires_at,
+        result=result,
+        error=error,
     )
 
 

@@ -74,7 +74,7 @@ class Operations:
         """Wait for its owner to end it. When the time is over it is stopped from here, even if a worker holds it."""
         left_ms = max(NO_TIME, asked.deadline_at_ms - self._scope.store.now_ms()) + self._scope.pace.cancel_grace_ms
         try:
-            await self._waiters.settled_within(asked.run_id, left_ms)
+            await self._waiters.wait(asked.run_id, left_ms)
         except TimedOut:
             await self._canceller.stop(asked.run_id, asked.reason, late=True)
 

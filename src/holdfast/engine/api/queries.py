@@ -66,6 +66,8 @@ class Queries:
         return await self._scope.store.backlog(self._scope.namespace)
 
     def waits_of(self, run: Run, served: frozenset[str] | None) -> tuple[Wait, ...]:
+        if run.status in ENDED:
+            return ()
         known = frozenset({run.workflow}) if served is None else served
         return waits.waits_of(run, served=known, now_ms=self._scope.store.now_ms())
 

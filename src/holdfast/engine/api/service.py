@@ -183,9 +183,7 @@ class Service:
         if run.status in ENDED:  # blocked is not final: it may have been retried since this snapshot
             return run
         self.scope.require_open()
-        if timeout is None:
-            return await self._waiters.wait(run.id)
-        return await self._waiters.settled_within(run.id, milliseconds(timeout))
+        return await self._waiters.wait(run.id, None if timeout is None else milliseconds(timeout))
 
     async def result_json(self, run: Run) -> bytes:
         """What a settled run returned, as it is kept; raises what its end means."""

@@ -50,9 +50,11 @@ class Waiters:
             self._named |= waited_for
             self._changed.set()
 
-    async def wait(self, run_id: str) -> Run:
-        """The run, once it has ended or is blocked."""
-        future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+    async def wait(self, run_id: str, limit_ms: Millis | None = None) -> Run:
+        """The run, once it has ended or is blocked; or `TimedOut`, if that takes longer than `limit_ms`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Run] = loop.create_future()
+        timer = None if limit_ms is None else loop.call_later(limit_ms / 1000, _time_out, future, run_id, limit_ms)
         self._waiting.setdefault(run_id, []).append(future)
         if not self._held_here(run_id):
             self._named.add(run_id)  # it may have ended already
@@ -60,22 +62,13 @@ class Waiters:
         try:
             return await future
         finally:
+            if timer is not None:
+                timer.cancel()
             waiting = self._waiting.get(run_id, [])
             if future in waiting:
                 waiting.remove(future)
                 if not waiting:
                     del self._waiting[run_id]
-
-    async def settled_within(self, run_id: str, limit_ms: Millis) -> Run:
-        """The run, once it has ended or is blocked, or `TimedOut`."""
-        try:
-            async with asyncio.timeout(limit_ms / 1000):
-                return await self.wait(run_id)
-        except TimeoutError:
-            raise TimedOut(
-                f"run {run_id} has not ended within {limit_ms / 1000:g} s",
-                hint="It goes on; ask for its result again later.",
-            ) from None
 
     async def watch(self) -> None:
         """Look up what other processes have settled, forever."""
@@ -119,3 +112,13 @@ class Waiters:
         for waiting in self._waiting.pop(run_id, ()):
             if not waiting.done():
                 waiting.set_exception(UnknownRun(f"run {run_id} has been removed"))
+
+
+def _time_out(waiting: asyncio.Future[Run], run_id: str, limit_ms: Millis) -> None:
+    if not waiting.done():
+        waiting.set_exception(
+            TimedOut(
+                f"run {run_id} has not ended within {limit_ms / 1000:g} s",
+                hint="It goes on; ask for its result again later.",
+            )
+        )

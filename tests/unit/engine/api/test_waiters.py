@@ -9,10 +9,12 @@ import pytest
 
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.pace import Pace
+from holdfast.errors import TimedOut
 from holdfast.kernel import transitions
 from holdfast.kernel.changes import Committed
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import admission
+from holdfast.kernel.times import Millis
 from holdfast.stores.memory import MemoryStore
 from tests.builders import FakeClock, a_hand, a_value, wanted
 
@@ -83,3 +85,28 @@ async def test_an_end_that_nobody_told_is_found_by_the_safety_poll_however_many_
         await world.settles()
     assert waiting.done()
     others.cancel()
+
+
+async def test_the_end_of_a_time_limit_is_that_of_one_waiter_and_not_of_the_others(world: World) -> None:
+    run = await world.admitted("one")
+    patient = asyncio.create_task(world.waiters.wait(run.id))
+    with pytest.raises(TimedOut, match=r"run one has not ended within 0\.001 s"):
+        await world.waiters.wait(run.id, Millis(1))
+    assert not patient.done()
+    await world.ended(run)
+    world.waiters.look_at(["one"])
+    assert (await patient).id == "one"
+
+
+async def test_a_waiter_whose_run_ends_leaves_no_timer_behind(world: World) -> None:
+    run = await world.admitted("one")
+    await world.ended(run)
+    timers: list[asyncio.TimerHandle] = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+    loop.call_later = lambda *given: timers.append(call_later(*given)) or timers[-1]  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+    try:
+        assert (await world.waiters.wait(run.id, Millis(3_600_000))).id == "one"
+    finally:
+        loop.call_later = call_later  # pyright: ignore[reportAttributeAccessIssue]
+    assert [timer.cancelled() for timer in timers] == [True]
