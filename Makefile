@@ -21,7 +21,7 @@ SHELL         := /bin/bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup dev demo lint types check test planted soak format docs bench clean
+.PHONY: help setup dev demo lint types check test planted soak format docs bench profile clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -73,6 +73,9 @@ docs: $(VENV)/.stamp-dev ## Write the reference pages again from the code
 
 bench: $(VENV)/.stamp-bench$(if $(findstring restate,$(PEERS)),-restate) ## Measure against peers, a bare sketch and a raw floor (PEERS=restate adds Restate)
 	@PEERS='$(PEERS)' $(BIN)/python -m bench
+
+profile: $(VENV)/.stamp-cli $(VENV)/.stamp-valgrind ## Count and sample what a run and an effect cost, and write the account again
+	@$(BIN)/python -m bench.profile
 
 clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .pytest_cache .ruff_cache
@@ -128,6 +131,19 @@ $(VENV)/.stamp-servers: | $(VENV)/.stamp-venv
 	    exit 1; \
 	  fi; }
 	@touch $@
+
+# The account is complete without it but for the instructions of the processor, so nothing fails where it is missing.
+$(VENV)/.stamp-valgrind: | $(VENV)/.stamp-venv
+	@command -v valgrind >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Debian's Valgrind, which counts the instructions of the processor ..."; \
+	    apt-get install -qq -y --no-install-recommends valgrind >/dev/null 2>&1 || { \
+	      apt-get update -qq && apt-get install -qq -y --no-install-recommends valgrind >/dev/null; }; \
+	  else \
+	    echo "Without Valgrind (Debian's package 'valgrind') the instructions of the processor are not counted." >&2; \
+	    exit 0; \
+	  fi; }
+	@command -v valgrind >/dev/null && touch $@ || true
 
 $(VENV)/.stamp-bench: pyproject.toml constraints.txt | $(VENV)/.stamp-venv
 	@echo "Installing Holdfast and the peers it is measured against into $(VENV) ..."

@@ -33,6 +33,7 @@ from bench.startup import start_ups
 
 Figures = dict[str, float]
 Wait = Callable[[], Awaitable[object]]
+Job = Callable[[], Awaitable[object]]
 
 CONCURRENCY = 50
 EFFECTS_PER_RUN = 40
@@ -102,7 +103,7 @@ class Workload:
     measure: Callable[[Contender, int], Awaitable[Figures]]
 
 
-async def _swarm(jobs: Iterable[Callable[[], Awaitable[object]]], *, width: int = CONCURRENCY) -> float:
+async def swarm(jobs: Iterable[Job], *, width: int = CONCURRENCY) -> float:
     """Do the jobs, `width` at a time; returns the seconds it took to the end of the last one."""
     remaining = iter(jobs)
 
@@ -117,14 +118,24 @@ async def _swarm(jobs: Iterable[Callable[[], Awaitable[object]]], *, width: int 
     return time.perf_counter() - begin
 
 
-async def _warm_up(contender: Contender) -> None:
-    # Imports, thread pools, connections and statement caches are filled before the clock starts.
-    await _swarm(lambda order=f"warm-{i}": contender.one(order) for i in range(WARM_UP_RUNS))
+async def warm_up(contender: Contender) -> None:
+    """Imports, thread pools, connections and statement caches are filled before the clock starts."""
+    await swarm(lambda order=f"warm-{i}": contender.one(order) for i in range(WARM_UP_RUNS))
 
 
-async def _rate(contender: Contender, size: int, jobs: Iterable[Callable[[], Awaitable[object]]]) -> Figures:
+def runs_of_one(contender: Contender, size: int) -> Iterable[Job]:
+    """As many runs of one effect."""
+    return (lambda order=f"o-{i}": contender.one(order) for i in range(size))
+
+
+def runs_of_many(contender: Contender, size: int) -> Iterable[Job]:
+    """Runs of many effects: as many of those."""
+    return (lambda order=f"m-{i}": contender.many(order, EFFECTS_PER_RUN) for i in range(size // EFFECTS_PER_RUN))
+
+
+async def _rate(contender: Contender, size: int, jobs: Iterable[Job]) -> Figures:
     watch = Watch(contender.processes) if isinstance(contender, Spread) else None
-    took = await _swarm(jobs)
+    took = await swarm(jobs)
     return {"rate": size / took, **(watch.figures() if watch else {})}
 
 
@@ -135,21 +146,19 @@ def _latencies(seconds: list[float]) -> Figures:
 
 async def one_effect_runs(contender: Contender, size: int) -> Figures:
     """W1, `crowded` and `empty`."""
-    await _warm_up(contender)
-    return await _rate(contender, size, (lambda order=f"o-{i}": contender.one(order) for i in range(size)))
+    await warm_up(contender)
+    return await _rate(contender, size, runs_of_one(contender, size))
 
 
 async def many_effect_runs(contender: Contender, size: int) -> Figures:
     """W2."""
-    await _warm_up(contender)
-    runs = size // EFFECTS_PER_RUN
-    jobs = (lambda order=f"m-{i}": contender.many(order, EFFECTS_PER_RUN) for i in range(runs))
-    return await _rate(contender, runs * EFFECTS_PER_RUN, jobs)
+    await warm_up(contender)
+    return await _rate(contender, size // EFFECTS_PER_RUN * EFFECTS_PER_RUN, runs_of_many(contender, size))
 
 
 async def start_to_result(contender: Contender, size: int) -> Figures:
     """W3."""
-    await _warm_up(contender)
+    await warm_up(contender)
     seconds: list[float] = []
     for i in range(size):
         begin = time.perf_counter()
@@ -160,7 +169,7 @@ async def start_to_result(contender: Contender, size: int) -> Figures:
 
 async def duplicate_starts(contender: Contender, size: int) -> Figures:
     """W4: to the answer to the last start, and to the end of every run that was started."""
-    await _warm_up(contender)
+    await warm_up(contender)
     waits: dict[str, Wait] = {}
 
     async def start(order: str) -> None:
@@ -168,14 +177,14 @@ async def duplicate_starts(contender: Contender, size: int) -> Figures:
         waits.setdefault(order, wait)
 
     begin = time.perf_counter()
-    await _swarm(lambda order=f"d-{i % KEYS}": start(order) for i in range(size))
+    await swarm(lambda order=f"d-{i % KEYS}": start(order) for i in range(size))
     await asyncio.gather(*(wait() for wait in waits.values()))
     return {"rate": size / (time.perf_counter() - begin)}
 
 
 async def due_timers(contender: Contender, size: int) -> Figures:
     """W5: each run sleeps about half a second; its waiter is in place long before it falls due."""
-    await _warm_up(contender)
+    await warm_up(contender)
     seconds: list[float] = []
 
     async def sleeper(order: str, due: float) -> None:
@@ -192,7 +201,7 @@ async def due_timers(contender: Contender, size: int) -> Figures:
 
 async def signals(contender: Contender, size: int, *, waited_s: float) -> Figures:
     """W6 and W6-long: from the sending of the signal to the result in the hands of the sender."""
-    await _warm_up(contender)
+    await warm_up(contender)
     seconds: list[float] = []
 
     async def exchange(order: str) -> None:
@@ -226,7 +235,7 @@ async def pages(contender: Contender, size: int) -> Figures:
 
 async def awaited_starts(contender: Contender, size: int) -> Figures:
     """W8: each latency is that of one of fifty who ask at once, so it counts their company too."""
-    await _warm_up(contender)
+    await warm_up(contender)
     seconds: list[float] = []
 
     async def one(order: str) -> None:
@@ -234,13 +243,13 @@ async def awaited_starts(contender: Contender, size: int) -> Figures:
         await contender.one(order)
         seconds.append(time.perf_counter() - begin)
 
-    took = await _swarm(lambda order=f"h-{i}": one(order) for i in range(size))
+    took = await swarm(lambda order=f"h-{i}": one(order) for i in range(size))
     return {"rate": size / took, **_latencies(seconds)}
 
 
 async def depth(contender: Contender, size: int) -> Figures:
     """Medians, since one checkpoint of the write-ahead log among a hundred effects says nothing of depth."""
-    await _warm_up(contender)
+    await warm_up(contender)
     effect_instants.clear()
     await contender.many("deep", size)
     steps = [after - before for before, after in pairwise(effect_instants)]
@@ -251,7 +260,7 @@ async def depth(contender: Contender, size: int) -> Figures:
 
 async def fill(contender: Contender, size: int) -> Figures:
     """Finished runs, and nothing measured."""
-    await _swarm((lambda order=f"f-{i}": contender.one(order) for i in range(size)), width=4 * CONCURRENCY)
+    await swarm((lambda order=f"f-{i}": contender.one(order) for i in range(size)), width=4 * CONCURRENCY)
     return {}
 
 
