@@ -91,7 +91,8 @@ class Commits:
             case b"received":
                 return ChangeOutcome(True, look_up=rows.text(written.holder))
             case b"held":
-                return ChangeOutcome(False, look_up=rows.text(written.holder))
+                holder = rows.run_of(written.row)
+                return ChangeOutcome(False, holder, look_up=rows.text(written.holder) if holder is None else "")
             case b"refused":
                 return ChangeOutcome(False, rows.run_of(written.row))
             case _:

@@ -280,7 +280,7 @@ class RedisStore:
         return await self._searches.search(search)
 
     async def hook(self, run_id: str, name: str) -> HookOpen | None:
-        [aux] = await self._asks.ask([scripts.ROW.call({"hash": self._shards.part(b"aux", run_id)})])
+        [aux] = await self._asks.ask([scripts.HASH.call({"hash": self._shards.part(b"aux", run_id)})])
         opened: list[tuple[str, HookOpen, str]] = []
         for place, value in rows.with_prefix(rows.table(aux), b"h\0"):
             known, token = map(rows.unsafe, place.split("\0"))

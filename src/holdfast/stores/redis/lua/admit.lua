@@ -1,6 +1,15 @@
 -- Admits a run, unless it is there, its signal has been received before, or another run holds its key.
+
+-- The row of the holder goes along with the reply, so that a repeated start takes one round trip. Its key is none of
+-- those declared: who holds the key is known only here. It lies in this slot, as all runs with this key do; and while the slot
+-- moves we do not come here, since the key of the new run is missing. Where a proxy or an access list wants to know every
+-- key before, there is no row, and the caller looks the holder up.
+local function held_by_other(holder)
+  return reply({verdict = 'held', holder = holder, row = row_of(string.sub(run, 1, -#id - 1) .. holder, redis.pcall)})
+end
+
 if redis.call('EXISTS', run) == 1 then
-  return reply({verdict = 'again', row = redis.call('HGETALL', run)})
+  return reply({verdict = 'again', row = row_of(run)})
 end
 for _, envelope in ipairs(envelopes) do
   local receiver = received_in(names, envelope.scope, envelope.former)
@@ -12,11 +21,11 @@ if key ~= '' then
   local holder = redis.call('HGET', names, key)
   if holder then
     if holder ~= held_by then
-      return reply({verdict = 'held', holder = holder})
+      return held_by_other(holder)
     end
     local holder_epoch, holder_nonce, finished = unpack(redis.call('HMGET', holder_run, 'e', 'n', 'f'))
     if epoch ~= '' and (holder_epoch ~= epoch or holder_nonce ~= nonce) then
-      return reply({verdict = 'held', holder = holder})
+      return held_by_other(holder)
     end
     redis.call('HSET', holder_run, 'k', 0)
     -- The epoch of a run that has ended grows: a retry that was decided before must not land. A live one keeps its
@@ -48,7 +57,7 @@ for _, envelope in ipairs(envelopes) do
     receiver = {id = envelope.to, index = index, names = names, run = holder_run, box = holder_box, mail = holder_mail}
   end
   if receiver then
-    got, prefix = deliver(receiver, envelope, now)
+    got, prefix = deliver(receiver, envelope, now())
   end
   if got then
     told[#told + 1] = receiver.id
@@ -57,7 +66,7 @@ for _, envelope in ipairs(envelopes) do
 end
 return reply({
   verdict = 'ok',
-  row = #envelopes > 0 and redis.call('HGETALL', run),
+  row = #envelopes > 0 and row_of(run),
   left = left,
   told = told,
   woken = woken,
