@@ -12,7 +12,7 @@ Rules
 - A reply has its parts in order; those that a script does not name are false in Lua, and None here. A script whose
   reply has no parts returns one value as it is.
 - Every key that a script touches is among its KEYS. So while a slot moves to another node, Redis itself sees that some
-  of them are not there, and lets us wait, instead of showing half a shard. One look is exempt: see `lua/admit.lua`.
+  of them are not there, and lets us wait, instead of showing half a shard. One look is exempt: see `lua/beside.lua`.
 """
 
 from __future__ import annotations

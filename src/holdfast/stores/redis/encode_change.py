@@ -147,6 +147,11 @@ class ChangeEncoder:
             envelopes=envelopes,
         )
 
+    def holder_call(self, run: Run) -> ScriptCall:
+        """The call that looks who holds the key of a run which is not there yet. It does not write."""
+        key = rows.key_name(run.namespace, run.workflow, run.key)
+        return scripts.HOLDER.call(self._shards.core(run.id), id=run.id, key=key)
+
     def _notes(self, run: Run, change: Change) -> list[bytes]:
         """The watcher of a new run, its hooks without a token, and its wishes for those with one."""
         fields: list[bytes] = []

@@ -68,7 +68,7 @@ class Leased(NamedTuple):
 # Changes
 ADMIT = Script(
     "admit",
-    uses=("hashes", "clock", "inbox", "received"),
+    uses=("hashes", "clock", "inbox", "received", "beside"),
     keys=("index", "names", "run", "journal"),
     # What most new runs do not have yet; the run that has the key, if it is to be taken from there
     further_keys=(("box", "mail", "aux", "blobs", "out"), ("holder_run", "holder_box", "holder_mail")),
@@ -81,6 +81,7 @@ ADMIT = Script(
     row=ROW,
     reply=ChangeReply,
 )
+HOLDER = Script("holder", uses=("beside",), keys=("names", "run"), args=("id", "key"), row=ROW, reply=ChangeReply)
 PROGRESS = Script(
     "progress",
     uses=("hashes",),

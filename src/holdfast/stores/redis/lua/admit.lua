@@ -1,11 +1,7 @@
 -- Admits a run, unless it is there, its signal has been received before, or another run holds its key.
 
--- The row of the holder goes along with the reply, so that a repeated start takes one round trip. Its key is none of
--- those declared: who holds the key is known only here. It lies in this slot, as all runs with this key do; and while the slot
--- moves we do not come here, since the key of the new run is missing. Where a proxy or an access list wants to know every
--- key before, there is no row, and the caller looks the holder up.
 local function held_by_other(holder)
-  return reply({verdict = 'held', holder = holder, row = row_of(string.sub(run, 1, -#id - 1) .. holder, redis.pcall)})
+  return reply({verdict = 'held', holder = holder, row = row_of(run_beside(run, id, holder), redis.pcall)})
 end
 
 if redis.call('EXISTS', run) == 1 then
