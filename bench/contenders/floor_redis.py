@@ -28,7 +28,7 @@ from holdfast.stores.redis.net.client import LuaSource, RedisClient, ScriptCall
 
 KEEP = "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])"
 # With key, field and framing, as many bytes as the scripts of a one-effect run, and of an effect on the way.
-ADMISSION, RECORD, END = b"a" * 1_750, b"r" * 710, b"e" * 1_310
+ADMISSION, RECORD, END = b"a" * 1_280, b"r" * 490, b"e" * 890
 
 Keep = tuple[bytes, bytes, bytes]  # key, field, value
 Send = Callable[[Sequence[Keep]], Awaitable[object]]

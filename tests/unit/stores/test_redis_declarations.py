@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.stores.redis import scripts
-from holdfast.stores.redis.declarations import Script, each, flag, number, records
+from holdfast.stores.redis.declarations import Script, each, flag, hash_fields, number, records
 from holdfast.stores.redis.net.client import Reply
 
 KEYS = {"run": b"{1}run", "mail": b"{1}mail", "aux": b"{1}aux"}
@@ -23,10 +23,11 @@ class Parts(NamedTuple):
 
 def declared() -> Script[Parts]:
     return Script(
-        "row",
+        "hash",
         keys=("run", "aux"),
-        further_keys=("next_run", "next_mail"),
+        further_keys=(("next_run", "next_mail"), ("left", "right")),
         args=("id", each("read"), flag("ends"), number("limit"), records("moves", "id", "scope")),
+        row=("s", "e"),
         reply=Parts,
     )
 
@@ -37,11 +38,39 @@ def test_a_call_sends_values_first_and_each_list_behind_its_length() -> None:
     assert call.args == ("run-1", b"1", 7, 2, "a", "b", 2, "m-1", b"s", "m-2", b"")
 
 
+def test_empty_lists_at_the_end_are_not_sent() -> None:
+    def sent(read: list[str], moves: list[tuple[str, bytes]]) -> tuple[object, ...]:
+        return declared().call(KEYS, moves=moves, limit=7, ends=True, read=read, id="run-1").args[3:]
+
+    assert sent([], []) == ()
+    assert sent(["a"], []) == (1, "a")
+    assert sent([], [("m-1", b"s")]) == (0, 1, "m-1", b"s")
+
+
+def test_of_hash_fields_only_the_values_are_sent() -> None:
+    script = Script("hash", keys=("hash",), args=("id", hash_fields("moved", "s", "e"), each("read")))
+    assert script.call({"hash": b"{1}run"}, read=["a"], moved=("running", 3), id="run-1").args == (
+        *("run-1", "running", 3),
+        *(1, "a"),
+    )
+    source = script.source.decode()
+    assert "local moved = {'s', ARGV[2], 'e', ARGV[3]}\n" in source
+    assert "local next_argument = 4\n" in source
+    with pytest.raises(AssertionError):
+        script.call({"hash": b"{1}run"}, read=[], moved=("running",), id="run-1")
+
+
 def test_further_keys_are_sent_if_they_are_there() -> None:
     keys = KEYS | {"next_mail": b"{1}next-mail", "next_run": b"{1}next-run"}
     call = declared().call(keys, moves=(), limit=1, ends=False, read=(), id="run-1")
     assert call.keys == (b"{1}run", b"{1}aux", b"{1}next-run", b"{1}next-mail")
-    assert call.args == ("run-1", b"0", 1, 0, 0)
+    assert call.args == ("run-1", b"0", 1)
+
+
+def test_a_group_of_further_keys_goes_behind_those_before_it() -> None:
+    further = {"next_mail": b"{1}next-mail", "next_run": b"{1}next-run", "left": b"{1}left", "right": b"{1}right"}
+    call = declared().call(KEYS | further, moves=(), limit=1, ends=False, read=(), id="run-1")
+    assert call.keys == (b"{1}run", b"{1}aux", b"{1}next-run", b"{1}next-mail", b"{1}left", b"{1}right")
 
 
 @pytest.mark.parametrize("args", [{"id": "run-1"}, {"id": "", "read": (), "ends": 1, "limit": 1, "moves": (), "x": 1}])
@@ -52,10 +81,11 @@ def test_a_call_has_all_arguments_and_no_others(args: dict[str, object]) -> None
 
 def test_lua_gets_a_local_for_each_name_in_the_order_of_the_call() -> None:
     source = declared().source.decode()
-    assert "local run, aux, next_run, next_mail = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n" in source
+    assert "local run, aux, next_run, next_mail, left, right = KEYS[1], KEYS[2], KEYS[3], KEYS[4], " in source
     assert "local id, ends, limit = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])\n" in source
     assert "local next_argument = 4\n" in source
     assert source.index("local read = next_list()\n") < source.index("local moves = next_records('id', 'scope')\n")
+    assert "('HMGET', key, 's', 'e')\n" in source
     assert "{parts.verdict or false, parts.row or false, parts.told or false}" in source
 
 

@@ -14,13 +14,13 @@ from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
 from holdfast.stores.redis import rows, scripts
-from holdfast.stores.redis.net.client import Reply, ScriptCall
-from holdfast.stores.redis.rows import Fields, number, pack, safe
+from holdfast.stores.redis.net.client import Reply, ScriptCall, Word
+from holdfast.stores.redis.rows import Fields, pack, safe
 from holdfast.stores.redis.shards import Shards
 
 _NO_SUCCESSOR: Final[dict[str, Any]] = {
-    **dict.fromkeys(("successor", "next_key", "next_entries"), ""),
-    **dict.fromkeys(("next_fields", "next_members", "next_large", "moves", "inherits"), ()),
+    "successor": "",
+    **dict.fromkeys(("next_fields", "next_entries", "next_members", "next_large", "moves", "inherits"), ()),
 }
 
 
@@ -112,7 +112,8 @@ class ChangeEncoder:
         run = change.run
         assert run is not None
         shards = self._shards
-        keys = shards.whole(run.id)
+        is_plain = not (change.envelopes or change.blobs or change.watcher or change.opens)
+        keys = shards.core(run.id) if is_plain and isinstance(guard, KeyFree) else shards.whole(run.id)
         held_by, fence = ("", None) if isinstance(guard, KeyFree) else (guard.run_id, guard.fence)
         if isinstance(guard, KeyHeldBy) and shards.of_run(guard.run_id) == shards.of_run(run.id):
             # Of a run in another shard the guard cannot hold: that is not where the key is.
@@ -138,13 +139,18 @@ class ChangeEncoder:
             epoch="" if fence is None else str(fence.epoch),
             nonce="" if fence is None else fence.nonce,
             entries=rows.encode_entries(change.entries),
-            fields=rows.new_fields(run, attributes),
+            fields=rows.new_values(run, attributes),
             index_members=_scored(members),
             large=_blob_fields(change.blobs),
             notes=self._notes(run, change),
             claims=[self._claim(run, hook) for hook in change.opens if hook.token is not None],
             envelopes=envelopes,
         )
+
+    def holder_call(self, run: Run) -> ScriptCall:
+        """The call that looks who holds the key of a run which is not there yet. It does not write."""
+        key = rows.key_name(run.namespace, run.workflow, run.key)
+        return scripts.HOLDER.call(self._shards.core(run.id), id=run.id, key=key)
 
     def _notes(self, run: Run, change: Change) -> list[bytes]:
         """The watcher of a new run, its hooks without a token, and its wishes for those with one."""
@@ -164,18 +170,20 @@ class ChangeEncoder:
         return pack(("claim", run.namespace, hook.token, run.id, hook.name, text_of(hook.schema)))
 
     def _update(self, change: Change, run: Run, guard: Fenced) -> ScriptCall:
-        keys = self._shards.whole(run.id)
-        position = b"%d" % (run.length - len(change.entries))
-        epoch = b"%d" % guard.epoch
+        # Most changes are about the run and its journal only.
+        needs_all = change.read or change.blobs or change.moves or change.replaces_journal or change.takes_key
+        needs_all = needs_all or change.then is not None
+        keys = self._shards.whole(run.id) if needs_all else self._shards.core(run.id)
+        position = run.length - len(change.entries)
         entries = rows.encode_entries(change.entries) if change.entries else b""
         if _is_plain_progress(change, run):
             return scripts.PROGRESS.call(
                 keys,
                 id=run.id,
-                epoch=epoch,
+                epoch=guard.epoch,
                 nonce=guard.nonce,
                 position=position,
-                length=b"%d" % run.length,
+                length=run.length,
                 change=change.id,
                 entries=entries,
                 read=change.read,
@@ -189,14 +197,17 @@ class ChangeEncoder:
             keys,
             now=self._instant(),
             id=run.id,
-            epoch=epoch,
+            epoch=guard.epoch,
             nonce=guard.nonce,
             position=position,
+            length=run.length,
             change=change.id,
+            goes_on=run.status is Status.RUNNING,
             ends=run.status in ENDED,
             replaces_journal=change.replaces_journal,
             loses_key=change.takes_key,
-            fields=_changed_fields(change, run),
+            moved=rows.moved_values(run, change.id),
+            further=_further_fields(change, run),
             entries=entries,
             read=change.read,
             large=_blob_fields(change.blobs),
@@ -273,9 +284,8 @@ def _successor(change: Change) -> dict[str, Any]:
     members = [*rows.lasting_members(run), *rows.moving_members(run), *attributes]
     return {
         "successor": run.id,
-        "next_key": rows.key_name(run.namespace, run.workflow, run.key),
-        "next_entries": rows.encode_entries(then.entries),
-        "next_fields": rows.new_fields(run, attributes),
+        "next_fields": [part for pair in zip(rows.NEW, rows.new_values(run, attributes), strict=True) for part in pair],
+        "next_entries": (rows.encode_entries(then.entries),),
         "next_members": _scored(members),
         "next_large": _blob_fields(then.blobs),
         "moves": [(each, scope_name(scope, each)) for each in change.moves],
@@ -286,17 +296,16 @@ def _successor(change: Change) -> dict[str, Any]:
     }
 
 
-def _changed_fields(change: Change, run: Run) -> Fields:
-    shown = rows.shown_fields(run) if change.shown is not None or change.replaces_journal else ()
-    begun_again = rows.input_field(run) if change.replaces_journal else ()
-    if run.status is Status.RUNNING:  # its owner goes on: nothing else has moved
-        return (b"l", number(run.length), b"c", change.id.encode(), *shown, *begun_again)
-    return (*rows.moved_fields(run), b"c", change.id.encode(), *shown, *begun_again)
+def _further_fields(change: Change, run: Run) -> Fields:
+    """What else of the row a change may write."""
+    if change.replaces_journal:
+        return (*rows.shown_fields(run), *rows.input_field(run))
+    return rows.shown_fields(run) if change.shown is not None else ()
 
 
-def _scored(members: list[str]) -> list[bytes]:
+def _scored(members: list[str]) -> list[Word]:
     """Members of the index, each behind its score: all have the same, so that they lie by their text."""
-    return [part for member in members for part in (b"0", member.encode())]
+    return [part for member in members for part in (b"0", member)]
 
 
 def _blob_fields(blobs: tuple[Blob, ...]) -> Fields:

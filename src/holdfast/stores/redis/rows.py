@@ -31,9 +31,14 @@ from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.store import Member, Serves
-from holdfast.stores.redis.net.client import Reply
+from holdfast.stores.redis.net.client import Reply, Word
 
 Fields = tuple[bytes, ...]
+# The fields that a `Run` is made of, as scripts return them and `run_of` takes them.
+ROW = ("h", "s", "e", "n", "o", "w", "l", "u", "k", "b", "f", "x", "out", "err", "c", "a", "m", "v", "i")
+# The fields that change when a run is settled, and all that a new run has.
+MOVED = ("s", "e", "n", "o", "w", "l", "b", "f", "x", "out", "err", "c", "v")
+NEW = ("h", "sp", "wp", "kn", "at", "k", "u", "i", "a", "m", "ax", *MOVED)
 TOP = b"\xff"  # sorts behind all text
 _PRIORITY_TOP = 1 << 39  # so that ten digits hold it, and the highest comes first
 
@@ -47,6 +52,7 @@ _decode_value = msgspec.json.Decoder(Value).decode
 _encode_value = msgspec.json.Encoder().encode
 _Head = tuple[str, str, str, str | None, str, int, str, str, Millis, Instant, str]
 _decode_head = msgspec.msgpack.Decoder(_Head).decode
+_STATUSES = {status.encode(): status for status in Status}
 _decode_serves = msgspec.msgpack.Decoder(Serves).decode
 
 
@@ -74,15 +80,15 @@ def table(flat: Reply) -> dict[bytes, bytes]:
     return dict(zip(values[::2], values[1::2], strict=True))
 
 
-def number(value: int | None) -> bytes:
-    return b"" if value is None else b"%d" % value
+def number(value: int | None) -> Word:
+    return b"" if value is None else value
 
 
 # -- runs
 
 
-def new_fields(run: Run, members: Sequence[str]) -> Fields:
-    """All fields of the row of a run that is admitted."""
+def new_values(run: Run, members: Sequence[str]) -> tuple[Word, ...]:
+    """The values of `NEW`: all fields of the row of a run that is admitted."""
     head: _Head = (
         run.id,
         run.namespace,
@@ -97,34 +103,24 @@ def new_fields(run: Run, members: Sequence[str]) -> Fields:
         run.version,
     )
     return (
-        *(b"h", pack(head), b"sp", _status_prefix(run.namespace).encode(), b"wp", wake_prefix(run).encode()),
-        *(
-            b"kn",
-            key_name(run.namespace, run.workflow, run.key),
-            b"at",
-            _place(run).encode(),
-            b"k",
-            b"1" if run.holds_key else b"0",
-            b"u",
-            b"0",
-        ),
-        *(b"i", b"" if run.input is None else _encode_value(run.input), b"a", run.attributes, b"m", run.markers),
-        *(b"ax", pack(members) if members else b"", *moved_fields(run)),
+        *(pack(head), _status_prefix(run.namespace), wake_prefix(run), key_name(run.namespace, run.workflow, run.key)),
+        *(_place(run), b"1" if run.holds_key else b"0", b"0"),
+        *(b"" if run.input is None else _encode_value(run.input), run.attributes, run.markers),
+        *(pack(members) if members else b"", *moved_values(run, run.change_id)),
     )
 
 
-def key_name(namespace: str, workflow: str, key: str | None) -> bytes:
+def key_name(namespace: str, workflow: str, key: str | None) -> str:
     """What a key is called among the names of its shard; nothing if there is none."""
-    return b"" if key is None else f"k\0{safe(namespace)}\0{safe(workflow)}\0{safe(key)}".encode()
+    return "" if key is None else f"k\0{safe(namespace)}\0{safe(workflow)}\0{safe(key)}"
 
 
-def moved_fields(run: Run) -> Fields:
-    """The fields that change when a run is settled."""
+def moved_values(run: Run, change_id: str) -> tuple[Word, ...]:
+    """The values of `MOVED`: the fields that change when a run is settled."""
     return (
-        *(b"s", run.status.encode(), b"e", b"%d" % run.epoch, b"n", run.nonce.encode()),
-        *(b"o", (run.owner or "").encode(), b"w", number(run.wake_at_ms), b"l", b"%d" % run.length),
-        *(b"b", number(run.started_at_ms), b"f", number(run.finished_at_ms), b"x", number(run.expires_at_ms)),
-        *(b"out", run.output or b"", b"err", run.error or b"", b"c", run.change_id.encode(), b"v", run.waits or b""),
+        *(run.status, run.epoch, run.nonce, run.owner or b"", number(run.wake_at_ms), run.length),
+        *(number(run.started_at_ms), number(run.finished_at_ms), number(run.expires_at_ms)),
+        *(run.output or b"", run.error or b"", change_id, run.waits or b""),
     )
 
 
@@ -136,13 +132,16 @@ def input_field(run: Run) -> Fields:
     return (b"i", b"" if run.input is None else _encode_value(run.input))
 
 
-def run_of(flat: Reply) -> Run | None:
-    return run_of_fields(table(flat)) if flat else None
-
-
-def run_of_fields(fields: Mapping[bytes, bytes]) -> Run:
+def run_of(row: Reply) -> Run | None:
+    """The run of a row; None if there is none."""
+    if not row:
+        return None
+    # fmt: off
+    (head, status, epoch, nonce, owner, wake_at_ms, length, unread, holds_key, started_at_ms, finished_at_ms,
+     expires_at_ms, output, error, change_id, attributes_, markers, waits, input_) = cast("list[bytes]", items(row))
+    # fmt: on
     id_, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_at_ms, version = (
-        _decode_head(fields[b"h"])
+        _decode_head(head)
     )
     return Run(
         id=id_,
@@ -155,25 +154,25 @@ def run_of_fields(fields: Mapping[bytes, bytes]) -> Run:
         request_id=request_id,
         retention_ms=retention_ms,
         created_at_ms=created_at_ms,
-        status=Status(fields[b"s"].decode()),
-        epoch=int(fields[b"e"]),
-        nonce=fields[b"n"].decode(),
-        owner=fields[b"o"].decode() or None,
-        wake_at_ms=_instant(fields[b"w"]),
-        length=int(fields[b"l"]),
-        unread=int(fields[b"u"]),
-        holds_key=fields[b"k"] == b"1",
-        started_at_ms=_instant(fields[b"b"]),
-        finished_at_ms=_instant(fields[b"f"]),
-        expires_at_ms=_instant(fields[b"x"]),
-        output=fields[b"out"] or None,
-        error=fields[b"err"] or None,
-        change_id=fields[b"c"].decode(),
+        status=_STATUSES[status],
+        epoch=int(epoch),
+        nonce=nonce.decode(),
+        owner=owner.decode() or None,
+        wake_at_ms=_instant(wake_at_ms),
+        length=int(length),
+        unread=int(unread),
+        holds_key=holds_key == b"1",
+        started_at_ms=_instant(started_at_ms),
+        finished_at_ms=_instant(finished_at_ms),
+        expires_at_ms=_instant(expires_at_ms),
+        output=output or None,
+        error=error or None,
+        change_id=change_id.decode(),
         version=version,
-        attributes=fields[b"a"],
-        markers=fields[b"m"],
-        waits=fields[b"v"] or None,
-        input=_decode_value(fields[b"i"]) if fields[b"i"] else None,
+        attributes=attributes_,
+        markers=markers,
+        waits=waits or None,
+        input=_decode_value(input_) if input_ else None,
     )
 
 

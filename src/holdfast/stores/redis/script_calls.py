@@ -51,7 +51,7 @@ class Asks:
 
     async def rows(self, run_ids: Sequence[str]) -> list[Run | None]:
         """The rows of these runs, in this order; None where there is none."""
-        calls = [scripts.ROW.call({"hash": self._shards.part(b"run", run_id)}) for run_id in run_ids]
+        calls = [scripts.RUN.call({"run": self._shards.part(b"run", run_id)}) for run_id in run_ids]
         return [rows.run_of(row) for row in await self.ask(calls)]
 
     async def row(self, run_id: str) -> Run | None:

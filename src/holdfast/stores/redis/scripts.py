@@ -7,8 +7,18 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from holdfast.stores.redis.declarations import Script, each, flag, instant, number, records
+from holdfast.stores.redis.declarations import (
+    Script,
+    each,
+    flag,
+    hash_fields,
+    instant,
+    instant_when_asked,
+    number,
+    records,
+)
 from holdfast.stores.redis.net.client import Reply
+from holdfast.stores.redis.rows import MOVED, NEW, ROW
 
 # The keys of a shard and of a run, in the words of `shards`
 _RUN: Final = ("run", "journal", "box", "mail", "aux", "blobs")
@@ -23,7 +33,7 @@ class ChangeReply(NamedTuple):
 
     verdict: Reply
     """`ok`; `again`: it was written before; `received`: its message was; `held`: another run has the key; `refused`."""
-    row: Reply = None  # as it is now, if that is not what the change says
+    row: Reply = None  # as it is now, if that is not what the change says; of the holder, if that stands in the way
     holder: Reply = None  # the id of the run that has the key, or has received the message
     left: Reply = None  # messages for other shards: the id in the outbox, and the packed words
     told: Reply = None  # the ids of runs that got a message
@@ -58,47 +68,49 @@ class Leased(NamedTuple):
 # Changes
 ADMIT = Script(
     "admit",
-    uses=("hashes", "clock", "inbox", "received"),
-    keys=_WHOLE,
-    further_keys=("holder_run", "holder_box", "holder_mail"),
+    uses=("hashes", "clock", "inbox", "received", "beside"),
+    keys=("index", "names", "run", "journal"),
+    # What most new runs do not have yet; the run that has the key, if it is to be taken from there
+    further_keys=(("box", "mail", "aux", "blobs", "out"), ("holder_run", "holder_box", "holder_mail")),
     args=(
-        instant("now"),
-        *("id", "key", "held_by", *_FENCE, "entries"),
-        *(each("fields"), each("index_members"), each("large"), each("notes"), each("claims")),
+        instant_when_asked("now"),
+        *("id", "key", "held_by", *_FENCE, "entries", hash_fields("fields", *NEW)),
+        *(each("index_members"), each("large"), each("notes"), each("claims")),
         records("envelopes", "to", "id", "scope", "former", "body"),  # `to` is empty for the run itself
     ),
+    row=ROW,
     reply=ChangeReply,
 )
+HOLDER = Script("holder", uses=("beside",), keys=("names", "run"), args=("id", "key"), row=ROW, reply=ChangeReply)
 PROGRESS = Script(
     "progress",
     uses=("hashes",),
-    keys=("index", "run", "journal", "box", "mail", "blobs"),
+    keys=("run", "journal"),
+    further_keys=(("box", "mail", "blobs", "index"),),  # for messages and large values
     args=("id", *_FENCE, "position", "length", "change", "entries", each("read"), each("large")),
+    row=ROW,
     reply=ChangeReply,
 )
 SETTLE = Script(
     "settle",
     uses=("hashes", "clock", "rows", "inbox", "outbox"),
-    keys=_WHOLE,
-    further_keys=("next_run", "next_journal", "next_box", "next_mail", "next_blobs"),
+    keys=("index", "run", "journal", "aux", "out"),
+    # For messages, large values and the key; the successor that takes over the key, if there is one
+    further_keys=(
+        ("box", "mail", "blobs", "names"),
+        ("next_run", "next_journal", "next_box", "next_mail", "next_blobs"),
+    ),
     args=(
-        instant("now"),
-        *(
-            "id",
-            *_FENCE,
-            "position",
-            "change",
-            flag("ends"),
-            flag("replaces_journal"),
-            flag("loses_key"),
-            "entries",
-            "attributes",
-        ),
-        *(each("fields"), each("read"), each("large"), each("beats"), each("opens"), each("closes")),
-        # The successor that takes over the key, if there is one, and the messages that it takes over unread or read
-        *("successor", "next_key", "next_entries", each("next_fields"), each("next_members"), each("next_large")),
+        instant_when_asked("now"),
+        *("id", *_FENCE, "position", "length", "change", "entries", "attributes", "successor"),
+        *(flag("goes_on"), flag("ends"), flag("replaces_journal"), flag("loses_key")),
+        *(hash_fields("moved", *MOVED), each("further"), each("read"), each("large")),
+        *(each("beats"), each("opens"), each("closes")),
+        # The successor, and the messages that it takes over unread or read
+        *(each("next_fields"), each("next_entries"), each("next_members"), each("next_large")),
         *(records("moves", "id", "scope"), records("inherits", "id", "scope", "body")),
     ),
+    row=ROW,
     reply=ChangeReply,
 )
 SEND = Script(
@@ -110,6 +122,7 @@ SEND = Script(
         # `scope` and `former` count in this shard; `place` is where the id counts at all, which may be in another one
         records("envelopes", "id", "scope", "former", "place", "body"),
     ),
+    row=ROW,
     reply=ChangeReply,
 )
 WATCH = Script(
@@ -117,9 +130,10 @@ WATCH = Script(
     uses=("outbox",),
     keys=("out", "run", "aux"),
     args=("id", "watcher", "life"),  # life: the epoch of the watcher, or 0
+    row=ROW,
     reply=ChangeReply,
 )
-BEAT = Script("beat", uses=("hashes",), keys=("run", "aux"), args=(*_FENCE, each("beats")), reply=ChangeReply)
+BEAT = Script("beat", uses=("hashes",), keys=("run", "aux"), args=(*_FENCE, each("beats")), row=ROW, reply=ChangeReply)
 
 # Tokens, which live in a shard of their own
 CLAIM_TOKEN = Script("claim_token", keys=("names",), args=("token", "id", "taken_from", "held"))
@@ -155,6 +169,7 @@ TAKE = Script(
     uses=("clock", "rows"),
     keys=("index", "run"),
     args=(instant("server_now"), number("client_now"), "id", "owner", "nonce"),
+    row=ROW,
 )
 FREE = Script("free", uses=("clock", "rows"), keys=("index", "run"), args=(instant("now"), "id", "owner"))
 JOIN = Script("join", uses=("clock",), keys=_LEASES, args=(instant("now"), "owner", number("ttl_ms"), "serves"))
@@ -165,8 +180,9 @@ END_LEASES = Script(
 )
 
 # Reads
-ROW = Script("row", keys=("hash",))
-HISTORY = Script("history", keys=("run", "journal", "mail", "aux"), reply=Remembered)
+RUN = Script("run", keys=("run",), row=ROW)
+HASH = Script("hash", keys=("hash",))
+HISTORY = Script("history", keys=("run", "journal", "mail", "aux"), row=ROW, reply=Remembered)
 MAIL = Script("mail", keys=("run", "mail"), args=("owner",))
 FIELD = Script("field", keys=("hash",), args=("field",))
 BLOB = Script("blob", keys=("run", "blobs"), args=("digest",))

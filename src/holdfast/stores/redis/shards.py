@@ -87,6 +87,19 @@ class Shards:
         """The key of a part of a run."""
         return self._tags[self.of_run(run_id)] + part + b":" + run_id.encode()
 
+    def core(self, run_id: str) -> dict[str, bytes]:
+        """The keys that a run needs which has got no messages, and has no large values."""
+        shard = self.of_run(run_id)
+        tag, name, of_shard = self._tags[shard], b":" + run_id.encode(), self._of_shard[shard]
+        return {
+            "index": of_shard["index"],
+            "names": of_shard["names"],
+            "out": of_shard["out"],
+            "run": tag + b"run" + name,
+            "journal": tag + b"journal" + name,
+            "aux": tag + b"aux" + name,
+        }
+
     def whole(self, run_id: str) -> dict[str, bytes]:
         """The keys of the run and of its shard."""
         shard = self.of_run(run_id)

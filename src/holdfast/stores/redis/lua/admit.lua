@@ -1,6 +1,11 @@
 -- Admits a run, unless it is there, its signal has been received before, or another run holds its key.
+
+local function held_by_other(holder)
+  return reply({verdict = 'held', holder = holder, row = row_of(run_beside(run, id, holder), redis.pcall)})
+end
+
 if redis.call('EXISTS', run) == 1 then
-  return reply({verdict = 'again', row = redis.call('HGETALL', run)})
+  return reply({verdict = 'again', row = row_of(run)})
 end
 for _, envelope in ipairs(envelopes) do
   local receiver = received_in(names, envelope.scope, envelope.former)
@@ -12,11 +17,11 @@ if key ~= '' then
   local holder = redis.call('HGET', names, key)
   if holder then
     if holder ~= held_by then
-      return reply({verdict = 'held', holder = holder})
+      return held_by_other(holder)
     end
     local holder_epoch, holder_nonce, finished = unpack(redis.call('HMGET', holder_run, 'e', 'n', 'f'))
     if epoch ~= '' and (holder_epoch ~= epoch or holder_nonce ~= nonce) then
-      return reply({verdict = 'held', holder = holder})
+      return held_by_other(holder)
     end
     redis.call('HSET', holder_run, 'k', 0)
     -- The epoch of a run that has ended grows: a retry that was decided before must not land. A live one keeps its
@@ -48,7 +53,7 @@ for _, envelope in ipairs(envelopes) do
     receiver = {id = envelope.to, index = index, names = names, run = holder_run, box = holder_box, mail = holder_mail}
   end
   if receiver then
-    got, prefix = deliver(receiver, envelope, now)
+    got, prefix = deliver(receiver, envelope, now())
   end
   if got then
     told[#told + 1] = receiver.id
@@ -57,7 +62,7 @@ for _, envelope in ipairs(envelopes) do
 end
 return reply({
   verdict = 'ok',
-  row = #envelopes > 0 and redis.call('HGETALL', run),
+  row = #envelopes > 0 and row_of(run),
   left = left,
   told = told,
   woken = woken,

@@ -1,10 +1,10 @@
 -- What an owner records while its run goes on: journal entries, large values, messages that were read.
 local epoch_now, nonce_now, length_now, last_change, owner = unpack(redis.call('HMGET', run, 'e', 'n', 'l', 'c', 'o'))
 if last_change == change then
-  return reply({verdict = 'again', row = redis.call('HGETALL', run)})
+  return reply({verdict = 'again', row = row_of(run)})
 end
 if epoch_now ~= epoch or nonce_now ~= nonce or length_now ~= position then
-  return reply({verdict = 'refused', row = redis.call('HGETALL', run)})
+  return reply({verdict = 'refused', row = row_of(run)})
 end
 redis.call('HSET', run, 'l', length, 'c', change)
 if entries ~= '' then

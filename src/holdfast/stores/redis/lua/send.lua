@@ -10,7 +10,7 @@ for _, envelope in ipairs(envelopes) do
 end
 local finished, holds_key, key = unpack(redis.call('HMGET', run, 'f', 'k', 'kn'))
 if not finished or finished ~= '' or (needs_key and holds_key ~= '1') then
-  return reply({verdict = 'refused', row = redis.call('HGETALL', run)})
+  return reply({verdict = 'refused', row = row_of(run)})
 end
 if loses_key then
   redis.call('HSET', run, 'k', 0)
@@ -28,4 +28,4 @@ for _, envelope in ipairs(envelopes) do
     woken[1] = prefix or nil
   end
 end
-return reply({verdict = 'ok', row = redis.call('HGETALL', run), told = told, woken = woken})
+return reply({verdict = 'ok', row = row_of(run), told = told, woken = woken})

@@ -6,7 +6,7 @@ if not row then
   return reply({verdict = 'refused'})
 end
 if row.c == change then
-  return reply({verdict = 'again', row = redis.call('HGETALL', run)})
+  return reply({verdict = 'again', row = row_of(run)})
 end
 -- Without its key the run has no successor: what that was to take over stays unread.
 local succeeded = successor ~= '' and redis.call('HGET', names, row.kn) == id
@@ -15,20 +15,26 @@ for _, message in ipairs(read) do -- an end by another process may name some tha
   unread = unread - redis.call('HEXISTS', mail, message)
 end
 if row.e ~= epoch or row.n ~= nonce or row.l ~= position or (ends and unread > 0 and row.f == '') then
-  return reply({verdict = 'refused', row = redis.call('HGETALL', run)})
+  return reply({verdict = 'refused', row = row_of(run)})
 end
 
 local was_over, before = row.f ~= '', members_of(id, row)
-for name, value in each_pair(fields) do
-  row[name] = value
+local written = goes_on and {'l', length, 'c', change} or moved -- while its owner goes on, nothing else has moved
+for i = 1, #written, 2 do
+  row[written[i]] = written[i + 1]
 end
 row.u = string.format('%d', unread)
 if row.s == 'waiting' and unread > 0 then
-  row.w = string.format('%d', now)
+  row.w = string.format('%d', now())
 end
-redis.call('HSET', run, unpack(fields))
+for _, part in ipairs(further) do
+  written[#written + 1] = part
+end
 -- Behind the others: what a message has changed since the owner decided counts, and not what the owner knew.
-redis.call('HSET', run, 'u', row.u, 'w', row.w)
+for _, part in ipairs({'u', row.u, 'w', row.w}) do
+  written[#written + 1] = part
+end
+redis.call('HSET', run, unpack(written))
 reindex(index, before, members_of(id, row))
 if loses_key then
   redis.call('HSET', run, 'k', 0)
@@ -86,16 +92,16 @@ if succeeded then
   if has_mail then
     redis.call('HSET', run, 'k', 0)
     redis.call('HINCRBY', run, 'e', 1)
-    redis.call('HSET', names, next_key, successor)
+    redis.call('HSET', names, row.kn, successor)
     redis.call('HSET', next_run, unpack(next_fields))
-    redis.call('RPUSH', next_journal, next_entries)
+    redis.call('RPUSH', next_journal, unpack(next_entries))
     redis.call('ZADD', index, unpack(next_members))
     set(next_blobs, next_large)
     local receiver = {id = successor, index = index, names = names, run = next_run, box = next_box, mail = next_mail}
     for _, message in ipairs(inherits) do
       if redis.call('HGET', names, message.scope) == id then
         redis.call('HDEL', box, message.id)
-        deliver(receiver, message, now)
+        deliver(receiver, message, now())
       end
     end
     for _, message in ipairs(moves) do
@@ -104,7 +110,7 @@ if succeeded then
       redis.call('HDEL', box, message.id)
       if waiting then
         message.body = string.sub(waiting, 13) -- behind the twelve digits of its place in the old inbox
-        deliver(receiver, message, now)
+        deliver(receiver, message, now())
       end
     end
     told[1] = successor -- messages of the successor stay in this shard: it has the same key
@@ -113,4 +119,4 @@ end
 if row.s ~= 'waiting' and #left == 0 and #told == 0 then
   return reply({verdict = 'ok'})
 end
-return reply({verdict = 'ok', row = row.s == 'waiting' and redis.call('HGETALL', run), left = left, told = told})
+return reply({verdict = 'ok', row = row.s == 'waiting' and row_of(run), left = left, told = told})

@@ -14,4 +14,4 @@ if redis.call('HGET', run, 'b') == '' then
   redis.call('HSET', run, 'b', string.format('%d', now))
 end
 reindex(index, before, members_of(id, row))
-return redis.call('HGETALL', run)
+return row_of(run)

@@ -13,4 +13,4 @@ if watcher ~= '' then
     left[1] = leave(out, {'tell', id, epoch, status, output, failure, watcher})
   end
 end
-return reply({verdict = 'ok', row = redis.call('HGETALL', run), left = left})
+return reply({verdict = 'ok', row = row_of(run), left = left})

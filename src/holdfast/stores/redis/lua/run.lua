@@ -1,0 +1,2 @@
+-- The row of a run.
+return row_of(run)
