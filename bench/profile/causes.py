@@ -90,11 +90,6 @@ BUILDING = Cause(
         "engine/runs/host.py",
         "engine/code/machine.py:Machine.__init__",
         "engine/code/loop.py:WorkflowLoop.__init__",
-        "engine/code/pending.py:Pending.__init__",
-        "engine/code/notes.py:Notes.__init__",
-        "engine/code/inbox.py:Inbox.__init__",
-        "engine/code/shields.py:Shields.__init__",
-        "engine/code/unwinding.py:LeftBehind.__init__",
         "engine/ports.py",
     ),
 )
@@ -175,7 +170,7 @@ UPKEEP = Cause(
     (
         "engine/duties/*",
         "engine/replica.py:Replica._forever",
-        "stores/sqlite/store.py:SqliteStore._notice",
+        "stores/sqlite/commit_watch.py",
     ),
 )
 BENCHMARK = Cause("the benchmark", "starts the runs, and awaits their results")
