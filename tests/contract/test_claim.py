@@ -5,21 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from holdfast.kernel import attributes
 from holdfast.kernel.runs import Status
+from holdfast.kernel.times import Millis
 from holdfast.ports.store import Claim, Claimed, Store
+from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import FakeClock, performed
-from tests.contract.conftest import Backend
+from tests.contract.conftest import Backend, SqliteBackend
 from tests.contract.helpers import (
+    A_BLOB,
     WORKFLOW,
     admitted,
+    beat,
     blockage,
     claim,
     committed,
     completion,
+    database,
     held,
+    history,
     let_go,
+    offer,
     progress,
     refused,
+    replaces_journal,
+    retry,
+    signalled,
 )
 
 
@@ -31,6 +42,65 @@ async def test_a_claimed_run_belongs_to_the_claimer_at_the_next_epoch(store: Sto
     assert (run.wake_at_ms, run.started_at_ms) == (None, store.now_ms())
     assert await store.run("default", "run-1") == run
     assert await store.held("w-1") == ["run-1"]
+
+
+async def _ready_in_every_way(store: Store) -> None:
+    """Runs that were never executed, and runs that were; some have messages, or large inputs."""
+    await admitted(store, "fresh", key=None)
+    await admitted(store, "large", key=None, blobs=(A_BLOB,), attributes=attributes.encode({"total": 12}))
+    await admitted(store, "told", key=None)
+    await signalled(store, "told")
+    run = await held(store, "let-go", key=None)
+    run = await committed(store, progress(store, run, performed("charge#1")))
+    await committed(store, let_go(store, run, wake_at_ms=store.now_ms()))
+    run = await held(store, "left", key=None, owner="leaves")
+    await offer(store, beat(run))
+    run = await held(store, "again", key=None, owner="leaves")
+    await committed(store, replaces_journal(store, run))
+    run = await committed(store, blockage(store, await held(store, "tried", key=None)))
+    await committed(store, await retry(store, run))
+    await store.leave("leaves")
+
+
+async def test_a_history_that_a_claim_brings_along_is_the_history(store: Store) -> None:
+    await _ready_in_every_way(store)
+    claimed = await store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 100))
+    assert {run.id for run in claimed.runs} == {"fresh", "large", "told", "let-go", "left", "again", "tried"}
+    for brought in claimed.histories:
+        assert brought == await history(store, brought.run.id)
+
+
+async def test_a_run_that_was_never_executed_comes_with_its_history(sqlite: SqliteBackend) -> None:
+    """It saves a hand-over to another thread, for which a caller in another process would wait."""
+    store = await sqlite.another()
+    await _ready_in_every_way(store)
+    claimed = await store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 100))
+    assert {brought.run.id for brought in claimed.histories} == {"fresh", "large"}
+
+
+async def test_a_run_whose_journal_cannot_be_read_is_claimed_without_it(sqlite: SqliteBackend) -> None:
+    store = await sqlite.another()
+    await admitted(store, "odd", key=None)
+    await admitted(store, "longer", key=None)
+    await admitted(store, "fine", key=None)
+    db = database(sqlite.path)
+    db.execute("UPDATE runs SET length = 2 WHERE id = 'longer'")
+    db.execute("""UPDATE journal SET entries = CAST('[{"what":"teleported"}]' AS BLOB) WHERE run_id = 'odd'""")
+    db.close()
+    claimed = await store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 100))
+    assert len(claimed.runs) == 3
+    assert [brought.run.id for brought in claimed.histories] == ["fine"]
+
+
+async def test_a_claim_that_can_bring_nothing_waits_for_no_lock(sqlite: SqliteBackend) -> None:
+    sqlite.pace = SqlitePace(busy_ms=Millis(20))
+    store = await sqlite.another()
+    await admitted(store, "later", key=None, delay_ms=60_000)
+    other = database(sqlite.path)
+    other.execute("BEGIN IMMEDIATE")
+    assert await claim(store) == []
+    other.execute("ROLLBACK")
+    other.close()
 
 
 async def test_a_claimed_run_is_not_claimed_again(store: Store) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidConfig, StoreUnavailable
+from holdfast.kernel.times import Millis
 from holdfast.stores.sqlite import SqliteStore, files
 from holdfast.stores.sqlite.pace import SqlitePace
 from tests.builders import FakeClock
@@ -230,6 +231,29 @@ async def test_a_locked_database_is_waited_for(sqlite: SqliteBackend) -> None:
     other.execute("COMMIT")
     assert (await asyncio.wait_for(waiting, 30)).id == "run-1"
     other.close()
+
+
+def test_a_lock_is_looked_at_again_soon_and_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own way waits 1, 2, 5, 10 and more milliseconds; a transaction takes less than the first of them."""
+    slept: list[float] = []
+
+    class Time:
+        sleep = staticmethod(slept.append)
+
+        @staticmethod
+        def monotonic() -> float:
+            return 7.0 + sum(slept)
+
+    monkeypatch.setattr(files, "time", Time)
+    wait = files._patience(Millis(100))
+    for _ in range(2):  # it begins again for the next lock
+        slept.clear()
+        count = 0
+        while wait(count):
+            count += 1
+        assert slept[0] <= 0.0005
+        assert max(slept) <= 0.005
+        assert 0.100 <= sum(slept) <= 0.110
 
 
 async def test_a_database_locked_for_too_long_is_a_passing_trouble(sqlite: SqliteBackend) -> None:

@@ -53,13 +53,6 @@ class Claim(Struct, frozen=True, gc=False):
     limit: int
 
 
-class Claimed(Struct, frozen=True, gc=False):
-    """What a claim has brought, and since when the first of them could have been claimed; None if none could."""
-
-    runs: list[Run]
-    ready_at_ms: Instant | None = None
-
-
 class History(Struct, frozen=True, gc=False):
     """All that is needed to continue a run: its row, its journal, what came in, the last heartbeats."""
 
@@ -67,6 +60,17 @@ class History(Struct, frozen=True, gc=False):
     journal: tuple[Entry, ...]
     messages: tuple[Message, ...] = ()
     beats: tuple[Beat, ...] = ()
+
+
+class Claimed(Struct, frozen=True, gc=False):
+    """What a claim has brought, and since when the first of them could have been claimed; None if none could.
+
+    `histories` are those that the store has seen in passing. The others have to be asked for.
+    """
+
+    runs: list[Run]
+    ready_at_ms: Instant | None = None
+    histories: tuple[History, ...] = ()
 
 
 class KnownHook(Struct, frozen=True, gc=False):

@@ -145,11 +145,13 @@ class Claims:
         limit = min(self._pace.claim_max, self._slots.free)
         owner = self._lease.owner
         asked = Claim(self._serves.namespace, owner, self._ids.nonce(), self._serves.workflows, limit)
-        claimed = await self._store.claim(asked)
+        with self._mail.adopting():
+            claimed = await self._store.claim(asked)
+            if claimed.runs:
+                now_ms = self._store.now_ms()
+                self._emit(events.RunsClaimed(len(claimed.runs), now_ms - (claimed.ready_at_ms or now_ms)))
+                await self._adopt_all(claimed.runs, owner, claimed.histories)
         if claimed.runs:
-            now_ms = self._store.now_ms()
-            self._emit(events.RunsClaimed(len(claimed.runs), now_ms - (claimed.ready_at_ms or now_ms)))
-            await self._adopt_all(claimed.runs, owner)
             self._executor.on_claimed()
         else:
             self._emit(events.AskedInVain("claim"))
@@ -168,25 +170,27 @@ class Claims:
         ]
         self._is_unsure = False
         if lost:
-            await self._adopt_all(await self._store.runs(lost), owner)
+            with self._mail.adopting():
+                await self._adopt_all(await self._store.runs(lost), owner)
 
-    async def _adopt_all(self, runs: list[Run], owner: str) -> None:
-        with self._mail.adopting():
-            histories = await self._histories(runs)
-            for history in (histories[run.id] for run in runs if run.id in histories):
-                try:
-                    blobs = await blobs_of(self._store, history)
-                except TransientError:
-                    raise
-                except Exception as error:  # noqa: BLE001 - as a journal that cannot be read
-                    await self._executor.set_aside(history.run, error)
-                    continue
-                # No wait lies between this look and the adoption: meanwhile the lease may be lost, or the worker stop.
-                if self._held.holds(history.run.id):
-                    self._void.add(history.run.id)  # it will learn it; the run is adopted when the execution has gone
-                elif not self._slots.is_closed and history.run.owner == owner == self._lease.owner:
-                    self._adopt(history, blobs)
-                    self._slots.busy()
+    async def _adopt_all(self, runs: list[Run], owner: str, known: tuple[History, ...] = ()) -> None:
+        histories = {history.run.id: history for history in known}
+        if missing := [run for run in runs if run.id not in histories]:
+            histories |= await self._histories(missing)
+        for history in (histories[run.id] for run in runs if run.id in histories):
+            try:
+                blobs = await blobs_of(self._store, history)
+            except TransientError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as a journal that cannot be read
+                await self._executor.set_aside(history.run, error)
+                continue
+            # No wait lies between this look and the adoption: meanwhile the lease may be lost, or the worker stop.
+            if self._held.holds(history.run.id):
+                self._void.add(history.run.id)  # it will learn it; the run is adopted when the execution has gone
+            elif not self._slots.is_closed and history.run.owner == owner == self._lease.owner:
+                self._adopt(history, blobs)
+                self._slots.busy()
 
     async def _histories(self, runs: list[Run]) -> dict[str, History]:
         try:

@@ -74,7 +74,7 @@ class Mail:
 
     @contextmanager
     def adopting(self) -> Generator[None]:
-        """Histories are read in this block, and their runs adopted."""
+        """Histories are read in this block, perhaps by the claim itself, and their runs adopted."""
         self._adopting, self._missed = True, False
         try:
             yield

@@ -22,6 +22,27 @@ def priorities(db: Database, namespace: str, workflow: str) -> list[int]:
     return found
 
 
+def next_wake_at_ms(db: Database, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
+    """When the next run may be claimed; None if none is in sight."""
+    wakes: list[Instant] = [
+        db.execute(SQL["first_wake"], {"namespace": namespace, "workflow": workflow, "priority": priority}).fetchall()[
+            0
+        ][0]
+        for workflow in workflows
+        for priority in priorities(db, namespace, workflow)
+    ]
+    return min(wakes, default=None)
+
+
+def due_workflows(db: Database, namespace: str, workflows: tuple[str, ...], *, now_ms: Instant) -> tuple[str, ...]:
+    """Those that have a run which may be claimed by now."""
+    return tuple(
+        workflow
+        for workflow in workflows
+        if (wake_at_ms := next_wake_at_ms(db, namespace, (workflow,))) is not None and wake_at_ms <= now_ms
+    )
+
+
 def backlog(db: Database, namespace: str, *, now_ms: Instant) -> Backlog:
     place = {"namespace": namespace, "limit": COUNT_MAX}
     with db:  # one snapshot, so that the numbers belong together

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
@@ -17,6 +17,7 @@ from holdfast.stores.sqlite.pace import PACE
 APPLICATION_ID = 0x486F6C64  # "Hold"
 SQLITE_MIN = (3, 51, 3)  # older ones may corrupt a WAL that several connections share
 _PACKAGE = "holdfast.stores.sqlite.migrations"
+_LOCKED_SECONDS, _LOCKED_SECONDS_MAX = 0.0002, 0.005  # the first wait for a lock, and the longest before another look
 
 
 _NONE: Mapping[str, Any] = {}
@@ -37,7 +38,7 @@ class Database(Protocol):
     def cursor(self) -> Database: ...
     def changes(self) -> int: ...
     def pragma(self, name: str) -> Any: ...
-    def set_busy_timeout(self, milliseconds: int) -> None: ...
+    def set_busy_handler(self, handler: Callable[[int], bool]) -> None: ...
     def close(self, force: bool = False) -> None: ...  # noqa: FBT001, FBT002 - apsw's signature
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> bool | None: ...
@@ -66,7 +67,7 @@ def connect(path: Path, *, reader: bool = False, busy_ms: Millis = PACE.busy_ms)
     if version_number(SQLITE_MIN) > apsw.SQLITE_VERSION_NUMBER:
         raise InvalidConfig(f"SQLite {apsw.sqlite_lib_version()} is too old", hint="Install apsw 3.51.3 or newer.")
     db = cast("Database", cast("object", apsw.Connection(str(path))))
-    db.set_busy_timeout(busy_ms)
+    db.set_busy_handler(_patience(busy_ms))
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA foreign_keys = ON")
     db.execute("PRAGMA cache_size = -65536")
@@ -75,6 +76,25 @@ def connect(path: Path, *, reader: bool = False, busy_ms: Millis = PACE.busy_ms)
         db.execute("PRAGMA query_only = ON")
         db.execute("PRAGMA mmap_size = 2147418112")  # scattered pages of a large file are read where they lie
     return db
+
+
+def _patience(busy_ms: Millis) -> Callable[[int], bool]:
+    """What waits for a lock, until it has waited for so long.
+
+    Processes that wake each other want to write at the same moment, and a transaction takes less than a millisecond.
+    SQLite's own way to wait begins with one and goes on with 2, 5, 10, 15 and more.
+    """
+    give_up = 0.0
+
+    def wait(count: int) -> bool:
+        nonlocal give_up
+        now = time.monotonic()
+        if count == 0:
+            give_up = now + busy_ms / 1000
+        time.sleep(min(_LOCKED_SECONDS * (count + 1), _LOCKED_SECONDS_MAX))
+        return now < give_up
+
+    return wait
 
 
 def prepare(path: Path, *, busy_ms: Millis = PACE.busy_ms) -> Database:

@@ -12,7 +12,7 @@ from holdfast.kernel import attributes
 from holdfast.kernel.journal import Continued, Entry, Started, Value
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
-from holdfast.ports.store import Member, Serves
+from holdfast.ports.store import History, Member, Serves
 
 # The table's columns bear the names that the fields are stored by. The input is the journal's first entry, and stays
 # there.
@@ -51,6 +51,21 @@ def _input_of(entries: bytes) -> Value | None:
 
 def journal_of(rows: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
     return tuple(entry for (entries,) in rows for entry in _decode_entries(entries))
+
+
+def fresh_history_of(row: Sequence[Any]) -> History | None:
+    """All that there is of a run which has just been claimed for the first time: the row has its whole journal.
+
+    None of one that has been executed before, or has messages; and if it cannot be read: reading the history says why.
+    """
+    run = run_of(row)
+    if run.epoch > 1 or run.unread:
+        return None
+    try:
+        journal = journal_of([row[-1:]])
+    except msgspec.MsgspecError:
+        return None
+    return History(run, journal) if len(journal) == run.length else None
 
 
 def messages_of(rows: Sequence[Sequence[Any]]) -> tuple[Message, ...]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
@@ -36,7 +36,15 @@ from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.notifier import FileNotifier, notice_of, woken_by
 from holdfast.stores.sqlite.pace import PACE, SqlitePace
 from holdfast.stores.sqlite.queries import SQL
-from holdfast.stores.sqlite.rows import decode_names, journal_of, member_of, message_of, messages_of, run_of
+from holdfast.stores.sqlite.rows import (
+    decode_names,
+    fresh_history_of,
+    journal_of,
+    member_of,
+    message_of,
+    messages_of,
+    run_of,
+)
 from holdfast.stores.sqlite.threads import DatabaseThread
 from holdfast.stores.sqlite.writes import SqlWrites, run_by_id, run_of_key
 
@@ -117,13 +125,18 @@ class SqliteStore:
     # -- claim
 
     async def claim(self, claim: Claim) -> Claimed:
-        # Look before asking for the write lock: an idle worker must not hold up the others.
-        wake_at_ms = await self.next_wake_at_ms(claim.namespace, claim.workflows)
-        if wake_at_ms is None or wake_at_ms > self.now_ms() or claim.limit < 1:
-            return Claimed([])
-        return await self._write(
-            lambda db: self._claim(db, claim), lambda claimed: Notice(tuple(run.id for run in claimed.runs))
-        )
+        def look_and_claim(db: Database) -> Claimed:
+            # Look before asking for the write lock: an idle worker must not hold up the others. And on this thread,
+            # not on that of the reads: a run that another process has started waits for each hand-over.
+            due = backlogs.due_workflows(db, claim.namespace, claim.workflows, now_ms=self.now_ms())
+            if not due or claim.limit < 1:
+                return Claimed([])
+            return self._in_transaction(db, lambda db: self._claim(db, replace(claim, workflows=due)))
+
+        claimed = await self._writer.do(look_and_claim)
+        if claimed.runs:
+            self._notifier.tell(Notice(tuple(run.id for run in claimed.runs)))
+        return claimed
 
     def _claim(self, db: Database, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
@@ -142,22 +155,14 @@ class SqliteStore:
         for run_id in run_ids:
             taking = {"owner": claim.owner, "nonce": claim.nonce, "now_ms": now_ms, "run_id": run_id}
             db.execute(SQL["claim"], taking)
-        runs = {run.id: run for run in self._runs(db, run_ids)}
+        rows = self._rows(db, run_ids)
+        runs = {run.id: run for run in map(run_of, rows)}
         ready_at_ms = min((wake_at_ms for _, wake_at_ms, _ in taken), default=None)
-        return Claimed([runs[run_id] for run_id in run_ids], ready_at_ms)
+        fresh = tuple(history for row in rows if (history := fresh_history_of(row)) is not None)
+        return Claimed([runs[run_id] for run_id in run_ids], ready_at_ms, fresh)
 
     async def next_wake_at_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
-        def read(db: Database) -> Instant | None:
-            wakes = [
-                db.execute(
-                    SQL["first_wake"], {"namespace": namespace, "workflow": workflow, "priority": priority}
-                ).fetchall()[0][0]
-                for workflow in workflows
-                for priority in backlogs.priorities(db, namespace, workflow)
-            ]
-            return min(wakes, default=None)
-
-        return await self._read(read)
+        return await self._read(lambda db: backlogs.next_wake_at_ms(db, namespace, workflows))
 
     # -- reads
 
@@ -393,8 +398,10 @@ class SqliteStore:
         return await self._reader.do(work)
 
     def _runs(self, db: Database, run_ids: Sequence[str]) -> list[Run]:
-        named = {"run_ids": msgspec.json.encode(list(run_ids)).decode()}
-        return [run_of(row) for row in db.execute(SQL["runs"], named).fetchall()]
+        return [run_of(row) for row in self._rows(db, run_ids)]
+
+    def _rows(self, db: Database, run_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        return db.execute(SQL["runs"], {"run_ids": msgspec.json.encode(list(run_ids)).decode()}).fetchall()
 
     def _set_clock(self, db: Database) -> None:
         boot_id = self._clock.boot_id()

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.engine.pace import Pace
@@ -78,6 +79,8 @@ class TroubledStore(MemoryStore):
         self.unreadable: set[str] = set()
         self.lost: set[str] = set()  # blobs that cannot be read
         self.between: list[Any] = []  # called once, after the next histories were read
+        self.brings_histories = False  # with what is claimed
+        self.histories_read = 0  # those that were asked for
 
     def _ask(self, verb: str) -> None:
         self.asked.append(verb)
@@ -87,7 +90,10 @@ class TroubledStore(MemoryStore):
 
     async def claim(self, claim: Any) -> Any:
         self._ask("claim")
-        return await super().claim(claim)
+        claimed = await super().claim(claim)
+        if not self.brings_histories:
+            return claimed
+        return replace(claimed, histories=tuple(await self._seen([run.id for run in claimed.runs])))
 
     async def held(self, owner: str) -> Any:
         self._ask("held")
@@ -98,8 +104,12 @@ class TroubledStore(MemoryStore):
         return await super().messages(owner, among)
 
     async def histories(self, run_ids: Any) -> Any:
+        self.histories_read += len(run_ids)
         if self.unreadable & set(run_ids):
             raise ValueError("a newer version has written this")
+        return await self._seen(run_ids)
+
+    async def _seen(self, run_ids: Any) -> Any:
         found = await super().histories(run_ids)
         while self.between:
             self.between.pop()()

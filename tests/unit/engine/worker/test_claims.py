@@ -39,6 +39,16 @@ async def test_batches_are_claimed_until_there_is_no_room_and_a_slot_that_become
     assert (world.slots.taken, len(world.held)) == (LIMIT, LIMIT)
 
 
+async def test_a_history_that_came_with_the_claim_is_not_asked_for(world: World) -> None:
+    world.store.brings_histories = True
+    for n in range(2):
+        await world.admit(f"r{n}")
+    world.claims.ring()
+    await world.settle()
+    assert set(world.executions) == {"r0", "r1"}
+    assert world.store.histories_read == 0
+
+
 async def test_a_question_that_brought_nothing_is_told(world: World) -> None:
     world.claims.ring()
     await world.settle()

@@ -84,8 +84,12 @@ async def test_it_is_known_whether_a_run_leaves_with_messages_that_it_has_not_se
     assert not world.mail.forget("one")
 
 
+@pytest.mark.parametrize("brings_histories", [False, True])
 @pytest.mark.parametrize("source", ["commit", "notice", "all"])
-async def test_what_comes_while_a_run_is_adopted_is_looked_for_afterwards(world: World, source: str) -> None:
+async def test_what_comes_while_a_run_is_adopted_is_looked_for_afterwards(
+    world: World, source: str, brings_histories: bool
+) -> None:
+    world.store.brings_histories = brings_histories
     await world.admit("a")
     tell = {
         "commit": lambda: world.mail.note_commit(["a"]),
