@@ -93,8 +93,7 @@ class AppContext:
     settings: GatewaySettings
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest(Generic[Q, B]):
+class ApiRequest(Struct, Generic[Q, B], frozen=True):
     """A request whose parts have been decoded and whose caller is known."""
 
     context: AppContext
