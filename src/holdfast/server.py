@@ -84,7 +84,7 @@ async def serve(
 def _startup_not_collected() -> Generator[None]:
     """Let the collector pass over what there is now: modules and routes, which stay as long as the process does.
 
-    A full collection looked through all of it, every thousand requests, for 20 ms in which no request was served.
+    A full collection looked through all of it, about every thousand requests, and no request was served meanwhile.
     """
     gc.collect()  # or what is garbage already would stay
     gc.freeze()
