@@ -7,6 +7,7 @@ Holdfast itself has its own grace meanwhile; leaving it gives the rest, and its 
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -110,9 +111,10 @@ async def serve(
     try:
         if peers is not None:
             peers.start()
-        if on_ready is not None:
-            on_ready(url)
-        await asked.wait()
+        with _startup_not_collected():
+            if on_ready is not None:
+                on_ready(url)
+            await asked.wait()
         hf.runtime.wind_down()  # so that its grace and that of the requests are one
     finally:
         await server.stop()
@@ -120,3 +122,17 @@ async def serve(
             peers.close()
             if is_orphaned():
                 remove_peers(peers.address)
+
+
+@contextmanager
+def _startup_not_collected() -> Generator[None]:
+    """Let the collector pass over what there is now: modules and routes, which stay as long as the process does.
+
+    A full collection looked through all of it, about every thousand requests, and no request was served meanwhile.
+    """
+    gc.collect()  # or what is garbage already would stay
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

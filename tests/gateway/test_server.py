@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 from httpx import AsyncClient
 from starlette.types import Receive, Scope, Send
 
-from holdfast import Pack
+from holdfast import Holdfast, Pack
 from holdfast.gateway.limits import Limits
 from holdfast.gateway.server import HttpServer
 from holdfast.gateway.wait_limit import WaitLimit
+from holdfast.server import serve as serve_until_asked
 from tests.gateway.conftest import PATIENCE_SECONDS, Launch, Serve
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -171,3 +173,16 @@ async def test_a_connection_by_which_nothing_comes_holds_up_no_stop() -> None:
         await server.stop()
         assert await reader.read() == b""
     writer.close()
+
+
+async def test_the_collector_passes_over_what_was_there_before_the_server_only_while_it_serves() -> None:
+    ready = asyncio.Event()
+    async with Holdfast("memory://", packs=[Pack("p")]) as hf:
+        serving = asyncio.create_task(serve_until_asked(hf, port=0, on_ready=lambda _: ready.set()))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await ready.wait()
+        passed_over = gc.get_freeze_count()
+        serving.cancel()
+        await asyncio.wait([serving])
+        assert passed_over > 0
+        assert gc.get_freeze_count() == 0

@@ -95,8 +95,7 @@ class AppContext:
     peers: GatewayPeers | None = None  # other processes on the same port
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest(Generic[Q, B]):
+class ApiRequest(Struct, Generic[Q, B], frozen=True):
     """A request whose parts have been decoded and whose caller is known."""
 
     context: AppContext

@@ -76,4 +76,7 @@ def options_of(body: StartBody) -> dict[str, Any]:
 
 def _carried(source: StartOptions | StartBody, forms: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
     given = {name: getattr(source, name) for name in CARRIED}
-    return {name: value if value is None or name not in forms else forms[name](value) for name, value in given.items()}
+    for name, form in forms.items():
+        if given[name] is not None:
+            given[name] = form(given[name])
+    return given
