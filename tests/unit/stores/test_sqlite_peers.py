@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -411,6 +412,40 @@ async def test_the_file_of_another_user_gives_its_owner_what_root_makes(site: Si
     [name] = site.names()
     for made in (site.sockets, site.sockets / name):
         assert (made.stat().st_uid, made.stat().st_gid) == (12_345, 12_346)
+
+
+async def test_who_may_not_give_it_to_the_group_of_the_file_gives_it_to_no_group(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is no member of it; or a container whose system does not know the group."""
+    site.path.chmod(0o660)
+    if os.geteuid() == 0:
+        os.chown(site.path, -1, 12_346)
+
+    def chown(*_: object, **__: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "chown", chown)
+    site.opened()
+    shared = site.sockets.stat().st_gid == site.path.stat().st_gid
+    assert stat.S_IMODE(site.sockets.stat().st_mode) == (0o770 if shared else 0o700)
+    assert stat.S_IMODE((site.sockets / site.names()[0]).stat().st_mode) == (0o660 if shared else 0o600)
+
+
+async def test_what_comes_counts_though_no_descriptor_is_left_to_see_who_is_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, receiver = await site.together()
+
+    def listdir(*_: object) -> list[str]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", listdir)
+        sender.send(EVERYTHING)
+        await site.quiet()
+    assert site.heard[receiver] == [EVERYTHING]
+    assert (len(sender), len(receiver)) == (1, 1)
 
 
 # -- where it cannot work

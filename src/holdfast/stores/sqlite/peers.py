@@ -177,7 +177,8 @@ class Peers:
             while len(datagrams) < _DRAIN_MAX:
                 datagrams.append(self._own.recv(DATAGRAM_MAX))
         if EVERYTHING in datagrams or len(datagrams) >= _CROWD:
-            self._find()
+            with contextlib.suppress(OSError):  # no descriptor is left to list it; what came counts all the same
+                self._find()
             datagrams = [EVERYTHING]
         if datagrams:
             self._on_datagrams(datagrams)
@@ -252,11 +253,10 @@ def _directory(directory: Path, file: os.stat_result) -> int:
 
 def _give(target: str, mode: int, file: os.stat_result, *, dir_fd: int | None = None) -> None:
     """To those who have the file: its owner, if we may, its group and its permissions."""
-    try:
+    with contextlib.suppress(OSError):
         os.chown(target, file.st_uid if os.geteuid() == 0 else -1, file.st_gid, dir_fd=dir_fd)
-    except PermissionError:
-        mode &= 0o707  # its group is another one
-    os.chmod(target, mode, dir_fd=dir_fd)
+    is_of_its_group = os.stat(target, dir_fd=dir_fd).st_gid == file.st_gid
+    os.chmod(target, mode if is_of_its_group else mode & 0o707, dir_fd=dir_fd)
 
 
 def _is_as_private(directory: os.stat_result, file: os.stat_result) -> bool:
