@@ -29,7 +29,7 @@ from holdfast.gateway import (
 )
 from holdfast.gateway.auth import LoopbackOnly
 from holdfast.gateway.endpoints import AppContext, Auth, Endpoint, GatewaySettings
-from holdfast.gateway.peers import Peers
+from holdfast.gateway.metrics_peers import MetricsPeers
 from holdfast.gateway.problems import NoSuchMethod, NoSuchPath
 from holdfast.gateway.requests import Sent
 from holdfast.gateway.wait_limit import WaitLimit
@@ -49,7 +49,7 @@ _MAIN: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint, ...] = (*_MAIN, openapi.endpoint(_MAIN))
 
 
-def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings, peers: Peers | None = None) -> AppContext:
+def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings, peers: MetricsPeers | None = None) -> AppContext:
     """What the handlers of one gateway share."""
     hf.metrics()  # which counts from its first call on
     return AppContext(hf, auth, WaitLimit(settings.waiting_max), settings, peers)
