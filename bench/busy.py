@@ -60,7 +60,7 @@ def _cpu_seconds(pid: int) -> float:
 def thread_seconds(pid: int) -> tuple[float, float]:
     """What a process has used of the cores: its main thread, and all of its other threads."""
     main = others = 0.0
-    for thread in (PROC / str(pid) / "task").iterdir():
+    for thread in (PROC / str(pid) / "task").glob("*"):
         try:
             seconds = int((thread / "schedstat").read_text().split()[0]) / 1e9
         except OSError:

@@ -25,7 +25,7 @@ def contend(open_contender: Open, *, in_processes: bool = False) -> None:
     parser.add_argument("--directory", type=Path, required=True, help="where the contender keeps its data")
     wanted = parser.parse_args()
     workload = WORKLOADS[wanted.workload]
-    if workload.cores is not None:
+    if workload.cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: workload.cores])
     options = {"workers": workload.workers} if in_processes else {}
 

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 
 from bench.busy import thread_seconds
@@ -38,8 +38,8 @@ class ProcessesContender(HoldfastContender):
             "store": of_store + sum(others for _, others in seconds),
         }
 
-    def write_lock(self) -> AbstractAsyncContextManager[Share]:
-        return watching(self._database)
+    def write_lock(self) -> AbstractAsyncContextManager[Share | None]:
+        return watching(self._database) if sys.platform == "linux" else nullcontext()
 
 
 @asynccontextmanager
