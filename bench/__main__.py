@@ -18,7 +18,8 @@ from bench.workloads import WORKLOADS
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 RESULTS_QUICK = HERE / ".cache" / "results-quick"
-MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty", "W6-long", "W7-small")]
+OF_W9 = ("W9-core", "W9-2", "W9-4")
+MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty", "W6-long", "W7-small", *OF_W9)]
 WIDTH_OF_A_FILE = 160
 WIDTH_OF_A_NAME = max(map(len, wording.NAMES.values()))
 PEERS = {"restate": ["restate", "restate_tuned"]}
@@ -30,6 +31,7 @@ STORES = {
         "holdfast_redis_everysec",
         "holdfast_redis_split",
         "holdfast_redis_workers",
+        "holdfast_redis_processes",
         "floor_redis",
         "floor_redis_everysec",
         "floor_redis_py",
@@ -37,7 +39,7 @@ STORES = {
         "nats_echo",
     ]
 }
-OF_STORES = ["W1", "W2", "W3", "W4", "W5", "W6"]
+OF_STORES = ["W1", "W2", "W3", "W4", "W5", "W6", "W9"]
 
 
 def main() -> int:
@@ -97,7 +99,18 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _default_contenders() -> list[str]:
     peers = [name for peer in os.environ.get("PEERS", "").split(",") for name in PEERS.get(peer, [])]
-    return ["holdfast", "holdfast_split", "sketch", "floor", "dbos", "dbos_tuned", "holdfast_http", "echo", *peers]
+    return [
+        "holdfast",
+        "holdfast_split",
+        "holdfast_processes",
+        "sketch",
+        "floor",
+        "dbos",
+        "dbos_tuned",
+        "holdfast_http",
+        "echo",
+        *peers,
+    ]
 
 
 def _measure(console: Console, jobs: Sequence[Job], *, quick: bool) -> list[Sample]:

@@ -47,7 +47,7 @@ async def build(file: Path, count: int) -> None:
             first_ms = store.now_ms() - count * APART_MS
             for begin in range(0, count, BATCH):
                 numbers = range(begin, min(begin + BATCH, count))
-                await store.commit([change for i in numbers for change in _life(i, count, first_ms + i * APART_MS)])
+                await store.commit([change for i in numbers for change in life(i, count, first_ms + i * APART_MS)])
                 print(f"{numbers.stop:,} runs of {count:,}", flush=True)
             for name, sql in indexes:
                 print(f"index {name}", flush=True)
@@ -56,7 +56,7 @@ async def build(file: Path, count: int) -> None:
         await store.close()
 
 
-def _life(number: int, count: int, now_ms: int) -> Iterator[Change]:
+def life(number: int, count: int, now_ms: int) -> Iterator[Change]:
     """A run is admitted, and comes to what its number says."""
     data = json.dumps({"order": f"a-{number}"}).encode()
     value, _ = kept(data)

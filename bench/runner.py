@@ -28,9 +28,12 @@ ONLY_FOR = {
     "startup": {"holdfast"},
     "W7": {"holdfast"},
     "W8": {"holdfast", "holdfast_http", "echo"},
+    "W9": {"holdfast_processes", "holdfast_redis_processes"},
 }
 # A contender that differs from another one in some workloads only takes part in those.
 ONLY_IN = {
+    "holdfast_processes": {"W9", "W9-2", "W9-4", "W9-core"},
+    "holdfast_redis_processes": {"W9", "W9-2", "W9-4", "W9-core"},
     "dbos_tuned": {"W6", "W6-long"},
     "sketch": {"W1", "W2", "W3", "W4"},
     "holdfast_http": {"W8"},
@@ -44,7 +47,12 @@ ONLY_IN = {
     "nats_echo": {"W5", "W6"},
 }
 # What is measured in turns because one is compared with the other, or is the other half of it.
-TWINS = {"crowded": ("empty", "crowded"), "W6": ("W6", "W6-long"), "W7": ("W7-small", "W7")}
+TWINS = {
+    "crowded": ("empty", "crowded"),
+    "W6": ("W6", "W6-long"),
+    "W7": ("W7-small", "W7"),
+    "W9": ("W9-core", "W9", "W9-2", "W9-4"),
+}
 # Those that search a file full of runs, and write nothing.
 SEARCHES = {"W7", "W7-small"}
 Tell = Callable[[str], None]

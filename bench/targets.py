@@ -111,6 +111,14 @@ def _start_ups(*pairs: tuple[str, str, float]) -> list[Comparison]:
     return [Comparison(*itself, ours, Sense.LATENCY, bound, figure_theirs=theirs) for ours, theirs, bound in pairs]
 
 
+def _more_processes(ours: str) -> list[Comparison]:
+    """What more worker processes, or a second core, bring. No targets: the table of who was busy says what is full."""
+    return [
+        *(Comparison(w, ours, ours, "rate", Sense.RATE, workload_theirs="W9") for w in ("W9-2", "W9-4")),
+        Comparison("W9", ours, ours, "rate", Sense.RATE, workload_theirs="W9-core"),
+    ]
+
+
 COMPARISONS = [
     # What the design allows, and what Holdfast keeps of it.
     *_against("holdfast", "sketch", W1=KEPT, W2=KEPT, W3=1.6, W4=KEPT),
@@ -152,4 +160,6 @@ COMPARISONS = [
         Comparison(w, "holdfast_redis_workers", "holdfast_redis_split", "rate", Sense.RATE, bound=1.5)
         for w in ("W1", "W2")
     ),
+    *_more_processes("holdfast_processes"),
+    *_more_processes("holdfast_redis_processes"),
 ]

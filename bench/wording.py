@@ -6,6 +6,7 @@ from bench.targets import Comparison, Sense
 NAMES = {
     "holdfast": "Holdfast",
     "holdfast_split": "Holdfast, 2 processes",
+    "holdfast_processes": "Holdfast --processes",
     "sketch": "sketch",
     "dbos": "DBOS",
     "dbos_tuned": "DBOS, tuned",
@@ -18,6 +19,7 @@ NAMES = {
     "holdfast_redis_everysec": "Holdfast on Redis, everysec",
     "holdfast_redis_split": "Holdfast on Redis, 1 worker",
     "holdfast_redis_workers": "Holdfast on Redis, 2 workers",
+    "holdfast_redis_processes": "Holdfast on Redis --processes",
     "floor_redis": "bare scripts",
     "floor_redis_everysec": "bare scripts, everysec",
     "floor_redis_py": "bare scripts by redis-py",
@@ -73,7 +75,8 @@ def target(comparison: Comparison) -> str:
 def share(figure: str) -> str:
     """`redis_cores` is what Redis used, `disk_waited` how long some process waited for the disk."""
     name, _, kind = figure.rpartition("_")
-    return name.replace("_", " ") if kind == "cores" else f"waited for a {name}"
+    words = {"cores": name.replace("_", " "), "waited": f"waited for a {name}", "idle": f"{name} idle"}
+    return words.get(kind, f"{name} {kind}")
 
 
 def verdict(finding: Finding) -> str:

@@ -10,6 +10,8 @@ W6-long  the same with runs that have waited for two seconds, and were let go   
 W7       a page of 50 runs in a file of 1,000,000, for several searches                    medians
 W7-small the same in a file of 10,000, measured in turns with it                           medians
 W8       keyed starts over HTTP that wait for the result, 50 at a time                     runs/s, p50, p99
+W9       keyed one-effect runs, 200 at a time, by 1 worker process beside the client       runs/s, processor time
+W9-2     the same by 2 worker processes; W9-4 by 4; W9-core by one, all on one core        runs/s, processor time
 crowded  W1, longer, on a file that already holds 100,000 finished runs                    runs/s
 empty    the same on an empty file, measured in turns with it                              runs/s
 depth    one run of 10,000 sequential effects: the last hundred against those round the 100th
@@ -22,6 +24,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -30,12 +33,15 @@ from typing import Protocol, runtime_checkable
 from bench.busy import Watch
 from bench.shapes import PAGE, SHAPES, Wanted
 from bench.startup import start_ups
+from bench.write_lock import Share
 
 Figures = dict[str, float]
 Wait = Callable[[], Awaitable[object]]
 Job = Callable[[], Awaitable[object]]
 
 CONCURRENCY = 50
+SPREAD_WARM_UPS = 8
+SPREAD_CONCURRENCY = 200  # so that no process waits for another one to send it something
 EFFECTS_PER_RUN = 40
 KEYS = 100
 WARM_UP_RUNS = 50
@@ -92,6 +98,19 @@ class Spread(Protocol):
     processes: dict[str, int]
 
 
+@runtime_checkable
+class Accounted(Protocol):
+    """A contender that can say what each of its parts has used of the processor so far: for W9."""
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """By part: client, workers, store."""
+        ...
+
+    def write_lock(self) -> AbstractAsyncContextManager[Share | None]:
+        """A function that says for which share of the time the store's only writer was at work; None if it has many."""
+        ...
+
+
 @dataclass(frozen=True)
 class Workload:
     """One measurement. `size` is the number of runs, or of starts, or of effects: what `unit` counts."""
@@ -101,6 +120,13 @@ class Workload:
     size: int
     size_quick: int
     measure: Callable[[Contender, int], Awaitable[Figures]]
+    # For contenders that consist of as many worker processes as are wanted; and how many cores they all may use.
+    workers: int = 1
+    cores: int | None = None
+
+    def cores_of(self, machine: int) -> int:
+        """How many cores it may use on a machine that has so many."""
+        return self.cores or machine
 
 
 async def swarm(jobs: Iterable[Job], *, width: int = CONCURRENCY) -> float:
@@ -118,9 +144,9 @@ async def swarm(jobs: Iterable[Job], *, width: int = CONCURRENCY) -> float:
     return time.perf_counter() - begin
 
 
-async def warm_up(contender: Contender) -> None:
+async def warm_up(contender: Contender, turn: int = 0) -> None:
     """Imports, thread pools, connections and statement caches are filled before the clock starts."""
-    await swarm(lambda order=f"warm-{i}": contender.one(order) for i in range(WARM_UP_RUNS))
+    await swarm(lambda order=f"warm-{turn}-{i}": contender.one(order) for i in range(WARM_UP_RUNS))
 
 
 def runs_of_one(contender: Contender, size: int) -> Iterable[Job]:
@@ -247,6 +273,27 @@ async def awaited_starts(contender: Contender, size: int) -> Figures:
     return {"rate": size / took, **_latencies(seconds)}
 
 
+async def spread_runs(contender: Contender, size: int) -> Figures:
+    """W9: processor time per run of each part, so that it can be said what larger machines would do."""
+    assert isinstance(contender, Spread)
+    assert isinstance(contender, Accounted)
+    for turn in range(SPREAD_WARM_UPS):  # each process must have had its share of it
+        await warm_up(contender, turn)
+    jobs = (lambda order=f"o-{i}": contender.one(order) for i in range(size))
+    async with contender.write_lock() as share:
+        if share is not None:
+            await share()
+        before, watch = contender.cpu_seconds(), Watch(contender.processes)
+        took = await swarm(jobs, width=SPREAD_CONCURRENCY)
+        figures = {"rate": size / took, **watch.figures()}
+        for part, seconds in contender.cpu_seconds().items():
+            figures[f"{part}_us"] = (seconds - before[part]) / size * 1e6
+        if share is not None:
+            figures["writer_held"] = await share() or 0.0
+            figures["writer_us"] = figures["writer_held"] * took / size * 1e6
+    return figures
+
+
 async def depth(contender: Contender, size: int) -> Figures:
     """Medians, since one checkpoint of the write-ahead log among a hundred effects says nothing of depth."""
     await warm_up(contender)
@@ -275,6 +322,10 @@ WORKLOADS = {
     "W7": Workload("a page among 1,000,000 runs", "µs", 1_000_000, 50_000, pages),
     "W7-small": Workload("a page among 10,000 runs", "µs", 10_000, 10_000, pages),
     "W8": Workload("keyed start to result, 50 at a time", "runs/s", 3_000, 200, awaited_starts),
+    "W9": Workload("runs by 1 worker process", "runs/s", 4_000, 800, spread_runs),
+    "W9-2": Workload("runs by 2 worker processes", "runs/s", 4_000, 800, spread_runs, workers=2),
+    "W9-4": Workload("runs by 4 worker processes", "runs/s", 4_000, 800, spread_runs, workers=4),
+    "W9-core": Workload("runs by 1 worker, all on one core", "runs/s", 4_000, 800, spread_runs, cores=1),
     # Longer than W1: what is asked of them is a difference of a tenth.
     "crowded": Workload("W1 among 100,000 finished runs", "runs/s", 10_000, 200, one_effect_runs),
     "empty": Workload("W1 in an empty file", "runs/s", 10_000, 200, one_effect_runs),

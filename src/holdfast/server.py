@@ -22,11 +22,11 @@ from holdfast.gateway import app as gateway_app, health
 from holdfast.gateway.auth import ApiKeyAuth, OpenAuth, is_loopback
 from holdfast.gateway.endpoints import AppContext, GatewaySettings
 from holdfast.gateway.listener import bind, url_of
-from holdfast.gateway.peers import GatewayPeers, bind_peers, remove_peers
+from holdfast.gateway.metrics_peers import MetricsPeers, bind_peers, remove_peers
 from holdfast.gateway.server import HttpServer, check_exposure
 
 
-def context(hf: Holdfast, *, settings: GatewaySettings, peers: GatewayPeers | None = None) -> AppContext:
+def context(hf: Holdfast, *, settings: GatewaySettings, peers: MetricsPeers | None = None) -> AppContext:
     """What gateway and dashboard share."""
     auth = ApiKeyAuth(hf) if settings.require_keys else OpenAuth(hf)
     return gateway_app.context(hf, auth=auth, settings=settings, peers=peers)
@@ -100,7 +100,7 @@ async def serve(
     """
     require_keys = keys_are_required(host, require_keys)
     check_exposure(host, require_keys=require_keys)
-    peers = None if shared is None or shared.peers is None else GatewayPeers(shared.peers, hf.metrics().render)
+    peers = None if shared is None or shared.peers is None else MetricsPeers(shared.peers, hf.metrics().render)
     served = context(hf, settings=GatewaySettings(require_keys=require_keys), peers=peers)
     server = HttpServer(served.wait_limit)
     asked = asyncio.Event()

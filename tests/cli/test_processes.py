@@ -178,6 +178,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_work_goes_on(store, tmp_pa
     second = supervised.cli("result", run["id"]).json
     assert second != first
 
+    until(lambda: supervised.log("process ended"), supervised.process.errors)  # the lease may be lost sooner
     [ended] = supervised.log("process ended")
     assert (ended["pid"], ended["how"]) == (first, "by SIGKILL")
     until(lambda: len(supervised.workers()) == 3 and first not in supervised.workers(), supervised.workers)

@@ -32,8 +32,8 @@ from holdfast.gateway import (
     workflows,
 )
 from holdfast.gateway.endpoints import AppContext, Auth, Endpoint, GatewaySettings
+from holdfast.gateway.metrics_peers import MetricsPeers
 from holdfast.gateway.paths import PathTree
-from holdfast.gateway.peers import GatewayPeers
 from holdfast.gateway.problems import NoSuchMethod, NoSuchPath
 from holdfast.gateway.requests import Sent
 from holdfast.gateway.wait_limit import WaitLimit
@@ -53,7 +53,7 @@ _MAIN: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint, ...] = (*_MAIN, openapi.endpoint(_MAIN))
 
 
-def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings, peers: GatewayPeers | None = None) -> AppContext:
+def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings, peers: MetricsPeers | None = None) -> AppContext:
     """What the handlers of one gateway share."""
     hf.metrics()  # which counts from its first call on
     return AppContext(hf, auth, WaitLimit(settings.waiting_max), settings, peers)

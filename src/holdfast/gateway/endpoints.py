@@ -27,7 +27,7 @@ from holdfast.client import Caller
 from holdfast.errors import HoldfastError, NotPermitted
 from holdfast.events import PartFailed
 from holdfast.gateway import problems, requests
-from holdfast.gateway.peers import GatewayPeers
+from holdfast.gateway.metrics_peers import MetricsPeers
 from holdfast.gateway.problems import Malformed
 from holdfast.gateway.requests import JSON, Sent
 from holdfast.gateway.wait_limit import WaitLimit
@@ -92,7 +92,7 @@ class AppContext:
     auth: Auth
     wait_limit: WaitLimit
     settings: GatewaySettings
-    peers: GatewayPeers | None = None  # other processes on the same port
+    peers: MetricsPeers | None = None  # other processes on the same port
 
 
 class ApiRequest(Struct, Generic[Q, B], frozen=True):

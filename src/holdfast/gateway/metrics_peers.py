@@ -47,7 +47,7 @@ def remove_peers(address: str | Path) -> None:
     shutil.rmtree(Path(address).parent, ignore_errors=True)
 
 
-class GatewayPeers:
+class MetricsPeers:
     """The processes that share our port, and we ourselves among them."""
 
     def __init__(self, ours: socket.socket, render: Render, *, seconds_max: float = SECONDS_MAX) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.gateway.peers import GatewayPeers, bind_peers, remove_peers
+from holdfast.gateway.metrics_peers import MetricsPeers, bind_peers, remove_peers
 from holdfast.telemetry.metrics import Rendered
 
-Started = Callable[..., list[GatewayPeers]]
+Started = Callable[..., list[MetricsPeers]]
 
 
 def says(number: int) -> Callable[[str], Awaitable[Rendered]]:
@@ -27,11 +27,11 @@ def says(number: int) -> Callable[[str], Awaitable[Rendered]]:
 @pytest.fixture
 async def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Started]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    every: list[GatewayPeers] = []
+    every: list[MetricsPeers] = []
 
-    def start(count: int, *, seconds_max: float = 30.0) -> list[GatewayPeers]:
+    def start(count: int, *, seconds_max: float = 30.0) -> list[MetricsPeers]:
         sockets = bind_peers(count)
-        every.extend(GatewayPeers(each, says(number), seconds_max=seconds_max) for number, each in enumerate(sockets))
+        every.extend(MetricsPeers(each, says(number), seconds_max=seconds_max) for number, each in enumerate(sockets))
         for each in every:
             each.start()
         return every
