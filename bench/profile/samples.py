@@ -82,10 +82,11 @@ class Sampler:
         self._go_on()
 
     def _go_on(self) -> None:
-        # Set each time: a timer that repeats would interrupt a sample that takes long, and so on without end.
-        signal.setitimer(signal.ITIMER_REAL, INTERVAL_S)
         self._collected.clear()
         self._last = self._clocks()
+        # Set each time: a timer that repeats would interrupt a sample that takes long, and so on without end.
+        # It may come at once, so the rest is done before.
+        signal.setitimer(signal.ITIMER_REAL, INTERVAL_S)
 
     def _sample(self, frame: FrameType | None) -> None:
         wall, process, loop = (now - before for now, before in zip(self._clocks(), self._last, strict=True))
