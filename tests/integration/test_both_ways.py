@@ -122,9 +122,9 @@ async def _lived(program: Program) -> tuple[list[Any], Any]:
         return _plain(journal), result
 
 
-def _by_the_table(loaded: LoadedRun, command: Command, event: Any, took_ms: float | None) -> Any:
+def _by_the_table(loaded: LoadedRun, command: Command, event: Any, completion: Completion) -> Any:
     decision = loaded._decide(command, event, waited=True)
-    loaded._tell(decision, Completion(command.step, event, took_ms=took_ms))
+    loaded._tell(decision, completion)
     return decision
 
 

@@ -287,12 +287,12 @@ def perform(step_id: str, intent: Intent, failures: int, value: Value, now_ms: I
     return Performed(now_ms, step_id, intent, failures + 1, value)
 
 
-def may_call_at_once(policy: StepPolicy | None, *, intended: bool) -> bool:
+def may_call_at_once(policy: StepPolicy, *, intended: bool) -> bool:
     """Whether an effect may be called without a record, since calling it twice is no harm: it is not `once`.
 
     An intent counts whatever the code of today declares: it was `once` when it was begun.
     """
-    return policy is None or (policy.safety != "once" and not intended)
+    return policy.safety != "once" and not intended
 
 
 _Completion = (

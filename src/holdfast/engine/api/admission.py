@@ -14,7 +14,7 @@ from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldB
 from holdfast.kernel.messages import SignalMessage, Watcher
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
-from holdfast.kernel.times import NO_TIME, Instant, Millis
+from holdfast.kernel.times import NO_TIME, Millis
 from holdfast.pack import Workflow
 from holdfast.ports.store import Store
 
@@ -90,8 +90,7 @@ class Admission:
         """
         guard = starts.first_guard(wanted)
         while True:
-            now_ms = self._store.now_ms()
-            answer = await self._offer(wanted, guard, now_ms)
+            answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
                 assert answer.run is not None
                 return self._admitted(wanted, answer.run)
@@ -130,9 +129,9 @@ class Admission:
         self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
         return run, True
 
-    def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy, now_ms: Instant) -> Future[Answer]:
+    def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Future[Answer]:
         hand = self._taker.reserve(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
-        change = starts.admission(wanted, now_ms=now_ms, hand=hand, guard=guard)
+        change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
         # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
         return self._committer.commit(change, on_answer=None if hand is None else self._settle_hand(change))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holdfast.engine.code.machine import Machine, exhaust
-from holdfast.kernel.journal import Continued, Entry, input_of, to_replay
+from holdfast.kernel.journal import Continued, Entry, ReplayedEntry, Started, input_of, to_replay
 from holdfast.kernel.replay import last_delivery
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
@@ -24,12 +24,13 @@ def replaying(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> Iterabl
     began_at_ms = first.at_ms if isinstance(first, Continued) else run.started_at_ms or run.created_at_ms
     if len(journal) == 1:
         return machine.starting(first, at_ms=began_at_ms)
-    return _replaying(machine, run, journal, began_at_ms)
-
-
-def _replaying(machine: Machine, run: Run, journal: tuple[Entry, ...], began_at_ms: Instant) -> Iterator[None]:
-    first = input_of(journal)
     entries = to_replay(journal, first=run.length - len(journal))
+    return _replaying(machine, first, began_at_ms, entries)
+
+
+def _replaying(
+    machine: Machine, first: Started | Continued, began_at_ms: Instant, entries: list[ReplayedEntry]
+) -> Iterator[None]:
     last = last_delivery(entries)
     machine.notes.is_replaying = last >= 0
     if len(entries) > ENTRIES_AT_ONCE:

@@ -279,7 +279,7 @@ class Activation:
 
     def _may_wake_soon(self) -> bool:
         """Whether something may come before the run would be let go anyway: a child's end, a signal, a timer."""
-        if self._loaded.arrivals or self._loaded.machine.inbox.awaited():
+        if self._loaded.arrivals or self._loaded.machine.inbox.is_awaited:
             return True
         if any(command.awaits_a_run for command in self._loaded.machine.open.values()):
             return True
@@ -519,7 +519,7 @@ class Activation:
 
     async def _let_go(self, record: ActivationRecord) -> None:
         machine = self._loaded.machine
-        if not machine.open and not machine.timers and not machine.inbox.awaited():
+        if not machine.open and not machine.timers and not machine.inbox.is_awaited:
             place = f" at {where}" if (where := machine.where()) else ""
             error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
             await self._block(error.code, error.message, record)

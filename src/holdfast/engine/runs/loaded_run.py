@@ -167,7 +167,7 @@ class LoadedRun:
         return machine.ended is not None and not machine.is_unwinding and not self.in_flight.tasks
 
     def _entry_of(self, arrival: Arrival, record: ActivationRecord) -> Entry | None:
-        if type(arrival) is Completion:
+        if isinstance(arrival, Completion):
             return self._complete(arrival, record)
         match arrival:
             case CancelRequest():
@@ -179,8 +179,6 @@ class LoadedRun:
             case OutcomeMessage():
                 record.read.append(arrival.id)
                 return self._complete(Completion(arrival.step, self._end_of_a_run(arrival)), record)
-            case Completion():  # pragma: no cover - see above
-                raise AssertionError(arrival)
 
     def _complete(self, completion: Completion, record: ActivationRecord) -> Entry | None:
         """Something has happened to a step: the entry that is to be recorded of it, if any."""
@@ -191,7 +189,7 @@ class LoadedRun:
         command = self.machine.open.get(step)
         waited = command is not None
         if type(event) is Returned and command is not None and not completion.blobs:
-            return self._perform(command, event, completion.took_ms)
+            return self._perform(command, event, completion)
         if command is None:
             command = self.dropped.pop(step, None)
         if command is None:
@@ -205,11 +203,10 @@ class LoadedRun:
             self._tell(decision, completion)
         return self._follow(decision, command, completion, record)
 
-    def _perform(self, command: Command, event: Returned, took_ms: float | None) -> Performed:
+    def _perform(self, command: Command, event: Returned, completion: Completion) -> Performed:
         """What nearly always happens: an attempt of an effect has returned, and its code waits for it."""
-        intent = command.intent
-        entry = steps.perform(command.step, intent, command.failures, event.value, self._now_ms())
-        self._host.emit(events.EffectPerformed(self.run.id, entry.step, entry.attempt, intent.name, took_ms))
+        entry = steps.perform(command.step, command.intent, command.failures, event.value, self._now_ms())
+        self._tell(entry, completion)
         return entry
 
     def _take(self, completion: Completion, record: ActivationRecord) -> None:
