@@ -158,7 +158,7 @@ def lefts(receipt: Receipt) -> dict[str, str]:
 
 
 async def until_recorded(run: Run[Any], *steps: str) -> None:
-    """Returns when these steps have a record: a key is done before that."""
+    """Returns when these steps have a record: a key is done before that. The first record of a child is its start."""
 
     async def recorded() -> bool:
         return set(steps) <= {getattr(entry, "step", "") for entry in await run.journal()}

@@ -121,9 +121,10 @@ async def test_what_a_grandchild_performed_is_left_behind_though_its_parent_had_
     @family.pack.workflow
     async def parent() -> None:
         await middle()
+        await family.take("p")
         await hook("never")
 
-    receipt = await _cancelled_after("middle#1", home, family, parent)
+    receipt = await _cancelled_after("take#1", home, family, parent)
     [left] = receipt.children
     assert (left.outcome, left.is_empty) == ("completed_first", False)
     assert receipt.outcome == "partial"

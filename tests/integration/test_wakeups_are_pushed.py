@@ -189,6 +189,47 @@ async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_
         assert await second.result(timeout=30) == 2
 
 
+async def test_a_claim_while_the_next_timer_is_being_looked_up_does_not_hide_the_one_after_it(home: Home) -> None:
+    """The answer to "when is the next?" is the run that is claimed meanwhile: it must be asked again."""
+    holding = Holding()
+    work = holding.work
+    looked, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(StoreWrapper):
+        """The answer that a run is due travels slowly, once."""
+
+        dues = 0
+        armed = False
+
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            answer = await verb(*args)
+            self.dues += name == "next_wake_at_ms" and answer is not None
+            if name == "next_wake_at_ms" and self.armed:
+                self.armed = False
+                looked.set()
+                await go_on.wait()
+            return answer
+
+    made: list[Slow] = []
+
+    def through(store: Any) -> Slow:
+        made.append(Slow(store))
+        return made[0]
+
+    async with home.holdfast(holding.pack, concurrency=1, through=through) as hf:
+        await hf.start(work(0))
+        await heard(hf).until(EffectBegan)
+        second = (await hf.start(work(1))).run  # there is no room for it
+        await eventually(lambda: made[0].dues)
+        made[0].armed = True
+        third = (await hf.start(work(2), delay="500ms")).run
+        await asyncio.wait_for(looked.wait(), 30)
+        holding.gate.set()
+        assert await second.result(timeout=30) == 1
+        go_on.set()
+        assert await third.result(timeout=30) == 2
+
+
 async def test_one_run_that_cannot_be_read_does_not_stop_the_others(sqlite_home: SqliteHome) -> None:
     """Its journal was damaged, or written by a newer Holdfast: it is set aside, and the worker goes on."""
     pack = Pack("p")

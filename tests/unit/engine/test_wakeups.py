@@ -63,7 +63,8 @@ class Parts:
                 claims=part("claims"), mail=part("mail"), slots=self.room, drop_all=part("worker").drop_all
             )
             waker: Any = SimpleNamespace(
-                is_news=lambda wake_at_ms: self.planned_at_ms is None or wake_at_ms < self.planned_at_ms, has_rung=False
+                is_news=lambda wake_at_ms: self.planned_at_ms is None or wake_at_ms < self.planned_at_ms,
+                knows_next=True,
             )
             self.waker = waker
             lease: Any = SimpleNamespace(owner="w-1", age_ms=1234.4)
@@ -177,12 +178,12 @@ def test_only_what_is_due_before_all_that_is_known_is_news_for_the_waker() -> No
     assert parts.calls == ["waking.nudge"]
 
 
-@pytest.mark.parametrize("has_rung", [False, True])
-def test_what_is_claimed_makes_the_waker_look_on_only_if_it_has_rung_for_it(has_rung: bool) -> None:
+@pytest.mark.parametrize("knows_next", [False, True])
+def test_what_is_claimed_makes_the_waker_look_on_unless_it_knows_what_is_next(knows_next: bool) -> None:
     parts = Parts()
-    parts.waker.has_rung = has_rung
+    parts.waker.knows_next = knows_next
     parts.wakeups.on_claimed()
-    assert parts.calls == ["waking.nudge"] * has_rung
+    assert parts.calls == ["waking.nudge"] * (not knows_next)
 
 
 def test_a_lease_that_is_lost_is_told_with_what_it_cost() -> None:

@@ -30,7 +30,8 @@ class Waker:
         self._pace = pace
         self._on_due = on_due
         self._planned_at_ms: Instant | None = None
-        self.has_rung = False  # for what was due: what comes after it is not known yet
+        # Not while it looks, nor when it has rung for what was due: a claim may change what comes next.
+        self.knows_next = False
 
     def is_news(self, wake_at_ms: Instant) -> bool:
         """Whether a run that becomes claimable at `wake_at_ms` is due before anything known."""
@@ -39,15 +40,16 @@ class Waker:
     async def tick(self) -> float:
         """Say so if a run is due, and plan for the next one."""
         self._planned_at_ms = None  # while we look, whatever is set is news
-        self.has_rung = False
+        self.knows_next = False
         wake_at_ms = self._planned_at_ms = await self._store.next_wake_at_ms(self._namespace, self._workflows)
         if wake_at_ms is None:
             self._emit(AskedInVain("waker"))
+            self.knows_next = True
             return self._pace.wake_poll_seconds
         delay = (wake_at_ms - self._store.now_ms()) / 1000
         if delay <= 0:
             self._planned_at_ms = None
-            self.has_rung = True
             self._on_due()
             return self._pace.wake_poll_seconds
+        self.knows_next = True
         return min(delay, self._pace.wake_poll_seconds)
