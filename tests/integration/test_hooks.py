@@ -573,6 +573,42 @@ async def test_a_signal_that_comes_right_behind_what_ends_the_code_is_seen_befor
         assert [entry.left for entry in await _entries(run, Received)] == [False, False]
 
 
+async def test_what_comes_through_a_token_is_recorded_behind_the_opening_of_its_hook(home: Home) -> None:
+    """Others may use the token before its claim is known here. A fork at the hook must not have their signal."""
+    pack = Pack("p")
+    delivered = asyncio.Event()
+
+    @pack.workflow(key="ask")
+    async def ask() -> Any:
+        return await hook("approval", token="approve")
+
+    class SlowReply(StoreWrapper):
+        """The token is claimed, and used, before the reply to the claim arrives."""
+
+        has_sent = False
+
+        async def called(self, name: str, verb: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+            result = await verb(*args)
+            if name == "messages" and result:
+                delivered.set()
+            if name == "commit" and any(change.opens for change in args[0]) and not self.has_sent:
+                self.has_sent = True
+                await client.resume_hook("approve", "yes", dedupe="1")
+                await asyncio.wait_for(delivered.wait(), 30)
+                for _ in range(10):  # the run has it, and may go on
+                    await asyncio.sleep(0)
+            return result
+
+    async with home.holdfast(pack, worker=False) as client, home.holdfast(pack, through=SlowReply) as hf:
+        run = (await hf.start(ask())).run
+        assert await run.result(timeout=30) == "yes"
+        assert [entry.what for entry in await run.journal()] == ["started", "opened", "received", "completed"]
+        fork = await run.fork("hook:approval#1")
+        await _holds_a_token(fork)
+        await hf.resume_hook("approve", "no", dedupe="2")
+        assert await fork.result(timeout=30) == "no"
+
+
 # -- types
 
 

@@ -26,6 +26,7 @@ from holdfast.kernel.changes import Alive, Change, TokenHeldBy
 from holdfast.kernel.messages import Envelope, SignalMessage
 
 _KEY, _TOKEN = "key", "token"  # no length looks like these
+_BY_TOKEN = f"signal/{_TOKEN}/"
 _AS_A_HOOK = "token "  # what went before a token
 
 
@@ -42,6 +43,14 @@ def key_signal_id(hook: str, dedupe: str) -> str:
 def token_signal_id(token: str, dedupe: str) -> str:
     """The id of a signal to a token."""
     return f"signal/{_TOKEN}/{len(token)}/{token}/{dedupe}"
+
+
+def token_of(signal_id: str) -> str | None:
+    """The token that this signal was sent to; None if it was sent to a run or to a key."""
+    if not signal_id.startswith(_BY_TOKEN):
+        return None
+    length, _, rest = signal_id.removeprefix(_BY_TOKEN).partition("/")
+    return rest[: int(length)]
 
 
 def former_id(signal_id: str) -> str:

@@ -122,3 +122,9 @@ def test_a_signal_to_a_token_is_delivered_while_the_run_holds_it():
     assert change.guard == TokenHeldBy("run-1", "default", "token-1")
     assert change.envelopes == (Envelope("run-1", signal, hooks.token_scope("default", "token-1")),)
     assert isinstance(change.envelopes[0].message, SignalMessage)
+
+
+def test_a_signal_knows_the_token_that_it_was_sent_to():
+    assert hooks.token_of(hooks.token_signal_id("a/b", "c/d")) == "a/b"
+    assert hooks.token_of(hooks.signal_id("token", "x")) is None
+    assert hooks.token_of(hooks.key_signal_id("token", "x")) is None

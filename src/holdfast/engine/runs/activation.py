@@ -164,6 +164,8 @@ class Activation:
         if self._mail_arrived:
             await self._load_blobs()
             loaded.put_signals_first()
+        elif loaded.held_back:
+            loaded.put_signals_first()
         try:
             if loaded.machine.pending.dropped:
                 loaded.let_drop(record)
@@ -441,7 +443,11 @@ class Activation:
 
     async def _begin_again(self, history: History, blobs: Mapping[str, bytes]) -> None:
         known = {message.id for message in history.messages}
-        came_since = [each for each in self._loaded.arrivals if isinstance(each, Message) and each.id not in known]
+        came_since = [
+            each
+            for each in (*self._loaded.held_back, *self._loaded.arrivals)
+            if isinstance(each, Message) and each.id not in known
+        ]
         self._loaded.close()
         self.run = history.run
         self._load(history, blobs)

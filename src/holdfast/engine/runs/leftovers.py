@@ -19,7 +19,7 @@ from holdfast.kernel.messages import KeyTaken, Message, SignalMessage
 
 def record_leftovers(loaded: LoadedRun, record: ActivationRecord, *, but: Collection[str] = ()) -> None:
     """Record the signals that had come before the code ended, so that the journal says where they went."""
-    left = [each for each in loaded.arrivals if isinstance(each, SignalMessage) and each.id not in {*but, *record.read}]
+    left = [each for each in loaded.unread_signals() if each.id not in {*but, *record.read}]
     dismiss(loaded, left, record)
 
 
@@ -42,7 +42,7 @@ def for_a_successor(loaded: LoadedRun) -> tuple[tuple[SignalMessage, ...], tuple
         for each in loaded.machine.inbox.untaken()
         if _is_for_a_successor(loaded, each)
     )
-    unread = (each for each in loaded.arrivals if isinstance(each, SignalMessage) and _is_for_a_successor(loaded, each))
+    unread = (each for each in loaded.unread_signals() if _is_for_a_successor(loaded, each))
     return unheard, tuple(each.id for each in unread)
 
 

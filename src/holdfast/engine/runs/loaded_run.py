@@ -4,6 +4,7 @@ Nothing here waits or writes: the activation commits what has been recorded, and
 follows from a completion is decided in `kernel/steps.py`; here that is applied to the run.
 
     arrivals    completions of steps, and messages, in the order in which they came
+    held_back   signals that came through a token before it is known here that the token is held
     dropped     what the code has stopped waiting for, and may come back all the same
     in_doubt    steps that a former holder of the run may have begun
     deadline    of a cancellation, once there is one; `pausing` if the code is not told of it
@@ -28,7 +29,7 @@ from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.in_flight import StepsInFlight
 from holdfast.engine.values import kept
 from holdfast.errors import RunCancelled
-from holdfast.kernel import cancels, steps
+from holdfast.kernel import cancels, hooks, steps
 from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import (
     Attempted,
@@ -86,6 +87,7 @@ class LoadedRun:
         )
         self.in_flight = StepsInFlight(host, history, arrive)
         self.arrivals: deque[Arrival] = deque(history.messages)
+        self.held_back: list[SignalMessage] = []
         self._came_late = {} if fresh else {entry.step: entry for entry in journal if isinstance(entry, Late)}
         self.dropped: dict[str, Command] = {}
         self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
@@ -115,14 +117,37 @@ class LoadedRun:
     @property
     def has_unseen_mail(self) -> bool:
         """Whether there may be mail that the code has not taken."""
-        return bool(self.arrivals) or not self.machine.inbox.is_empty
+        return bool(self.arrivals or self.held_back) or not self.machine.inbox.is_empty
+
+    def unread_signals(self) -> list[SignalMessage]:
+        """The signals that have come and are not recorded yet, in order."""
+        return [*self.held_back, *(each for each in self.arrivals if isinstance(each, SignalMessage))]
 
     def put_signals_first(self) -> None:
-        """Deliver signals before whatever else has come: the code must not end over one that is here already."""
-        signals = [each for each in self.arrivals if isinstance(each, SignalMessage)]
-        if signals:
-            rest = [each for each in self.arrivals if not isinstance(each, SignalMessage)]
-            self.arrivals = deque([*signals, *rest])
+        """Deliver signals before whatever else has come: the code must not end over one that is here already.
+
+        What came through a token stands behind the record that its hook was opened, whatever was faster: a fork at
+        the hook must not have it.
+        """
+        signals = self.unread_signals()
+        if not signals:
+            return
+        others = [each for each in self.arrivals if not isinstance(each, SignalMessage)]
+        completions = {each.step: each for each in others if isinstance(each, Completion)}
+        opening = {each.hook.token: step for step, each in self.machine.open.items() if each.hook is not None}
+        ready, opened, behind = list[Arrival](), dict[str, Completion](), list[Arrival]()
+        self.held_back = []
+        for signal in signals:
+            step = opening.get(hooks.token_of(signal.id))
+            if step is None:
+                ready.append(signal)
+            elif step in completions:
+                opened[step] = completions[step]
+                behind.append(signal)
+            else:
+                self.held_back.append(signal)
+        others = [each for each in others if not isinstance(each, Completion) or each.step not in opened]
+        self.arrivals = deque([*ready, *opened.values(), *behind, *others])
 
     def deliver(self, record: ActivationRecord, *, mail_only: bool = False) -> None:
         """Turn what has arrived into entries and deliver each, until the code ends or nothing is left.
