@@ -15,7 +15,7 @@ from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Millis
-from holdfast.ports.store import Claim, Store
+from holdfast.ports.store import Claim, Claimed, Store
 from tests.integration.conftest import Home, eventually, heard, owner_of
 from tests.integration.wrappers import WRITES, LossyStore, StoreWrapper
 
@@ -172,6 +172,8 @@ async def test_whoever_asks_again_after_the_run_changed_hands_does_not_become_it
         """Carries out the first progress, loses the reply, and lets somebody else take the run meanwhile."""
 
         async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            if name == "claim":  # or the first owner might be faster than the thief
+                return Claimed([])
             answer = await verb(*args)
             if name == "commit" and not stolen and any(_records(change, "act#1") for change in args[0]):
                 [change] = [change for change in args[0] if _records(change, "act#1")]

@@ -16,7 +16,7 @@ from holdfast.kernel import transitions
 from holdfast.kernel.journal import Spawned, Value
 from holdfast.kernel.runs import Run
 from holdfast.ports.notices import Notice, Ready
-from holdfast.ports.store import Claim, Store
+from holdfast.ports.store import Claim, Claimed, Store
 from tests.integration.conftest import Holding, Home, SqliteHome, eventually, heard, owner_of, worker_of
 from tests.integration.wrappers import GatedStore, StoreWrapper
 
@@ -43,7 +43,7 @@ async def test_whoever_waits_learns_the_end_though_the_run_was_taken_away_meanwh
         """What is taken away from it, it must not get back."""
 
         async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
-            return [] if name == "claim" else await verb(*args)
+            return Claimed([]) if name == "claim" else await verb(*args)
 
     async with home.holdfast(pack, through=NeverClaims) as first:
         run = (await first.start(work())).run
@@ -180,7 +180,7 @@ async def test_a_timer_that_is_set_while_the_next_one_is_being_looked_up_is_not_
 
     async with home.holdfast(pack, through=through) as hf:
         await made[0].inner.join("thief", 3_600_000)
-        await hf.start(work(1), delay="100ms")
+        await hf.start(work(1), delay="1s")
         await eventually(lambda: hf._replica._wakeups._woken.waker._planned_at_ms is not None)
         made[0].armed = True
         await asyncio.wait_for(asked.wait(), 30)
