@@ -110,6 +110,7 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(h
         run = (await first.start(parent())).run
         await heard(first).until(EffectBegan, count=2)
         await eventually(lambda: _has(run, Spawned))
+        worker_of(first).slots.is_closed = True  # it takes nothing up any more
         worker_of(first).drop_all()  # as if its lease were lost
         store = first._replica._ports.store
         await store.leave(owner_of(first))
@@ -119,7 +120,6 @@ async def test_a_message_that_comes_while_a_run_is_being_taken_up_is_delivered(h
         only_parent = Pack("p")
         only_parent.workflows["p.parent"] = parent
         only_parent.effects.update(pack.effects)
-        worker_of(first).slots.is_closed = True
         async with home.holdfast(only_parent, through=Late) as second:
             assert await (await second.get(run.id)).result(timeout=30) == "the child came first"
 
