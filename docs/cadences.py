@@ -149,6 +149,11 @@ def _duties() -> list[Row]:
 def _polls() -> list[Row]:
     return [
         ("a worker looks whether a run is due", _seconds(PACE.wake_poll_seconds), "at the latest"),
+        (
+            "a worker looks again after a run was due",
+            _seconds(2 * PACE.wake_again_seconds),
+            "twice as long each time, until it has claimed one",
+        ),
         ("a worker looks for signals to the runs that it has", _seconds(PACE.mail_poll_seconds), "at the latest"),
         ("who waits for a result looks at the run", _seconds(PACE.waiters_poll_seconds), "at the latest"),
         ("who follows the events of a run looks at it", _seconds(PACE.events_poll_seconds), "at the latest"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,11 +28,12 @@ from holdfast import (
     sleep,
 )
 from holdfast.errors import StoreUnavailable, UndeclaredOutcome
-from holdfast.events import CancelRequested, EffectWillRetry, OutcomeUndeclared, RunEnded, RunOvertaken
+from holdfast.events import CancelRequested, EffectBegan, EffectWillRetry, OutcomeUndeclared, RunEnded, RunOvertaken
+from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import CancelAsked, Cancelled, Dropped, Late
-from tests.integration.conftest import PATIENCE_SECONDS, Home, SqliteHome, eventually, heard
+from tests.integration.conftest import PATIENCE_SECONDS, Home, SqliteHome, eventually, heard, worker_of
 from tests.integration.ledgers import ONCE, Ledger, Moments, Shop, ThreadLedger, lefts, time_is_up, until_recorded
-from tests.integration.wrappers import CountingStore, LossyStore, SeverableStore
+from tests.integration.wrappers import CountingStore, GatedStore, LossyStore, SeverableStore
 
 NAMES = "abcde"
 
@@ -975,3 +977,79 @@ async def test_timeout_cancellation_and_rejection_are_three_types(home: Home) ->
         [child] = [each async for each in hf.runs(within, attributes={"holdfast.parent": parent.id})]
         await child.cancel()
         assert await parent.result(timeout=PATIENCE_SECONDS) == "cancelled"
+
+
+class NotesMail(GatedStore):
+    """Holds back commits, and says when messages were read."""
+
+    def __init__(self, inner: Any, held: Callable[[Sequence[Change]], bool]) -> None:
+        super().__init__(inner, held)
+        self.delivered = asyncio.Event()
+
+    async def called(self, name: str, verb: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+        result = await super().called(name, verb, args)
+        if name == "messages" and result:
+            self.delivered.set()
+        return result
+
+
+async def test_a_cancellation_that_comes_with_a_commit_does_not_wait_for_the_next_effect(home: Home) -> None:
+    """The next effect is the only thing that the run would wait for, and takes for ever."""
+    shop, made = Shop(), list[NotesMail]()
+    shop.ledger.hold("step:long")
+
+    @shop.pack.workflow
+    async def two() -> None:
+        await shop.take("first")
+        await shop.act("long")
+
+    def through(store: Any) -> NotesMail:
+        made.append(NotesMail(store, lambda changes: any(map(_is_taken, changes))))
+        return made[0]
+
+    async with home.holdfast(shop.pack, worker=False) as client, home.holdfast(shop.pack, through=through) as hf:
+        run = (await hf.start(two())).run
+        await asyncio.wait_for(made[0].reached.wait(), PATIENCE_SECONDS)
+        cancelling = await (await client.get(run.id)).ask_cancel("enough", deadline="20s")
+        await asyncio.wait_for(made[0].delivered.wait(), PATIENCE_SECONDS)
+        made[0].gate.set()
+        receipt = await cancelling.receipt()
+        assert not receipt.stopped  # by its deadline
+        assert lefts(receipt)["step:first"] == "undone"
+    assert "undo:step:first" in shop.ledger.done
+
+
+def _is_taken(change: Change) -> bool:
+    return any(getattr(entry, "step", "") == "take#1" for entry in change.entries)
+
+
+async def test_a_run_that_is_taken_away_while_its_effect_is_being_cancelled_does_nothing_more(home: Home) -> None:
+    """The cancellation has interrupted the effect, which takes its time; then the lease is lost, and held again."""
+    shop, cleaned = Shop(), asyncio.Event()
+
+    @shop.pack.effect(retry=ONCE)
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await cleaned.wait()
+
+    @shop.pack.workflow
+    async def two() -> None:
+        await shop.take("first")
+        await slow()
+
+    async with home.holdfast(shop.pack) as hf:
+        run = (await hf.start(two())).run
+        await heard(hf).until(EffectBegan, step="slow#1")
+        worker = worker_of(hf)
+        [task] = worker.held.tasks
+        cancelling = await run.ask_cancel(deadline="20s")
+        await eventually(task.cancelling)
+        worker.drop_all()
+        worker.claims.make_sure()
+        cleaned.set()
+        receipt = await cancelling.receipt()
+        await asyncio.wait([task])
+        assert lefts(receipt)["step:first"] == "undone"
+    assert shop.ledger.begun["undo:step:first"] == 1

@@ -609,6 +609,75 @@ async def test_what_comes_through_a_token_is_recorded_behind_the_opening_of_its_
         assert await fork.result(timeout=30) == "no"
 
 
+async def test_an_end_that_is_taken_back_loses_neither_a_large_child_nor_what_was_performed(home: Home) -> None:
+    """The large result of the child came beside a message, and is in no journal yet when the end is refused."""
+    pack, made, calls = Pack("p"), list[GatedStore](), list[str]()
+    gate = asyncio.Event()
+
+    def through(store: Any) -> GatedStore:
+        made.append(GatedStore(store, _ends("p.parent")))
+        return made[0]
+
+    @pack.effect
+    async def act() -> str:
+        calls.append("acted")
+        await gate.wait()
+        return "acted"
+
+    @pack.workflow
+    async def child() -> str:
+        return LARGE
+
+    @pack.workflow
+    async def parent() -> list[Any]:
+        large, acted = await asyncio.gather(child(), act())
+        return [len(large), acted]
+
+    async with home.holdfast(pack, worker=False) as client, home.holdfast(pack, through=through) as hf:
+        run = (await hf.start(parent())).run
+        await eventually(lambda: _ended(hf, child))
+        gate.set()
+        await asyncio.wait_for(made[0].reached.wait(), 30)
+        await (await client.get(run.id)).signal("items", "just in time")
+        made[0].gate.set()
+        assert await run.result(timeout=30) == [len(LARGE), "acted"]
+    assert calls == ["acted"]
+
+
+def _ends(workflow: str) -> Callable[[Any], bool]:
+    def ends(changes: Any) -> bool:
+        runs = [change.run for change in changes if change.run is not None]
+        return any(run.status == "completed" and run.workflow == workflow for run in runs)
+
+    return ends
+
+
+async def _ended(hf: Any, workflow: Any) -> bool:
+    return [run.status async for run in hf.runs(workflow)] == ["completed"]
+
+
+async def test_what_comes_through_a_token_is_behind_its_hook_though_an_end_was_taken_back(home: Home) -> None:
+    pack, made = Pack("p"), list[GatedStore]()
+
+    def through(store: Any) -> GatedStore:
+        made.append(GatedStore(store, _ends("p.ask")))
+        return made[0]
+
+    @pack.workflow
+    async def ask() -> str:
+        approval = hook("approval", token="approve")
+        taken = await approval.conflict()
+        return "free" if taken is None else "taken"
+
+    async with home.holdfast(pack, worker=False) as client, home.holdfast(pack, through=through) as hf:
+        run = (await hf.start(ask())).run
+        await asyncio.wait_for(made[0].reached.wait(), 30)
+        await client.resume_hook("approve", "yes", dedupe="1")
+        made[0].gate.set()
+        assert await run.result(timeout=30) == "free"
+        assert [entry.what for entry in await run.journal()] == ["started", "opened", "received", "completed"]
+
+
 # -- types
 
 

@@ -10,7 +10,7 @@ import apsw
 import pytest
 from msgspec import Raw
 
-from holdfast import HoldfastError, Pack, Retry
+from holdfast import HoldfastError, Pack, Retry, hook
 from holdfast.events import EffectBegan, RunOvertaken
 from holdfast.kernel import transitions
 from holdfast.kernel.journal import Spawned, Value
@@ -216,6 +216,7 @@ async def test_a_claim_while_the_next_timer_is_being_looked_up_does_not_hide_the
         made.append(Slow(store))
         return made[0]
 
+    home.paced(wake_again_seconds=3600.0)  # what is looked for here must not be found by looking
     async with home.holdfast(holding.pack, concurrency=1, through=through) as hf:
         await hf.start(work(0))
         await heard(hf).until(EffectBegan)
@@ -228,6 +229,76 @@ async def test_a_claim_while_the_next_timer_is_being_looked_up_does_not_hide_the
         assert await second.result(timeout=30) == 1
         go_on.set()
         assert await third.result(timeout=30) == 2
+
+
+async def test_what_others_send_to_a_fresh_run_before_it_is_adopted_is_delivered(home: Home) -> None:
+    """The admission is durable and others know of it, and its reply is on the way: the run is not in memory yet."""
+    pack = Pack("p")
+    never = asyncio.Event()
+
+    @pack.effect
+    async def hold() -> None:
+        await never.wait()
+
+    @pack.workflow(key="ask")
+    async def ask() -> Any:
+        holding = asyncio.create_task(hold())
+        word = await hook("word")
+        holding.cancel()
+        return word
+
+    class SlowReply(StoreWrapper):
+        """Another process has the run, signals it, and tells of that, before the reply to the admission comes."""
+
+        has_sent = False
+
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            result = await verb(*args)
+            if name == "commit" and not self.has_sent:
+                self.has_sent = True
+                told = len(notices)
+                await (await client.find(ask, "ask")).signal("word", "early")
+                await eventually(lambda: len(notices) > told)
+            return result
+
+        def watch(self, on_notice: Callable[[Notice], bool]) -> None:
+            def noted(notice: Notice) -> bool:
+                notices.append(notice)
+                return on_notice(notice)
+
+            self.inner.watch(noted)
+
+    notices: list[Notice] = []
+    async with home.holdfast(pack, worker=False) as client, home.holdfast(pack, through=SlowReply) as hf:
+        run = (await hf.start(ask())).run
+        assert await run.result(timeout=30) == "early"
+
+
+async def test_a_worker_whose_claim_was_in_vain_looks_for_the_next_timer_again(home: Home) -> None:
+    """Another one has taken what was due: nothing else tells this one that its look was for nothing."""
+    holding = Holding()
+
+    class Robbed(StoreWrapper):
+        """Another process is faster than the first claim."""
+
+        robbed = False
+
+        async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
+            if name == "claim" and not self.robbed:
+                self.robbed = bool(await _robbed(self.inner))
+            return await verb(*args)
+
+    async with home.holdfast(holding.pack, worker=False) as client:
+        await client.start(holding.work(0), delay="200ms")
+        second = (await client.start(holding.work(1), delay="400ms")).run
+        async with home.holdfast(holding.pack, through=Robbed) as hf:
+            await hf._replica._ports.store.inner.join("thief", 3_600_000)
+            holding.gate.set()
+            assert await second.result(timeout=30) == 1
+
+
+async def _robbed(store: Store) -> list[Run]:
+    return (await store.claim(Claim("default", "thief", "n", ("p.work",), 1))).runs
 
 
 async def test_one_run_that_cannot_be_read_does_not_stop_the_others(sqlite_home: SqliteHome) -> None:

@@ -22,6 +22,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     tasks_poll_seconds: float = 5.0
     events_poll_seconds: float = 15.0
 
+    wake_again_seconds: float = 0.05  # after it has rung for a run that is due; twice as long each time
+
     # The pause after the store could not be reached, or after a part of the engine has failed.
     trouble_pause_seconds: float = 0.2
     lease_trouble_pause_seconds: float = 0.1  # a lease does not last long

@@ -6,7 +6,7 @@
            a run has ended, or is blocked       those who wait for it
            a run has left the memory            those who wait: it may end elsewhere from now on
            a run is to be woken at a time       the waker, if that is before all that it knows of
-           what was due is claimed              the waker, unless it knows what is next
+           runs are claimed                     the waker, unless it knows what is next
     timer  a run is due                         claims, if there is room; a slot that becomes free rings by itself
     lease  can be relied on again               claims
            was renewed                          claims: make sure that all that is held is executed
@@ -120,7 +120,7 @@ class Wakeups:
             self._woken.waking.nudge()
 
     def on_claimed(self) -> None:
-        if self._woken is not None and not self._woken.waker.knows_next:
+        if self._woken is not None and self._woken.waker.note_claim():
             self._woken.waking.nudge()
 
     # -- timer, lease and duties

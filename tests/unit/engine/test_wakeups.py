@@ -48,6 +48,7 @@ class Parts:
         self.calls: list[str] = []
         self.events: list[Any] = []
         self.planned_at_ms: int | None = None
+        self.looks_on = False
         self.room = SimpleNamespace(has_room=has_room)
         part: Any = self._part
         self.wakeups = Wakeups(
@@ -64,7 +65,7 @@ class Parts:
             )
             waker: Any = SimpleNamespace(
                 is_news=lambda wake_at_ms: self.planned_at_ms is None or wake_at_ms < self.planned_at_ms,
-                knows_next=True,
+                note_claim=lambda: self.looks_on,
             )
             self.waker = waker
             lease: Any = SimpleNamespace(owner="w-1", age_ms=1234.4)
@@ -178,12 +179,12 @@ def test_only_what_is_due_before_all_that_is_known_is_news_for_the_waker() -> No
     assert parts.calls == ["waking.nudge"]
 
 
-@pytest.mark.parametrize("knows_next", [False, True])
-def test_what_is_claimed_makes_the_waker_look_on_unless_it_knows_what_is_next(knows_next: bool) -> None:
+@pytest.mark.parametrize("looks_on", [False, True])
+def test_what_is_claimed_makes_the_waker_look_on_unless_it_knows_what_is_next(looks_on: bool) -> None:
     parts = Parts()
-    parts.waker.knows_next = knows_next
+    parts.looks_on = looks_on
     parts.wakeups.on_claimed()
-    assert parts.calls == ["waking.nudge"] * (not knows_next)
+    assert parts.calls == ["waking.nudge"] * looks_on
 
 
 def test_a_lease_that_is_lost_is_told_with_what_it_cost() -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -79,6 +80,7 @@ class Activation:
         self._workflow = workflow
         self._signal: asyncio.Future[None] | None = None
         self._stopping = False
+        self._is_abandoned = False
         self.task: asyncio.Task[None] | None = None  # which drives it
         self._record = ActivationRecord()  # of the present activation; what is in it before, the next one goes on with
         self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
@@ -130,6 +132,7 @@ class Activation:
 
     def abandon(self) -> None:
         """The run is taken away; its task is about to be cancelled."""
+        self._is_abandoned = True
         self._loaded.in_flight.close()
 
     def stop(self) -> None:
@@ -217,12 +220,12 @@ class Activation:
         try:
             await self._loaded.in_flight.attempt(command)
         except asyncio.CancelledError:
-            if self._inline is not None:
+            if self._inline is not None or self._is_abandoned:  # whatever else has cancelled it before
                 raise
             begun = self._loaded.in_flight.has_begun(command.step)
             self.arrive(Completion(command.step, Interrupted(begun)))
         finally:
-            if self._inline is None and self.task is not None:
+            if self._inline is None and self.task is not None and not self._is_abandoned:
                 while self.task.cancelling():
                     self.task.uncancel()
             self._inline = None
@@ -414,6 +417,8 @@ class Activation:
     async def _make_mail_durable(self) -> None:
         """Record what has come before the end is tried again: a run that is fed steadily must not read it all again."""
         record = self._record = ActivationRecord()
+        await self._load_blobs()
+        self._loaded.put_signals_first()
         self._loaded.deliver(record, mail_only=True)
         if self._loaded.machine.outcome is None:
             self._loaded.take_notes(record)
@@ -518,7 +523,10 @@ class Activation:
 
     async def _set_aside(self, error: BaseException) -> None:
         failure = described(error, self._host.codec)
-        try:  # what was performed must not be lost with it
+        # What was performed must not be lost with it: what is in the record, and what would be recorded next.
+        with suppress(Exception):
+            self._loaded.take_what_ended(self._record)
+        try:
             await self._block(EngineFault.code, f"{failure.type}: {failure.message} ({failure.line})", self._record)
         except (TakenAway, LeaseLost):
             self._host.emit(events.RunOvertaken(self.run.id))

@@ -512,4 +512,5 @@ class LoadedRun:
             and not self.in_flight.tasks
             and self.deadline_at_ms is None
             and not command.reconciles
+            and not self.arrivals  # a cancellation may have come with the last commit: it must not wait for the effect
         )

@@ -108,6 +108,7 @@ class Claims:
         self._lease = lease
         self._serves = serves
         self._reserved: dict[str, int] = {}  # runs whose admission by this process is under way, and how many times
+        mail.reserved = self._reserved.keys()
         self._is_unsure = False  # whether the store may have runs under our name that are not executed here
         self._void: set[str] = set()  # runs that were claimed again while an execution of the former claim is here
 
@@ -242,6 +243,7 @@ class Claims:
         self._end_reservation(run.id)
         if self._slots.is_closed or run.owner != self._lease.owner or self._held.holds(run.id):
             self._slots.quiet()  # a run that is not adopted, leaving gives back
+            self._mail.note_fresh(run.id)
             return
         messages, blobs = (), NO_BLOBS
         if change.envelopes:
@@ -249,11 +251,13 @@ class Claims:
         if change.blobs:
             blobs = {blob.digest: blob.data for blob in change.blobs}
         self._adopt(History(run, change.entries, messages), blobs)
+        self._mail.note_fresh(run.id)
 
     def give_back(self, run_id: str, *, is_unsure: bool) -> None:
         """The run was not admitted under our name; with `is_unsure`, that is not known."""
         self._end_reservation(run_id)
         self._slots.quiet()
+        self._mail.note_fresh(run_id)
         if is_unsure:
             self._is_unsure = True
             self._bell.ring()

@@ -7,6 +7,9 @@
     a relay, trouble              look_at_all        every run in memory
     time                          the safety poll    every run in memory
 
+A fresh run is adopted when the reply to its admission has come; until then others may send it something, and tell us of
+it. Those are remembered, and looked at when it is adopted.
+
 Between the look at a run's history and its adoption a message may come. The history does not have it, and the run is
 not in memory yet to be told of it. So `adopting` marks that time, and all runs are looked at afterwards if anything
 came meanwhile.
@@ -42,6 +45,8 @@ class Mail:
         self._named: set[str] = set()  # runs in memory that got messages by a commit here, and have not seen them yet
         self._adopting = False
         self._missed = False  # whether something came while runs were being adopted
+        self.reserved: Collection[str] = ()  # fresh runs that are about to be adopted, see `Claims.reserve`
+        self._overtook: set[str] = set()  # those of them that got messages before they were adopted
 
     # -- what others tell it
 
@@ -51,6 +56,8 @@ class Mail:
             if self._held.holds(run_id):
                 self._named.add(run_id)
                 self._want(run_id)
+            elif run_id in self.reserved:
+                self._overtook.add(run_id)
             else:
                 self._missed = self._adopting
                 self._on_claimable()  # it was let go
@@ -60,12 +67,21 @@ class Mail:
         self._missed = self._adopting
         for run_id in self._held.among(run_ids):
             self._want(run_id)
+        if self.reserved:
+            self._overtook |= {run_id for run_id in run_ids if run_id in self.reserved}
 
     def look_at_all(self) -> None:
         """Any run in memory may have got messages."""
         self._missed = self._adopting
+        self._overtook |= set(self.reserved)
         self._wanted = None
         self._bell.set()
+
+    def note_fresh(self, run_id: str) -> None:
+        """A fresh run was adopted, or given back, with what its own admission has brought."""
+        if run_id in self._overtook:
+            self._overtook.discard(run_id)
+            self._want(run_id)
 
     def _want(self, run_id: str) -> None:
         if self._wanted is not None:
