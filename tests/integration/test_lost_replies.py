@@ -16,7 +16,7 @@ from holdfast.kernel.journal import Performed
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Millis
 from holdfast.ports.store import Claim, Claimed, Store
-from tests.integration.conftest import Home, eventually, heard, owner_of
+from tests.integration.conftest import Holding, Home, eventually, heard, owner_of
 from tests.integration.wrappers import WRITES, LossyStore, StoreWrapper
 
 
@@ -200,6 +200,35 @@ def _records(change: Change, step: str) -> bool:
 
 
 async def _nothing() -> None: ...
+
+
+async def test_a_parent_that_was_let_go_is_woken_though_the_reply_to_the_end_of_its_child_is_lost(home: Home) -> None:
+    """The end is offered again, and the store does not say a second time whom it has told."""
+    home.paced(idle_ms=1)
+    holding = Holding()
+    lost: list[str] = []
+
+    def loses(name: str, args: tuple[Any, ...]) -> bool:
+        ends = name == "commit" and any(change.run is not None and _has_ended(change.run) for change in args[0])
+        if ends and not lost:
+            lost.append(name)
+            return True
+        return False
+
+    async with home.holdfast(holding.pack, through=lambda store: LossyStore(store, loses)) as hf:
+        run = (await hf.start(holding.parent(1))).run
+        await eventually(lambda: _waits(run))
+        holding.gate.set()
+        assert await run.result(timeout=30) == 1
+    assert lost
+
+
+def _has_ended(run: Run) -> bool:
+    return run.workflow == "p.work" and run.status == "completed"
+
+
+async def _waits(run: Any) -> bool:
+    return (await run.refresh()).status == "waiting"
 
 
 async def test_a_bad_start_harms_no_start_that_travels_with_it(home: Home) -> None:

@@ -24,12 +24,20 @@ class Committer:
     """Collects changes and offers them to the store in batches."""
 
     def __init__(
-        self, store: Store, *, emit: Emit, on_told: Callable[[Collection[str]], None], on_changed: Callable[[str], None]
+        self,
+        store: Store,
+        *,
+        emit: Emit,
+        on_told: Callable[[Collection[str]], None],
+        on_changed: Callable[[str], None],
+        on_unsure: Callable[[], object],
     ) -> None:
         self._store = store
         self._emit = emit
         self._on_told = on_told
         self._on_changed = on_changed
+        self._on_unsure = on_unsure
+        self._is_unsure = False  # changes may have been made of which nothing is known here
         self._waiting: list[Offer] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writers: set[asyncio.Task[None]] = set()
@@ -73,6 +81,7 @@ class Committer:
         try:
             answers = await self._store.commit([change for change, _, _ in batch])
         except TransientError as error:
+            self._is_unsure = True
             _fail(batch, error)
             return
         except Exception as error:  # noqa: BLE001 - one change that cannot be written must not take the others along
@@ -85,6 +94,13 @@ class Committer:
         except BaseException as error:
             _fail(batch, error)
             raise
+        self._hand_out(batch, answers)
+        if self._is_unsure:  # a change that is offered again does not say again whom it has told
+            self._is_unsure = False
+            self._on_unsure()
+
+    def _hand_out(self, batch: list[Offer], answers: list[Answer]) -> None:
+        """Say what became of each change, and who was told something."""
         told: list[str] = []
         for (_, waiting, on_answer), answer in zip(batch, answers, strict=True):
             if on_answer is not None:

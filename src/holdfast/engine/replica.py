@@ -92,7 +92,11 @@ class Replica:
             api_keys=self.api_keys,
         )
         self._committer = Committer(
-            ports.store, emit=ports.emit, on_told=self._wakeups.on_told, on_changed=self._wakeups.on_changed
+            ports.store,
+            emit=ports.emit,
+            on_told=self._wakeups.on_told,
+            on_changed=self._wakeups.on_changed,
+            on_unsure=self._wakeups.on_unsure,
         )
         if worker:
             self._employ(held, serves, lease_ms)

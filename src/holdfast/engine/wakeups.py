@@ -3,6 +3,7 @@
     what happens                                told
     here   a commit changed a run               those who follow the run
            a commit brought runs messages       mail
+           a commit works again after trouble   all of them: what was made meanwhile, nothing tells
            a run has ended, or is blocked       those who wait for it
            a run has left the memory            those who wait: it may end elsewhere from now on
            a run is to be woken at a time       the waker, if that is before all that it knows of
@@ -45,7 +46,7 @@ from holdfast.events import Emit
 from holdfast.kernel import leaders
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant, Millis
-from holdfast.ports.notices import Notice, Ready
+from holdfast.ports.notices import ANYTHING, Notice, Ready
 
 
 class WokenWorker(Protocol):
@@ -104,6 +105,9 @@ class Wakeups:
     def on_told(self, run_ids: Collection[str]) -> None:
         if self._woken is not None:
             self._woken.worker.mail.note_commit(run_ids)
+
+    def on_unsure(self) -> None:
+        self.on_notice(ANYTHING)
 
     def on_settled(self, run: Run) -> None:
         self._waiters.settled(run)

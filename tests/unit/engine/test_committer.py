@@ -63,6 +63,7 @@ class RunHost:
             emit=self.events.append,
             on_told=lambda told: self.told.append(list(told)),
             on_changed=self.changed.append,
+            on_unsure=lambda: self.told.append(["everything"]),
         )
 
     def offer(self, *names: str, **options: Any) -> list[asyncio.Future[Answer]]:
@@ -260,3 +261,19 @@ async def test_what_is_ready_together_fills_as_many_batches_as_may_be_under_way(
         host.store.answer()
     assert await _answers(answers) == [OK] * 5
     assert host.store.offered[2:] == [["e"]]
+
+
+async def test_what_may_have_been_made_in_trouble_is_told_when_it_is_over(host):
+    """A change that is offered again does not say again whom it has told: so all look."""
+    failed = host.offer("a")
+    await host.store.next_batch()
+    host.store.fail(StoreUnavailable("reply lost"))
+    await _answers(failed)
+    assert host.told == []
+    again = host.offer("a")
+    host.store.answer()
+    await _answers(again)
+    calm = host.offer("b")
+    host.store.answer()
+    await _answers(calm)
+    assert host.told.count(["everything"]) == 1

@@ -30,6 +30,7 @@ class Notifier:
         self._groups: set[str] = set()
         self._connected = asyncio.Event()
         self._unheard = False  # something was told while no process could hear it
+        self._is_unsure = False  # something may have changed that nothing was told of
         self._dropped = 0  # of the hints that the bus has dropped, those that are made good
         self._made_good_at_ms = 0
 
@@ -60,6 +61,10 @@ class Notifier:
                 self._groups.add(group)
                 self._bus.join(group, partial(self._wake, serves.namespace, workflow))
 
+    def note_unsure(self) -> None:
+        """Changes may have been made, and the reply is lost: with the next one all are told to look."""
+        self._is_unsure = True
+
     def tell(self, notice: Notice, *, now_ms: Instant) -> None:
         """Tell the others."""
         if not self._bus.connected:
@@ -82,6 +87,8 @@ class Notifier:
             self._made_good_at_ms, self._dropped, rest = now_ms, self._bus.dropped, ANYTHING
             if self._on_notice is not None:
                 self._on_notice(ANYTHING)
+        if self._is_unsure:
+            self._is_unsure, rest = False, ANYTHING
         if rest != NOTHING:
             self._bus.broadcast(SUBJECT, notices.encode(rest))
 

@@ -174,7 +174,11 @@ class RedisStore:
         return self._shards.id_for(run_id, namespace=namespace, workflow=workflow, key=key)
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
-        outcomes = await self._commits.commit(changes)
+        try:
+            outcomes = await self._commits.commit(changes)
+        except TransientError:
+            self._notifier.note_unsure()
+            raise
         now_ms = self.now_ms()
         moved: list[str] = []
         told: list[str] = []

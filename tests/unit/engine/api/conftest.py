@@ -63,7 +63,11 @@ class Api:
         self.pace = Pace(cancel_grace_ms=0)
         self.subscriptions = Subscriptions()
         self.committer = Committer(
-            self.store, emit=lambda _: None, on_told=lambda _: None, on_changed=self.subscriptions.changed
+            self.store,
+            emit=lambda _: None,
+            on_told=lambda _: None,
+            on_changed=self.subscriptions.changed,
+            on_unsure=lambda: None,
         )
         codec = JsonCodec(limit=1_000_000)
         self.scope = self.scope_of("default", Registry([SHOP], codec=codec), codec)
