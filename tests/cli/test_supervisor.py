@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import pty
@@ -204,6 +205,42 @@ async def test_a_program_that_cannot_be_started_counts_as_one_that_ends():
     finish = await watched.finish()
     assert finish.code == 1
     assert all("before it was started: " in event.how for event in watched.told(ProcessEnded))
+
+
+async def test_a_process_that_no_descriptor_is_left_for_is_tried_again_and_the_others_live_on(supervise, monkeypatch):
+    watched = supervise(2, OBEYS)
+    await watched.until_ready()
+    make, fails = socket.socketpair, iter([True])
+
+    def socketpair():
+        if next(fails, False):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return make()
+
+    monkeypatch.setattr(socket, "socketpair", socketpair)
+    os.kill(watched.pids[1], signal.SIGKILL)
+    await watched.until(lambda: len(watched.told(ProcessStarted)) == 3)
+    assert watched.told(ProcessEnded) == [
+        ProcessEnded(2, watched.pids[1], "by SIGKILL", 1),
+        ProcessEnded(2, 0, "before it was started: [Errno 24] Too many open files", 2),
+    ]
+    assert is_alive(watched.pids[0])
+    watched.stop()
+    assert await watched.finish() == Finish(0)
+
+
+@pytest.mark.parametrize("requests", [1, 2])  # told to stop; killed
+async def test_a_request_to_stop_that_comes_while_a_process_cannot_be_started_is_met(requests, monkeypatch):
+    watched = Watched(2, ["/nowhere/python"])
+
+    async def fail(*_, **__):
+        for _ in range(requests):
+            watched.stop()
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
+    assert await watched.finish() == Finish(1)
+    assert watched.events == []
 
 
 async def test_a_fork_that_keeps_the_lifeline_open_does_not_hide_that_its_process_ended(supervise, tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from holdfast.kernel import attributes
 from holdfast.kernel.runs import Status
 from holdfast.kernel.times import Millis
@@ -78,14 +80,23 @@ async def test_a_run_that_was_never_executed_comes_with_its_history(sqlite: Sqli
     assert {brought.run.id for brought in claimed.histories} == {"fresh", "large"}
 
 
-async def test_a_run_whose_journal_cannot_be_read_is_claimed_without_it(sqlite: SqliteBackend) -> None:
+@pytest.mark.parametrize(
+    "entries",
+    [
+        b'[{"what":"teleported"}]',
+        b'[{"what":"started","at_ms":1,"input":{"blob":"\xff"}}]',
+        b'[{"what":"started","at_ms":1,"input":{"json":' + b"[" * 5_000 + b"]" * 5_000 + b"}}]",
+    ],
+    ids=["of a newer version", "no UTF-8", "nested too deeply"],
+)
+async def test_a_run_whose_journal_cannot_be_read_is_claimed_without_it(sqlite: SqliteBackend, entries: bytes) -> None:
     store = await sqlite.another()
     await admitted(store, "odd", key=None)
     await admitted(store, "longer", key=None)
     await admitted(store, "fine", key=None)
     db = database(sqlite.path)
     db.execute("UPDATE runs SET length = 2 WHERE id = 'longer'")
-    db.execute("""UPDATE journal SET entries = CAST('[{"what":"teleported"}]' AS BLOB) WHERE run_id = 'odd'""")
+    db.execute("UPDATE journal SET entries = :entries WHERE run_id = 'odd'", {"entries": entries})
     db.close()
     claimed = await store.claim(Claim("default", "w-1", "nonce", (WORKFLOW,), 100))
     assert len(claimed.runs) == 3

@@ -10,9 +10,11 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
+from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.kernel.messages import Watcher
 from holdfast.ports.notices import ANYTHING, Notice, Ready
 from holdfast.ports.store import Store
@@ -307,6 +309,38 @@ async def test_an_own_commit_that_is_seen_before_it_is_counted_is_still_an_own_o
     await alone._writer.do(lambda db: db.execute("UPDATE clock SET offset_ms = offset_ms + 1"))
     await sqlite.passed(2 * SAFETY_MS)
     assert alone.poll_reason == ""
+
+
+@pytest.mark.parametrize(
+    ("asks", "error"),
+    [
+        ("_connect", apsw.CantOpenError("unable to open database file")),
+        ("_connect", InvalidConfig("too old", hint="Install a newer one.")),
+        ("_ask_writer", InvalidConfig("the directory does not exist", hint="Create it.")),
+        ("_ask_writer", StoreUnavailable("it is locked by another process")),
+    ],
+)
+async def test_a_look_that_fails_is_not_the_last_one(
+    sqlite: SqliteBackend, monkeypatch: pytest.MonkeyPatch, asks: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        failed.set()
+        raise error
+
+    watcher, failed = await sqlite.another(), asyncio.Event()
+    assert isinstance(watcher, SqliteStore)
+    with monkeypatch.context() as patched:
+        patched.setattr(watcher._commit_watch, asks, fail)
+        told = Told(sqlite, watcher)
+        await sqlite.quiet()
+        assert failed.is_set()
+    await sqlite.passed(SAFETY_MS)
+    told.notices.clear()
+    silent = database(sqlite.path)
+    silent.execute("INSERT INTO documents (namespace, kind, id, version, body) VALUES ('', 'odd', 1, 1, x'')")
+    silent.close()
+    await sqlite.passed(SAFETY_MS)
+    assert told.notices == [ANYTHING]
 
 
 class RecordingClock(FakeClock):

@@ -6,6 +6,7 @@ The list of all of them, and of what proves each, is in `test_pitfalls`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 from collections import Counter
 from contextlib import suppress
@@ -32,6 +33,7 @@ from tests.paces import PUSHED_ONLY
 pytestmark = pytest.mark.faults
 
 LEASE = "1s"
+NO_TEXT = b"\x91\xa1\xff"  # a list of one text that is no UTF-8
 LEAVE = LuaSource("return redis.call('XADD', KEYS[1], '1-1', 'm', ARGV[1])")
 
 
@@ -162,7 +164,8 @@ async def test_a_message_that_nobody_understands_holds_up_no_other(
         await held(hf, "heap-a")
         assert isinstance(hf.runtime.store, RedisStore)
         outbox, shards = hf.runtime.store._outbox, single.shards
-        unknown = [ScriptCall(LEAVE, (shards.out(shard),), (packed(("tomorrow",)),)) for shard in shards.all]
+        kinds = itertools.cycle([packed(("tomorrow",)), NO_TEXT])
+        unknown = [ScriptCall(LEAVE, (shards.out(shard),), (next(kinds),)) for shard in shards.all]
         await hf.runtime.store._asks.ask(unknown, writes=True)
         with monkeypatch.context() as patch:
             patch.setattr(outbox, "signal", _dies)

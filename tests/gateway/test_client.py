@@ -452,7 +452,9 @@ class Elsewhere:
 
     def __init__(self, head: str, body: str = "") -> None:
         self.asked = 0
-        self._answer = f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+        self._answer = f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode(
+            "latin-1"
+        )
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.asked += 1
@@ -468,6 +470,8 @@ class Elsewhere:
         ("301 Moved\r\nLocation: https://elsewhere.example", ""),
         ("200 OK\r\nContent-Type: text/html", "<h1>Welcome</h1>"),
         ("502 Bad Gateway", "<h1>Bad gateway</h1>"),
+        ("200 OK\r\nContent-Type: application/json", '{"id":"\xff","code":"\xff"}'),
+        ("502 Bad Gateway\r\nContent-Type: application/json", '{"code":"\xff"}'),
     ],
 )
 async def test_something_else_at_the_address_is_said_to_be_no_gateway(head: str, body: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 
@@ -126,23 +127,32 @@ async def test_a_process_that_has_closed_leaves_all_to_the_others(processes):
     assert await both.call(5) == [0, 5]
 
 
-async def test_without_a_file_descriptor_it_pauses_and_goes_on(processes):
+@pytest.mark.parametrize(
+    ("number", "complaint"),
+    [
+        (errno.EMFILE, "no more connections can be accepted"),
+        (errno.EPERM, "a connection could not be accepted"),
+        (errno.EPROTO, "a connection could not be accepted"),
+        (errno.ENETDOWN, "a connection could not be accepted"),
+    ],
+)
+async def test_what_cannot_be_accepted_is_said_and_the_next_one_is(processes, number, complaint):
     alone = processes(stopping=(False,))
     shared, complaints = alone.each[0].listener, []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
     real = shared._listener
 
-    class Exhausted:
+    class Troubled:
         def __getattr__(self, name):
             return getattr(real, name)
 
         def accept(self):
-            shared._listener = real  # the next time there is one
-            raise OSError(errno.EMFILE, "too many open files")
+            shared._listener = real  # the next time it can be
+            raise OSError(number, os.strerror(number))
 
-    shared._listener = Exhausted()
+    shared._listener = Troubled()
     assert await alone.call(1) == [1]
-    assert complaints == ["no more connections can be accepted"]
+    assert complaints == [complaint]
 
 
 @pytest.mark.parametrize(

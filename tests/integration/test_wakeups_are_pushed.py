@@ -301,7 +301,17 @@ async def _robbed(store: Store) -> list[Run]:
     return (await store.claim(Claim("default", "thief", "n", ("p.work",), 1))).runs
 
 
-async def test_one_run_that_cannot_be_read_does_not_stop_the_others(sqlite_home: SqliteHome) -> None:
+@pytest.mark.parametrize(
+    "odd_journal",
+    [
+        b'[{"what":"started","at_ms":1,"input":{"json":{"n":0}}},{"what":"teleported","at_ms":2}]',
+        b'[{"what":"started","at_ms":1,"input":{"blob":"\xff"}}]',
+    ],
+    ids=["of a newer version", "no UTF-8"],
+)
+async def test_one_run_that_cannot_be_read_does_not_stop_the_others(
+    sqlite_home: SqliteHome, odd_journal: bytes
+) -> None:
     """Its journal was damaged, or written by a newer Holdfast: it is set aside, and the worker goes on."""
     pack = Pack("p")
 
@@ -312,7 +322,6 @@ async def test_one_run_that_cannot_be_read_does_not_stop_the_others(sqlite_home:
     async with sqlite_home.holdfast(pack, worker=False) as client:
         odd = (await client.start(work(0))).run
         db = apsw.Connection(str(sqlite_home.path))
-        odd_journal = b'[{"what":"started","at_ms":1,"input":{"json":{"n":0}}},{"what":"teleported","at_ms":2}]'
         db.execute("UPDATE journal SET entries = ? WHERE run_id = ?", (odd_journal, odd.id))
         db.close()
         others = [(await client.start(work(n))).run for n in range(1, 4)]

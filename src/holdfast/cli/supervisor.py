@@ -116,7 +116,8 @@ class Supervisor:
                 self._close_if_stopping()
                 self._signal(number, signal.SIGTERM)
             case Kill(number):
-                self._emit(ProcessKilled(number + 1, self._processes[number].pid))
+                if (process := self._processes.get(number)) is not None:
+                    self._emit(ProcessKilled(number + 1, process.pid))
                 self._signal(number, signal.SIGKILL)
             case ReportEnd(number, code, delay_ms):
                 how = self._not_started.pop(number, None) or how_ended(code)
@@ -130,6 +131,21 @@ class Supervisor:
                 assert_never(deed)
 
     async def _launch(self, number: int) -> None:
+        self._processes.pop(number, None)  # the one that has ended
+        try:
+            process, ours = await self._start(number)
+        except OSError as error:  # the system has no process, no memory or no file descriptor for it
+            self._not_started[number] = f"before it was started: {error}"
+            self._happenings.put_nowait(HasEnded(number, NOT_STARTED))
+            return
+        self._processes[number] = process
+        self._emit(ProcessStarted(number + 1, process.pid))
+        task = asyncio.create_task(self._watch(number, process, ours))
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    async def _start(self, number: int) -> tuple[Process, socket.socket]:
+        """The process, and our end of its lifeline."""
         ours, theirs = socket.socketpair()
         given = Lifeline(theirs, self._sockets[number], Event())
         try:
@@ -140,18 +156,12 @@ class Supervisor:
                 pass_fds=given.descriptors,
                 start_new_session=True,
             )
-        except OSError as error:  # the system has no process, or no memory, for it
+        except BaseException:
             ours.close()
-            self._not_started[number] = f"before it was started: {error}"
-            self._happenings.put_nowait(HasEnded(number, NOT_STARTED))
-            return
+            raise
         finally:
             theirs.close()
-        self._processes[number] = process
-        self._emit(ProcessStarted(number + 1, process.pid))
-        task = asyncio.create_task(self._watch(number, process, ours))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        return process, ours
 
     async def _watch(self, number: int, process: Process, lifeline: socket.socket) -> None:
         # Its end is waited for beside its word: a process that it has forked may keep the other end open.
@@ -171,8 +181,10 @@ class Supervisor:
                 self._happenings.put_nowait(IsReady(number))
 
     def _signal(self, number: int, signal_number: int) -> None:
+        if (process := self._processes.get(number)) is None:
+            return  # it could not be started, and we are about to hear of that
         with contextlib.suppress(ProcessLookupError):  # it has ended, and we are about to hear of it
-            self._processes[number].send_signal(signal_number)
+            process.send_signal(signal_number)
 
     def _close_if_stopping(self) -> None:
         """What comes while all stop is refused by the last process that stops, and not left without a reply."""

@@ -113,12 +113,16 @@ class SharedListener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass  # another process was faster, or the caller is gone
         except OSError as error:
-            if error.errno not in EXHAUSTED:
-                raise
-            self._loop.call_exception_handler({"message": "no more connections can be accepted", "exception": error})
-            self._wait(AcceptTurn(self._exhausted_seconds, 1))
-            return
+            if error.errno in EXHAUSTED:
+                self._report("no more connections can be accepted", error)
+                self._wait(AcceptTurn(self._exhausted_seconds, 1))
+                return
+            # The trouble of one connection, not of the listener: a firewall forbids it, or its network is down.
+            self._report("a connection could not be accepted", error)
         self._loop.add_reader(self._listener, self._on_waiting)
+
+    def _report(self, message: str, error: OSError) -> None:
+        self._loop.call_exception_handler({"message": message, "exception": error})
 
     async def _connect(self, connection: socket.socket) -> None:
         try:

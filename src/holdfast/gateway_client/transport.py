@@ -52,7 +52,7 @@ class GatewayReply(Struct, frozen=True):
         """The body, as this type."""
         try:
             return msgspec.json.decode(self.body, type=kind)
-        except msgspec.MsgspecError as error:
+        except ValueError as error:  # msgspec's errors, and that of text which is no UTF-8
             raise GatewayUnavailable(
                 "the response is not that of a gateway of Holdfast, or of one of another version"
             ) from error
@@ -198,7 +198,7 @@ def _error(response: httpx.Response) -> HoldfastError:
     """What went wrong at the gateway, as the error that it was there."""
     try:
         problem = msgspec.json.decode(response.content, type=wire.ProblemView)
-    except msgspec.MsgspecError:
+    except ValueError:  # as above
         return GatewayUnavailable(
             f"{response.url.path} returned {response.status_code}, and not as a gateway of Holdfast does",
             hint=f"Use the address {target}." if (target := response.headers.get("location")) else "",

@@ -40,4 +40,12 @@ ANYTHING = Notice(everything=True)
 NOTHING = Notice()
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Notice).decode
+_decode = msgspec.msgpack.Decoder(Notice).decode
+
+
+def decode(body: bytes) -> Notice:
+    """What was encoded. What cannot be read is ANYTHING: it may be of another version, which knows more than we do."""
+    try:
+        return _decode(body)
+    except (ValueError, RecursionError):  # damaged, no UTF-8, or nested too deeply
+        return ANYTHING

@@ -139,10 +139,18 @@ async def test_more_than_fits_into_a_datagram_is_anything(pair: Pair) -> None:
 
 async def test_what_cannot_be_read_is_anything(pair: Pair) -> None:
     """It may be of a later version, or forged: one look tells."""
-    for garbage in (b"\x00", b"\xc1", b"x" * 5_000, notices.encode(NOTHING)[:-1], b"\x91\xa3abc"):
+    cut_short, no_text = notices.encode(NOTHING)[:-1], notices.encode(PROGRESS).replace(b"run", b"\xffun")
+    too_deep = b"\x97" + notices.encode(NOTHING)[1:] + b"\x91" * 5_000  # with a field that we do not know
+    for garbage in (b"\x00", b"\xc1", b"x" * 5_000, cut_short, b"\x91\xa3abc", no_text, too_deep):
         pair.heard.clear()
         pair.teller.peers.send(garbage)
         assert await pair.delivered() == [ANYTHING], garbage
+
+
+async def test_one_that_cannot_be_read_takes_no_other_along(pair: Pair) -> None:
+    for datagram in (b"\x91\x91\xa1\xff", notices.encode(PROGRESS)):
+        pair.teller.peers.send(datagram)
+    assert await pair.delivered() == [ANYTHING]  # which says what both say
 
 
 async def test_of_several_that_name_nothing_one_is_enough(pair: Pair) -> None:

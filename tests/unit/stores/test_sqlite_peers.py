@@ -448,6 +448,24 @@ async def test_what_comes_counts_though_no_descriptor_is_left_to_see_who_is_ther
     assert (len(sender), len(receiver)) == (1, 1)
 
 
+@pytest.mark.parametrize("lacks", [(os, "listdir"), (socket, "socket")], ids=["to list", "to send"])
+async def test_one_who_came_while_no_descriptor_was_left_is_found_at_the_next_look(
+    site: Site, monkeypatch: pytest.MonkeyPatch, lacks: tuple[object, str]
+) -> None:
+    def no_descriptor(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    first = site.opened()
+    site.opened()
+    with monkeypatch.context() as patched:
+        patched.setattr(*lacks, no_descriptor)
+        await site.quiet()  # the greeting of the second has come
+        assert site.heard[first] == [EVERYTHING]
+    assert len(first) == 0
+    first.look()
+    assert len(first) == 1
+
+
 # -- where it cannot work
 
 

@@ -13,6 +13,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -61,6 +62,8 @@ from holdfast.kernel.units import milliseconds
 from holdfast.pack import Effect
 from holdfast.ports.store import History
 
+_making_heartbeats = threading.Lock()  # one for all runs: it is held for a moment, and most runs never need it
+
 
 class StepsInFlight:
     """The work for the steps of one run, each in a task."""
@@ -79,8 +82,11 @@ class StepsInFlight:
         self._begun: set[str] = set()
 
     def _heartbeats(self) -> Heartbeats:
+        """Made by the first effect that asks, in its thread: most runs have none."""
         if self._kept_heartbeats is None:
-            self._kept_heartbeats = Heartbeats(self._host, self._run, self._beats)
+            with _making_heartbeats:  # two of one run would number their writes alike, and one would be lost
+                if self._kept_heartbeats is None:
+                    self._kept_heartbeats = Heartbeats(self._host, self._run, self._beats)
         return self._kept_heartbeats
 
     def begin(self, command: Command) -> None:

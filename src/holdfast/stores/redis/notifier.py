@@ -95,12 +95,8 @@ class Notifier:
     # -- what is heard
 
     def _hear(self, body: bytes) -> None:
-        try:
-            notice = notices.decode(body)
-        except msgspec.MsgspecError:
-            notice = ANYTHING  # of another version, which knows more than we do
         if self._on_notice is not None:
-            self._on_notice(notice)
+            self._on_notice(notices.decode(body))
 
     def _wake(self, namespace: str, workflow: str, body: bytes) -> None:
         if self._on_notice is None or not body.isdigit():

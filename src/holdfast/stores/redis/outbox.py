@@ -19,7 +19,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.errors import EngineFault, TransientError
@@ -160,7 +159,7 @@ class Outbox:
             assert isinstance(last, bytes)
             try:
                 words = tuple(rows.unpack(rows.table(fields)[b"m"]))
-            except msgspec.MsgspecError:
+            except ValueError:  # msgspec's errors, and that of text which is no UTF-8
                 words = ("?",)
             found.append(LeftMessage(shard, last, words))
         return found, b"(" + last if len(found) == limit else None

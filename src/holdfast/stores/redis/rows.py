@@ -172,8 +172,16 @@ def run_of(row: Reply) -> Run | None:
         attributes=attributes_,
         markers=markers,
         waits=waits or None,
-        input=_decode_value(input_) if input_ else None,
+        input=_input_of(input_) if input_ else None,
     )
+
+
+def _input_of(field: bytes) -> Value | None:
+    """The input of a run, to be shown; None if it cannot be read. What is executed is that of the journal."""
+    try:
+        return _decode_value(field)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it must not hold up the claims of other runs
+        return None
 
 
 def _instant(field: bytes) -> Instant | None:
@@ -295,7 +303,7 @@ def message_of(body: bytes) -> Message | None:
     """A message; None if it cannot be read, perhaps since a newer version wrote it. It must not hold up the others."""
     try:
         return _decode_message(body)
-    except msgspec.MsgspecError:
+    except ValueError:  # msgspec's errors, and that of text which is no UTF-8
         return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import apsw
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import HoldfastError
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, Notice
 from holdfast.stores.sqlite.files import Database
@@ -65,15 +65,16 @@ class CommitWatch:
             self._is_foreign = True
 
     async def watch(self, on_notice: Callable[[Notice], bool]) -> None:
-        """Look forever."""
-        db = self._connect()
-        cursor = db.cursor()
+        """Look forever, whatever the trouble: this is the safety net, and none waits for its end."""
+        db: Database | None = None
         seen, own, in_doubt = None, -1, True
         try:
             while True:
                 try:
-                    version = cursor.execute("PRAGMA data_version").fetchall()
-                except apsw.Error:
+                    if db is None:
+                        db = self._connect()
+                    version = db.execute("PRAGMA data_version").fetchall()
+                except (apsw.Error, HoldfastError):
                     version = None  # the process that is told will meet the trouble, and say it
                 moved, seen = version != seen, version
                 idle, own = own == self.own_commits, self.own_commits
@@ -82,7 +83,7 @@ class CommitWatch:
                     on_notice(ANYTHING)  # at once: the writer may have to wait for a lock before it can be asked
                 if in_doubt and (idle or not self._looks_often):
                     in_doubt = False
-                    with contextlib.suppress(StoreUnavailable):
+                    with contextlib.suppress(HoldfastError):
                         await self._ask_writer(self.look_from_writer)
                 found = self._is_foreign
                 if found:
@@ -93,7 +94,8 @@ class CommitWatch:
                 self._tend_peers()
                 await self._clock.pause(self._pace.notice_seconds if self._looks_often else self._pace.safety_seconds)
         finally:
-            db.close()
+            if db is not None:
+                db.close()
 
     @property
     def _looks_often(self) -> bool:

@@ -83,7 +83,7 @@ class FileNotifier:
         self.announcements.hear()
         if self._on_notice is None:
             return
-        heard = [_decoded(datagram) for datagram in datagrams]
+        heard = [notices.decode(datagram) for datagram in datagrams]
         for notice in (ANYTHING,) if any(each.everything for each in heard) else heard:
             if notice != NOTHING:
                 self._on_notice(notice)
@@ -135,10 +135,3 @@ def merged(gathered: Sequence[Notice]) -> Notice:
 
 def _each_once(things: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(things))
-
-
-def _decoded(datagram: bytes) -> Notice:
-    try:
-        return notices.decode(datagram)
-    except msgspec.MsgspecError:
-        return ANYTHING  # an empty one; or one of another version, which knows more than we do

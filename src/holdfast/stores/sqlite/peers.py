@@ -200,8 +200,10 @@ class Peers:
         self._suspects = self._refusing = self._refusing - self._suspects
 
     def _find(self) -> None:
-        self._listed_ns = os.fstat(self._fd).st_mtime_ns
+        changed_ns = os.fstat(self._fd).st_mtime_ns
+        self._listed_ns = 0  # what cannot be listed is listed at the next look, though nothing changes until then
         names = {name for name in os.listdir(self._fd) if name != self._name}  # noqa: PTH208 - a path takes no descriptor
+        self._listed_ns = changed_ns
         for name in self._found.keys() - names:
             self._drop(name)
         self._refusing = {name for name in names - self._found.keys() if not self._connect(name)}
@@ -211,9 +213,13 @@ class Peers:
         try:
             if not stat.S_ISSOCK(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode):
                 return True  # none of ours
+        except OSError:
+            return True  # it has gone
+        try:
             peer = _datagrams()
         except OSError:
-            return True  # it has gone; or this process has no descriptor left, and the next look may find one
+            self._listed_ns = 0  # this process has no descriptor left; the next look may find one
+            return True
         try:
             peer.connect(self._address(name))
         except OSError as error:

@@ -45,7 +45,7 @@ def _input_of(entries: bytes) -> Value | None:
     """The input that a journal begins with; None if it cannot be read. Reading the whole journal says why."""
     try:
         return _decode_first(_decode_raw(entries)[0]).input
-    except (msgspec.MsgspecError, IndexError):
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it must not hold up the claims of other runs
         return None
 
 
@@ -63,7 +63,7 @@ def fresh_history_of(row: Sequence[Any]) -> History | None:
         return None
     try:
         journal = journal_of([row[-1:]])
-    except msgspec.MsgspecError:
+    except Exception:  # noqa: BLE001 - as above
         return None
     return History(run, journal) if len(journal) == run.length else None
 
@@ -76,7 +76,7 @@ def message_of(body: bytes) -> Message | None:
     """A message; None if it cannot be read, perhaps since a newer version wrote it. It must not hold up the others."""
     try:
         return _decode_message(body)
-    except msgspec.MsgspecError:
+    except ValueError:  # msgspec's errors, and that of text which is no UTF-8
         return None
 
 

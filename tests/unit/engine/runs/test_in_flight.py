@@ -10,7 +10,9 @@ import pytest
 
 from holdfast import Pack, Retry, workflow as wf
 from holdfast.engine.code.commands import Command
+from holdfast.engine.runs import in_flight
 from holdfast.engine.runs.completions import ActivationRecord, Broken, Completion
+from holdfast.engine.runs.heartbeats import Heartbeats
 from holdfast.errors import LeaseLost, NotPerformed, UnknownWorkflow
 from holdfast.events import EffectBegan
 from holdfast.kernel.changes import Committed, Refused
@@ -294,3 +296,25 @@ async def test_a_heartbeat_of_an_attempt_is_committed_from_any_thread():
     assert [each.details for each in change.beats] == [b'"half"']
     assert scope.last_beat() == "half"  # pyright: ignore[reportAttributeAccessIssue]
     work.steps.close()
+
+
+async def test_effects_in_two_threads_that_beat_at_once_share_the_heartbeats_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two of them would give two writes the same id, and the store would take the second for the first."""
+    made: list[Heartbeats] = []
+    is_second = threading.Event()
+
+    class SlowHeartbeats(Heartbeats):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+            if len(made) == 1:
+                is_second.wait(0.2)  # the other thread has the time to make one, too
+            else:
+                is_second.set()
+
+    monkeypatch.setattr(in_flight, "Heartbeats", SlowHeartbeats)
+    steps = InFlight(performs, "charge").steps
+    both = await asyncio.gather(*(asyncio.to_thread(steps._heartbeats) for _ in range(2)))
+    assert both == made * 2
