@@ -285,7 +285,7 @@ async def test_a_worker_whose_claim_was_in_vain_looks_for_the_next_timer_again(h
 
         async def called(self, name: str, verb: Any, args: tuple[Any, ...]) -> Any:
             if name == "claim" and not self.robbed:
-                self.robbed = bool(await _robbed(self.inner))
+                self.robbed = bool(await _stolen(self.inner))
             return await verb(*args)
 
     async with home.holdfast(holding.pack, worker=False) as client:
@@ -295,10 +295,6 @@ async def test_a_worker_whose_claim_was_in_vain_looks_for_the_next_timer_again(h
             await hf._replica._ports.store.inner.join("thief", 3_600_000)
             holding.gate.set()
             assert await second.result(timeout=30) == 1
-
-
-async def _robbed(store: Store) -> list[Run]:
-    return (await store.claim(Claim("default", "thief", "n", ("p.work",), 1))).runs
 
 
 @pytest.mark.parametrize(

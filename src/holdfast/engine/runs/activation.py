@@ -164,11 +164,8 @@ class Activation:
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
         record, loaded = self._record, self._loaded
-        if self._mail_arrived:
-            await self._load_blobs()
-            loaded.put_signals_first()
-        elif loaded.held_back:
-            loaded.put_signals_first()
+        if self._mail_arrived or loaded.held_back:
+            await self._prepare_mail()
         try:
             if loaded.machine.pending.dropped:
                 loaded.let_drop(record)
@@ -238,9 +235,14 @@ class Activation:
             self._loaded.in_flight.tell_dropped(command.step)
             self.task.cancel()
 
+    async def _prepare_mail(self) -> None:
+        """Have at hand what the messages need, in the order in which they are delivered."""
+        self._mail_arrived = False
+        await self._load_blobs()
+        self._loaded.put_signals_first()
+
     async def _load_blobs(self) -> None:
         """Large results of children come beside the message; fetch them before they are delivered."""
-        self._mail_arrived = False
         for message in tuple(self._loaded.arrivals):
             if (
                 isinstance(message, OutcomeMessage)
@@ -417,8 +419,7 @@ class Activation:
     async def _make_mail_durable(self) -> None:
         """Record what has come before the end is tried again: a run that is fed steadily must not read it all again."""
         record = self._record = ActivationRecord()
-        await self._load_blobs()
-        self._loaded.put_signals_first()
+        await self._prepare_mail()
         self._loaded.deliver(record, mail_only=True)
         if self._loaded.machine.outcome is None:
             self._loaded.take_notes(record)

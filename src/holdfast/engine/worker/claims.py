@@ -243,7 +243,6 @@ class Claims:
         self._end_reservation(run.id)
         if self._slots.is_closed or run.owner != self._lease.owner or self._held.holds(run.id):
             self._slots.quiet()  # a run that is not adopted, leaving gives back
-            self._mail.note_fresh(run.id)
             return
         messages, blobs = (), NO_BLOBS
         if change.envelopes:
@@ -251,13 +250,11 @@ class Claims:
         if change.blobs:
             blobs = {blob.digest: blob.data for blob in change.blobs}
         self._adopt(History(run, change.entries, messages), blobs)
-        self._mail.note_fresh(run.id)
 
     def give_back(self, run_id: str, *, is_unsure: bool) -> None:
         """The run was not admitted under our name; with `is_unsure`, that is not known."""
         self._end_reservation(run_id)
         self._slots.quiet()
-        self._mail.note_fresh(run_id)
         if is_unsure:
             self._is_unsure = True
             self._bell.ring()
@@ -267,6 +264,7 @@ class Claims:
         left = self._reserved.pop(run_id) - 1
         if left:
             self._reserved[run_id] = left
+        self._mail.note_fresh(run_id)
 
 
 async def blobs_of(store: Store, history: History) -> dict[str, bytes]:

@@ -78,7 +78,7 @@ class Mail:
         self._bell.set()
 
     def note_fresh(self, run_id: str) -> None:
-        """A fresh run was adopted, or given back, with what its own admission has brought."""
+        """A fresh run is being adopted, or given back, with what its own admission has brought."""
         if run_id in self._overtook:
             self._overtook.discard(run_id)
             self._want(run_id)
