@@ -3,7 +3,7 @@
 - A batch of changes is one round trip, and one more for what crosses shards. Each change is one script in one slot.
 - What selects among shards (claims, rescues, lists) looks into all of them first, and then asks each run's own shard
   to move it if it is still as it was.
-- The clock is Redis' own. This process reckons with it between two looks, never ahead of it and never backwards.
+- The clock is Redis' own. This process reckons with it between two looks, close to it and never backwards.
 - Notices of what has changed travel by the bus.
 """
 
@@ -157,8 +157,8 @@ class RedisStore:
         return self._latest_at_ms
 
     async def _look_at_clock(self) -> None:
-        for _ in range(LOOKS):
-            self._server_clock.take(await self._client.time(self._shards.leases["expiries"]))
+        key = self._shards.leases["expiries"]
+        self._server_clock.take([await self._client.time(key) for _ in range(LOOKS)])
 
     async def _keep_time(self) -> None:
         while True:

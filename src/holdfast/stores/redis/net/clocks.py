@@ -3,17 +3,21 @@
 A look is one question for the time. The answer was true at some moment between the question and its arrival, and it is
 not known when: a server that stalls replies late, a network delays. So a look says where the server's clock is at
 least, and where it is at most, beside our own steady one. The shortest way there and back that was ever seen narrows
-both: no answer can have come faster.
+both: hardly an answer comes faster than that, half of it each way.
 
 Rules
-- What we reckon is never ahead of what the server's clock has reached: a timer that is judged by it is never early.
-- It moves only if a look contradicts it. A slow look, which says little, contradicts nothing and changes nothing.
-- If a look contradicts it, it becomes the least that the look allows: the clock was set, or another server is asked.
+- What we reckon moves only if a look contradicts it, and no farther than to what that look allows. A slow look, which
+  says little, moves little: a timer is set by one process and judged by another, and if one of them is ahead or
+  behind, the timer is early.
+- A look that contradicts it by a hair went faster one way than half of the shortest; one that contradicts it by much
+  met a clock that was set, or another server. Both are handled alike: the quick looks that follow say the rest.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.kernel.times import Steady
@@ -43,12 +47,11 @@ class ServerClock:
         self.ahead_ms = 0.0
         self._shortest_ms = math.inf  # there and back
 
-    def take(self, look: Look) -> None:
-        """Learn from a look."""
-        is_first = self._shortest_ms == math.inf
+    def take(self, looks: Iterable[Look]) -> None:
+        """Learn from looks one soon after the other: from the quickest, which says most."""
+        look = min(looks, key=attrgetter("took_ms"))
         self._shortest_ms = min(self._shortest_ms, look.took_ms)
         one_way_ms = self._shortest_ms / 2
         least_ms = look.there_ms - float(look.came_steady_ms) + one_way_ms
         most_ms = look.there_ms - float(look.asked_steady_ms) - one_way_ms
-        if is_first or not least_ms <= self.ahead_ms <= most_ms:
-            self.ahead_ms = least_ms
+        self.ahead_ms = min(max(self.ahead_ms, least_ms), most_ms)
