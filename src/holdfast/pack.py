@@ -80,7 +80,7 @@ class Call(Generic[R]):
             raise UsageError(
                 f"{kind} {self.target.name!r} was awaited outside a workflow", hint=f"Pass the call to {now} instead."
             )
-        return cast("Generator[Any, None, R]", scope.perform(self).__await__())
+        return scope.perform(self).__await__()  # pyright: ignore[reportReturnType] - of this call, its result
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())

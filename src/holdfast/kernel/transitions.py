@@ -133,7 +133,7 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
     assert run.status is Status.RUNNING, run
     match event:
         case Progressed():
-            return _change(run, run, recorded)
+            return progress(run, recorded)
         case LetGo(wake_at_ms, waits):
             after = replace(_unowned(run, Status.WAITING, wake_at_ms=wake_at_ms), waits=waits)
             return _change(run, after, recorded)
@@ -158,6 +158,11 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
             return _change(run, after, recorded, Blocked(now_ms, code, message))
         case _:  # pragma: no cover
             assert_never(event)
+
+
+def progress(run: Run, recorded: Recorded) -> Change:
+    """A running run goes on, and this is recorded. Nearly all that becomes of runs is this."""
+    return _change(run, run, recorded)
 
 
 def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:

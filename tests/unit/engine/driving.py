@@ -66,6 +66,10 @@ class _Watched(Machine):
         yield from super().starting(first, at_ms=at_ms)
         self.begun += self.pending.take_fresh()
 
+    def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
+        super().apply(entry, position, strict=strict)
+        self.begun += self.pending.take_fresh()
+
     def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterator[None]:
         yield from super().applying(entry, position, strict=strict)
         self.begun += self.pending.take_fresh()

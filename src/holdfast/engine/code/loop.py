@@ -118,7 +118,14 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
         try:
             while ready and left:
                 left -= 1
-                ready.popleft()._run()  # noqa: SLF001 - as asyncio's own loops do
+                handle = ready.popleft()
+                if not handle._cancelled:  # noqa: SLF001 - asyncio's own loops call its private `_run`
+                    try:
+                        handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException:  # noqa: BLE001, S110 - a callback's error is not the loop's, as in asyncio
+                        pass
         finally:
             self._leave()
         return bool(ready)
@@ -198,10 +205,10 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     ) -> asyncio.Handle:
         if context is None:  # elsewhere it would be the context of another run
             context = contextvars.copy_context() if self.is_here() else contextvars.Context()
-        handle = Handle(callback, args, self, context)
+        handle = Handle(callback, args, context)
         if not self._evicted:
             self._ready.append(handle)
-        return cast("asyncio.Handle", cast("object", handle))
+        return handle  # pyright: ignore[reportReturnType] - it can all that is done with one
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None

@@ -66,6 +66,16 @@ class Pending(Struct):
         fresh, self._fresh = self._fresh, []
         return [command for command in fresh if command.step in self.open]
 
+    def take_lone(self) -> Command | None:
+        """The step that the code has just asked for, if it is all that the code waits for."""
+        if len(self._fresh) != 1 or len(self.open) != 1 or self.timers or self._fresh[0].step not in self.open:
+            return None
+        return self._fresh.pop()
+
+    def give_back(self, command: Command) -> None:
+        """It was taken, and is not begun yet."""
+        self._fresh.append(command)
+
     def take_dropped(self) -> list[Command]:
         """The steps that the code has stopped waiting for since the last time."""
         dropped, self.dropped = self.dropped, []

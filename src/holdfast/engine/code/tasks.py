@@ -11,6 +11,8 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from msgspec import Struct
+
 
 class WorkflowTask(asyncio.Task[Any]):
     """A task that hashes by its place in the run: sets of tasks (`asyncio.wait`) are iterated alike on replay."""
@@ -52,36 +54,16 @@ class WorkflowFuture(asyncio.Future[Any]):
         return self._order
 
 
-class Handle:
+class Handle(Struct):
     """asyncio.Handle, without what only debugging needs: this is the innermost loop of every workflow."""
 
-    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_loop")
-
-    def __init__(
-        self,
-        callback: Callable[..., Any],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = context
-        self._cancelled = False
+    _callback: Callable[..., Any]
+    _args: tuple[Any, ...]
+    _context: contextvars.Context
+    _cancelled: bool = False
 
     def cancel(self) -> None:
         self._cancelled = True
 
     def cancelled(self) -> bool:
         return self._cancelled
-
-    def _run(self) -> None:
-        if self._cancelled:
-            return
-        try:
-            self._context.run(self._callback, *self._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - as asyncio.Handle does: a callback's error is not the loop's
-            self._loop.call_exception_handler({"message": "a callback raised", "exception": error})

@@ -33,7 +33,7 @@ from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
 from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
 from holdfast.kernel import transitions, waits
-from holdfast.kernel.changes import Refused
+from holdfast.kernel.changes import Change, Refused
 from holdfast.kernel.journal import (
     Continued,
     Stopped,
@@ -50,7 +50,6 @@ from holdfast.ports.store import History
 
 BEGUN_AT_ONCE = 100  # then others have their turn: the lease, above all
 SEEN_KEPT = 10_000  # when a run begins again; an entity may live for years
-_PROGRESSED = transitions.Progressed()
 
 
 class TakenAway(Exception):
@@ -188,10 +187,31 @@ class Activation:
             if not commands and not loaded.in_flight.tasks:
                 return loaded.records_again
         if len(commands) == 1 and loaded.is_all_there_is(commands[0]):
-            await self._perform_here(commands[0])
+            await self._perform_in_a_row(commands[0])
         else:
             await self._begin(commands)
         return True
+
+    async def _perform_in_a_row(self, command: Command | None) -> None:
+        """Perform an effect that is all the run waits for, and what the code asks for next, as long as that is so, too.
+
+        Whatever is not as usual is left to the next activation, with what there is to be recorded: mail, a failure, a
+        large value, notes of the code, its end.
+        """
+        loaded, record = self._loaded, self._record
+        while command is not None:
+            completion = await self._perform_here(command)
+            if not loaded.deliver_at_once(completion, command, record):
+                self.arrive(completion)
+                return
+            command = loaded.take_lone_effect()
+            if command is None:
+                return
+            await self._make_durable(transitions.progress(self.run, self._recorded_by(record)), record)
+            record = self._record
+            if self._stopping or not loaded.is_all_there_is(command):
+                loaded.machine.pending.give_back(command)
+                return
 
     async def _begin(self, commands: list[Command]) -> None:
         """Begin what the code asked for, and wait until something comes of it."""
@@ -211,21 +231,23 @@ class Activation:
         finally:
             self._host.busy()
 
-    async def _perform_here(self, command: Command) -> None:
+    async def _perform_here(self, command: Command) -> Completion:
         """Perform a lone effect in this very task."""
         self._inline = command
         try:
-            await self._loaded.in_flight.attempt(command)
+            completion = await self._loaded.in_flight.attempt(command)
         except asyncio.CancelledError:
             if self._inline is not None or self._is_abandoned:  # whatever else has cancelled it before
                 raise
-            begun = self._loaded.in_flight.has_begun(command.step)
-            self.arrive(Completion(command.step, Interrupted(begun)))
+            completion = Completion(command.step, Interrupted(self._loaded.in_flight.has_begun(command.step)))
         finally:
             if self._inline is None and self.task is not None and not self._is_abandoned:
                 while self.task.cancelling():
                     self.task.uncancel()
             self._inline = None
+        if self._is_abandoned:  # and the effect has kept the cancellation of its task to itself
+            raise LeaseLost(f"run {self.run.id} was taken away")
+        return completion
 
     def _interrupt_the_lone_effect(self) -> None:
         """A cancellation has come while an effect is performed in the run's own task."""
@@ -545,16 +567,22 @@ class Activation:
 
     async def _progress(self, record: ActivationRecord) -> None:
         if record.is_worth_a_commit:
-            await self._commit(_PROGRESSED, record)
+            await self._make_durable(transitions.progress(self.run, self._recorded_by(record)), record)
         elif not record.is_empty:
             self._read_later += record.read
             self._record = ActivationRecord()
 
     async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
+        change = transitions.decide(self.run, event, recorded=self._recorded_by(record), now_ms=self._now_ms())
+        await self._make_durable(change, record)
+
+    def _recorded_by(self, record: ActivationRecord) -> transitions.Recorded:
         if self._read_later:
             record.read += self._read_later
             self._read_later = []
-        change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
+        return record.frozen()
+
+    async def _make_durable(self, change: Change, record: ActivationRecord) -> None:
         try:
             answer = await self._host.offer(change)
         except TransientError as error:
@@ -562,8 +590,9 @@ class Activation:
         if isinstance(answer, Refused):
             raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
         # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.
-        if answer.run is None or not _same_holder(answer.run, change.run):
+        if answer.run is not change.run and (answer.run is None or not _same_holder(answer.run, change.run)):
             raise TakenAway
+        assert answer.run is not None
         self.run = self._loaded.run = answer.run
         self._record = ActivationRecord()
         for task in record.heard:
@@ -574,7 +603,7 @@ class Activation:
 
 
 def _same_holder(committed: Run, offered: Run | None) -> bool:
-    return committed is offered or (offered is not None and committed.fence == offered.fence)
+    return offered is not None and committed.fence == offered.fence
 
 
 def _wake(signal: asyncio.Future[None]) -> None:

@@ -47,7 +47,6 @@ from holdfast.kernel.steps import (
     WATCHING,
     ChildAdmitted,
     Confirmed,
-    Event,
     Expired,
     Interrupted,
     NotAdmitted,
@@ -97,7 +96,7 @@ class StepsInFlight:
             case "effect" | "undo":
                 if command.is_remote:
                     self._remote.add(command.step)
-                work = self.attempt(command)
+                work = self._attempt_elsewhere(command) if command.is_remote else self.attempt(command)
             case "join":
                 work = self._watch(command)
             case "stop":
@@ -110,8 +109,8 @@ class StepsInFlight:
                 work = self._admit(command)
         self._do(command, work)
 
-    def _do(self, command: Command, work: Coroutine[Any, Any, None]) -> None:
-        task = self.tasks[command.step] = self._host.loop.create_task(_while_the_lease_lasts(work))
+    def _do(self, command: Command, work: Coroutine[Any, Any, Completion | None]) -> None:
+        task = self.tasks[command.step] = self._host.loop.create_task(self._complete_by(work))
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
@@ -119,11 +118,19 @@ class StepsInFlight:
             if self.tasks.get(command.step) is not task:
                 return
             if task.cancelled():
-                self._say(command, Interrupted(command.step in self._begun))
+                self._complete(Completion(command.step, Interrupted(command.step in self._begun)))
             elif (error := task.exception()) is not None:
                 self._complete(Completion(command.step, Broken(error)))
 
         task.add_done_callback(ended)
+
+    async def _complete_by(self, work: Coroutine[Any, Any, Completion | None]) -> None:
+        try:
+            completion = await work
+        except LeaseLost:
+            return  # the worker has said so, for all its runs at once
+        if completion is not None:
+            self._complete(completion)
 
     def has_begun(self, step: str) -> bool:
         """Whether an attempt of the effect has begun and did not come to its end, as far as is known here."""
@@ -171,9 +178,6 @@ class StepsInFlight:
                 scope.dropped = scope.abandoned = True
             self.tasks.pop(step).cancel()
 
-    def _say(self, command: Command, event: Event) -> None:
-        self._complete(Completion(command.step, event))
-
     def _event_of(
         self, command: Command, outcome: AttemptOutcome, *, interrupted: bool
     ) -> tuple[Returned | Raised, tuple[Blob, ...]]:
@@ -184,28 +188,26 @@ class StepsInFlight:
             return Returned(value), blobs
         return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
 
-    async def attempt(self, command: Command) -> None:
-        """Perform one attempt of an effect, or have a remote worker perform it."""
-        effect, host = command.effect(), self._host
-        if effect.remote:
-            await self._until_trusted()
-            await self._try(command, effect, None)
-            return
-        policy, in_thread = command.policy_on(host), not effect.is_async
+    async def attempt(self, command: Command) -> Completion:
+        """What comes of one attempt of an effect."""
+        effect, policy, performer = command.effect(), command.policy_on(self._host), self._host.performer
         if policy.safety == "once":
-            await host.performer.until_ended(self._run.id, command.step)
-        turn = None if policy.retry.deadline is not None else host.performer.turn_now(in_thread=in_thread)
-        while True:
-            if turn is None:
-                turn = await self._turn(command, policy.retry, in_thread=in_thread)
-            if turn is None:
-                break
-            if await self._try(command, effect, turn):
-                return
+            await performer.until_ended(self._run.id, command.step)
+        in_thread = not effect.is_async
+        turn = performer.turn_now(in_thread=in_thread) if policy.retry.deadline is None else None
+        while turn is not None or (turn := await self._turn(command, policy.retry, in_thread=in_thread)) is not None:
+            completion = await self._try(command, effect, turn)
+            if completion is not None:
+                return completion
             turn = None
         name, made = command.intent.name, command.failures
         error = TimedOut(f"the deadline of effect {name} was over before attempt {made + 1} could begin")
-        self._say(command, Expired(described(error, host.codec)))
+        return Completion(command.step, Expired(described(error, self._host.codec)))
+
+    async def _attempt_elsewhere(self, command: Command) -> Completion | None:
+        """What comes of an attempt by a remote worker."""
+        await self._until_trusted()
+        return await self._try(command, command.effect(), None)
 
     async def _turn(self, command: Command, retry: Retry, *, in_thread: bool) -> Turn | None:
         """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
@@ -221,13 +223,18 @@ class StepsInFlight:
         except TimeoutError:
             return None
 
-    async def _try(self, command: Command, effect: Effect[..., Any], turn: Turn | None) -> bool:
-        """Perform one attempt, in its turn here or by a remote worker. False if it could not be entered, so is none."""
+    async def _try(self, command: Command, effect: Effect[..., Any], turn: Turn | None) -> Completion | None:
+        """Perform one attempt, in its turn here or by a remote worker. None if it could not be entered, so is none."""
         host, step = self._host, command.step
         scope = self._attempts[step] = AttemptScope.of(command, self._run.id, host, self._heartbeats)
         self._begun.add(step)
         host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
-        work = self._dispatched(command, scope) if turn is None else self._performed(command, effect, scope, turn)
+        assert command.call is not None
+        if turn is None:
+            work = self._dispatched(command, scope)
+        else:
+            once = scope.policy.safety == "once"
+            work = host.performer.attempt(effect, command.call.arguments, scope, turn, once=once)
         if host.tracing is not None:
             work = host.tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
         began_steady_ms = host.clock.steady_ms()
@@ -240,18 +247,10 @@ class StepsInFlight:
         if isinstance(outcome, AttemptRefused):
             if scope.dropped:
                 raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
-            return False
+            return None
         self._begun.discard(step)
         event, blobs = self._event_of(command, outcome, interrupted=scope.dropped and not command.future.done())
-        self._complete(Completion(step, event, blobs, host.clock.steady_ms() - began_steady_ms, scope.task))
-        return True
-
-    def _performed(
-        self, command: Command, effect: Effect[..., Any], scope: AttemptScope, turn: Turn
-    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
-        assert command.call is not None
-        once = scope.policy.safety == "once"
-        return self._host.performer.attempt(effect, command.call.arguments, scope, turn, once=once)
+        return Completion(step, event, blobs, host.clock.steady_ms() - began_steady_ms, scope.task)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, host = command.effect(), self._run, self._host
@@ -279,7 +278,7 @@ class StepsInFlight:
         )
         return await host.remote_effects.attempt(wanted, scope)
 
-    async def _take_back(self, command: Command) -> None:
+    async def _take_back(self, command: Command) -> Completion:
         """See to it that no worker begins what was dropped, and learn what came of it if one has."""
         scope = self._attempts[command.step] = AttemptScope.of(command, self._run.id, self._host, self._heartbeats)
         scope.dropped = True
@@ -288,13 +287,13 @@ class StepsInFlight:
         finally:
             self._attempts.pop(command.step, None)
         event, blobs = self._event_of(command, outcome, interrupted=False)
-        self._complete(Completion(command.step, event, blobs, 0.0, scope.task))
+        return Completion(command.step, event, blobs, 0.0, scope.task)
 
     async def _until_trusted(self) -> None:
         while not self._host.trusted:
             await self._host.until_trusted()
 
-    async def _reconcile(self, command: Command) -> None:
+    async def _reconcile(self, command: Command) -> Completion:
         effect, step, performer = command.effect(), command.step, self._host.performer
         policy = command.policy_on(self._host)
         assert policy.reconcile is not None
@@ -308,11 +307,11 @@ class StepsInFlight:
         match outcome:
             case AttemptReturned(value=data):
                 value, blobs = kept(data)
-                self._complete(Completion(step, Confirmed(value), blobs))
+                return Completion(step, Confirmed(value), blobs)
             case AttemptRaised(error=error) if isinstance(error, NotPerformed):
-                self._say(command, DENIED)
+                return Completion(step, DENIED)
             case AttemptRaised(error=error):
-                self._say(command, Undecided(f"reconcile raised {worded(error)}"))
+                return Completion(step, Undecided(f"reconcile raised {worded(error)}"))
             case AttemptRefused():  # pragma: no cover - a question may always be asked
                 raise AssertionError(step)
 
@@ -321,37 +320,35 @@ class StepsInFlight:
         self._remote.discard(command.step)
         self._do(command, self._reconcile(command))
 
-    async def _admit(self, command: Command) -> None:
+    async def _admit(self, command: Command) -> Completion:
         try:
             run, created = await self._host.admit_child(self._run, command)
         except (InputMismatch, ReservedKey, UnknownWorkflow) as error:
-            self._say(command, NotAdmitted(described(error, self._host.codec)))
-        else:
-            self._say(command, ChildAdmitted(run.id, run.key or "", created))
+            return Completion(command.step, NotAdmitted(described(error, self._host.codec)))
+        return Completion(command.step, ChildAdmitted(run.id, run.key or "", created))
 
-    async def _claim_token(self, command: Command) -> None:
+    async def _claim_token(self, command: Command) -> Completion | None:
         hook, run = command.hook, self._run
         assert hook is not None
         assert hook.token is not None
         guard = TokenFree(run.fence, run.namespace, hook.token)
         answer = await self._host.commit(Change(f"{run.id}/{command.step}", guard, opens=(hook,)))
         if isinstance(answer, Committed):
-            self._say(command, TokenClaimed(None))
-        elif (holder := answer.current) is not None and holder.id != run.id:
-            self._say(command, TokenClaimed(Other(holder.id, holder.workflow, holder.key or "")))
-        # Otherwise another worker has this run; the next commit will say so.
+            return Completion(command.step, TokenClaimed(None))
+        if (holder := answer.current) is not None and holder.id != run.id:
+            return Completion(command.step, TokenClaimed(Other(holder.id, holder.workflow, holder.key or "")))
+        return None  # another worker has this run; the next commit will say so
 
-    async def _stop(self, command: Command) -> None:
+    async def _stop(self, command: Command) -> Completion:
         reason = f"its parent {self._run.id} was cancelled"
         await self._host.cancel(command.child_id, reason, nonce=self._run.id, deadline_at_ms=command.deadline_at_ms)
-        await self._watch(command)
+        return await self._watch(command)
 
-    async def _watch(self, command: Command) -> None:
+    async def _watch(self, command: Command) -> Completion:
         if await self._host.watch(command.child_id, Watcher(self._run.id, command.step, self._run.epoch)):
-            self._say(command, WATCHING)
-        else:
-            error = UnknownRun(f"no run has the id {command.child_id}")
-            self._say(command, NotAdmitted(described(error, self._host.codec)))
+            return Completion(command.step, WATCHING)
+        error = UnknownRun(f"no run has the id {command.child_id}")
+        return Completion(command.step, NotAdmitted(described(error, self._host.codec)))
 
 
 class _Question:
@@ -370,13 +367,6 @@ class _Question:
     def may_enter(self) -> Begin:
         """Asking does no harm."""
         return self._begin
-
-
-async def _while_the_lease_lasts(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except LeaseLost:
-        return  # the worker has said so, for all its runs at once
 
 
 def _ignore(completion: Completion) -> None:

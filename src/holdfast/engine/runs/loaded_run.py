@@ -176,6 +176,29 @@ class LoadedRun:
                 if machine.pending.dropped:
                     self.let_drop(record)
 
+    def deliver_at_once(self, completion: Completion, command: Command, record: ActivationRecord) -> bool:
+        """Deliver what came of a lone effect, if it has returned and nothing else has come. Otherwise False."""
+        event = completion.event
+        if type(event) is not Returned or completion.blobs or self.arrivals or self.held_back:
+            return False
+        if self.machine.open.get(command.step) is not command:
+            return False
+        self._apply(self._perform(command, event, completion), record)
+        return True
+
+    def take_lone_effect(self) -> Command | None:
+        """What the code asks for next, if that is an effect to be performed as it is, and nothing else is to be done."""
+        machine = self.machine
+        if machine.outcome is not None or machine.pending.dropped or machine.notes.are_there:
+            return None
+        command = machine.pending.take_lone()
+        if command is None:
+            return None
+        if command.intent.kind == "effect" and steps.may_call_at_once(command.policy_on(self._host), intended=False):
+            return command
+        machine.pending.give_back(command)
+        return None
+
     def _due(self) -> Elapsed | Command | None:
         if not self.machine.pending.has_dues:
             return None

@@ -18,7 +18,10 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
+from types import CoroutineType
 from typing import Any
+
+from msgspec import Struct
 
 from holdfast.effects import RUNNING_EFFECT
 from holdfast.engine.attempts import (
@@ -40,13 +43,10 @@ from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
 
 
-class Turn:
+class Turn(Struct):
     """Room for one effect, until it ends."""
 
-    __slots__ = ("_leave",)
-
-    def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave: Callable[[], None] | None = leave
+    _leave: Callable[[], None] | None
 
     def end(self) -> None:
         """Make room for the next one. It may be said more than once."""
@@ -55,14 +55,11 @@ class Turn:
             leave()
 
 
-class _InContext:
+class _InContext(Struct):
     """Awaits a coroutine in a context of its own: what an effect sets, no other effect of the run sees."""
 
-    __slots__ = ("_context", "_coroutine")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
-        self._coroutine = coroutine
-        self._context = context
+    _coroutine: Coroutine[Any, Any, Any]
+    _context: contextvars.Context
 
     def __await__(self) -> Generator[Any, Any, Any]:
         step, value = self._coroutine.send, None
@@ -97,34 +94,27 @@ class Performer:
         """How many threads are still in the middle of a call that is not waited for any more."""
         return self._threads.given_up
 
-    async def attempt(
+    def attempt(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
-    ) -> AttemptOutcome | AttemptRefused:
+    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         """Perform one attempt, and encode what it returned."""
-        context = contextvars.copy_context()
-        context.run(RUNNING_EFFECT.set, scope)
         work, what = partial(effect.signature.apply, effect.fn, arguments), effect.described
-        if not effect.is_async:
-            call = self._in_thread(partial(context.run, work), scope, turn, what, once=once)
-            return await self._outcome(call, effect, effect.result_name, scope, turn)
-        end = self._live((scope.run_id, scope.step)) if once else None
-        try:
-            call = _InContext(_entered(work, scope, what), context)
-            return await self._outcome(call, effect, effect.result_name, scope, turn)
-        finally:
-            if end is not None:
-                end()
+        if effect.is_async:
+            call = partial(self._here, work, scope, what, once=once)
+        else:
+            call = partial(self._in_thread, work, partial(_context_of, scope), scope, turn, what, once=once)
+        return self._outcome(call, effect, effect.result_name, scope, turn)
 
-    async def reconcile(
+    def reconcile(
         self, effect: Effect[..., Any], ask: Callable[[str], Any], key: str, scope: StepWork, turn: Turn
-    ) -> AttemptOutcome | AttemptRefused:
+    ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         """Ask whether an effect of unknown outcome has happened, and with which result."""
         work, what = partial(ask, key), f"the reconcile function of {effect.name}"
         if is_async(ask):
-            call = _entered(work, scope, what)
+            call = partial(_entered, work, scope, what)
         else:
-            call = self._in_thread(partial(contextvars.copy_context().run, work), scope, turn, what, once=False)
-        return await self._outcome(call, effect, f"the result of reconciling {effect.name}", scope, turn)
+            call = partial(self._in_thread, work, contextvars.copy_context, scope, turn, what, once=False)
+        return self._outcome(call, effect, f"the result of reconciling {effect.name}", scope, turn)
 
     @property
     def is_in_a_once_effect(self) -> bool:
@@ -190,11 +180,11 @@ class Performer:
                 return
 
     async def _outcome(
-        self, call: Awaitable[Any], effect: Effect[..., Any], what: str, scope: StepWork, turn: Turn
+        self, call: Callable[[], Awaitable[Any]], effect: Effect[..., Any], what: str, scope: StepWork, turn: Turn
     ) -> AttemptOutcome | AttemptRefused:
         """What comes of a call into code that is not ours. It raises nothing but the engine's own cancellation."""
         try:
-            data = self._codec.encode(await call, what=what)
+            data = self._codec.encode(await call(), what=what)
             # What cannot be read back must not be recorded.
             return AttemptReturned(data, self._codec.decode(data, effect.signature.returns))
         except NotEntered:
@@ -212,8 +202,34 @@ class Performer:
         finally:
             turn.end()
 
-    async def _in_thread(self, work: Callable[[], Any], scope: StepWork, turn: Turn, what: str, *, once: bool) -> Any:
-        job = self._threads.call(work, scope.may_enter)
+    def _here(self, work: Callable[[], Any], scope: EffectAttempt, what: str, *, once: bool) -> Awaitable[Any]:
+        """An async effect in the present task, about to be entered."""
+        context = _context_of(scope)
+        verdict = _checked(scope.may_enter())
+        if verdict.limit_ms is None:
+            call = _InContext(_coroutine(context.run(work)), context)
+        else:
+            call = _InContext(_limited(work, scope, what, verdict.limit_ms), context)
+        return self._lived(call, scope) if once else call
+
+    async def _lived(self, call: Awaitable[Any], scope: StepWork) -> Any:
+        end = self._live((scope.run_id, scope.step))
+        try:
+            return await call
+        finally:
+            end()
+
+    async def _in_thread(
+        self,
+        work: Callable[[], Any],
+        context: Callable[[], contextvars.Context],
+        scope: StepWork,
+        turn: Turn,
+        what: str,
+        *,
+        once: bool,
+    ) -> Any:
+        job = self._threads.call(partial(context().run, work), scope.may_enter)
         if once:
             job.on_ended = self._live((scope.run_id, scope.step))
         while not job.done.done():
@@ -261,26 +277,44 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - its own kind is asked for
 
 
-async def _entered(make: Callable[[], Coroutine[Any, Any, Any]], scope: StepWork, what: str) -> Any:
-    """Await the coroutine that `make` makes, if it may be entered, and for as long as it may take."""
-    verdict = scope.may_enter()
-    if isinstance(verdict, Begin) and verdict.limit_ms is not None:
-        limit = asyncio.timeout(verdict.limit_ms / 1000)
-        try:
-            async with limit:
-                _check(scope.may_enter())  # once more: nothing but the call itself may lie between this and the call
-                return await make()
-        except TimeoutError as error:
-            if limit.expired():
-                raise _timed_out(what, verdict.limit_ms) from error
-            raise
-    _check(verdict)
-    return await make()
+def _context_of(scope: EffectAttempt) -> contextvars.Context:
+    """A context for one attempt, in which the effect finds its scope."""
+    context = contextvars.copy_context()
+    context.run(RUNNING_EFFECT.set, scope)
+    return context
 
 
-def _check(verdict: Begin | GiveUp | None) -> None:
-    if not isinstance(verdict, Begin):
+def _entered(make: Callable[[], Awaitable[Any]], scope: StepWork, what: str) -> Awaitable[Any]:
+    """What `make` makes, if it may be entered now, and for as long as it may take."""
+    verdict = _checked(scope.may_enter())
+    return make() if verdict.limit_ms is None else _limited(make, scope, what, verdict.limit_ms)
+
+
+async def _limited(make: Callable[[], Awaitable[Any]], scope: StepWork, what: str, limit_ms: Millis) -> Any:
+    limit = asyncio.timeout(limit_ms / 1000)
+    try:
+        async with limit:
+            _checked(scope.may_enter())  # once more: nothing but the call itself may lie between this and the call
+            return await make()
+    except TimeoutError as error:
+        if limit.expired():
+            raise _timed_out(what, limit_ms) from error
+        raise
+
+
+def _coroutine(made: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
+    """An awaitable as a coroutine, which nearly all of them are."""
+    return made if type(made) is CoroutineType else _awaiting(made)
+
+
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _checked(verdict: Begin | GiveUp | None) -> Begin:
+    if type(verdict) is not Begin:
         raise NotEntered
+    return verdict
 
 
 def _timed_out(what: str, limit_ms: Millis) -> TimedOut:
