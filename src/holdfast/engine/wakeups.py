@@ -92,15 +92,13 @@ class Wakeups:
         self._task_watch = task_watch
         self._api_keys = api_keys
         self._woken: Woken | None = None
+        self.on_changed = subscriptions.changed
 
     def attach(self, woken: Woken) -> None:
         """Runs are executed here. It comes later than all else: the worker needs someone to tell, too."""
         self._woken = woken
 
     # -- here
-
-    def on_changed(self, run_id: str) -> None:
-        self._subscriptions.changed(run_id)
 
     def on_told(self, run_ids: Collection[str]) -> None:
         if self._woken is not None:

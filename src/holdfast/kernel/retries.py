@@ -98,10 +98,10 @@ class Begin(Struct, frozen=True, gc=False):
 
 def begin(policy: Retry, timeout_ms: Millis | None, *, asked_at_ms: Instant, now_ms: Instant) -> Begin | GiveUp:
     """Whether an attempt may begin now. It may take its own timeout, or what is left until the deadline."""
-    left = left_ms(policy, asked_at_ms=asked_at_ms, now_ms=now_ms)
-    if left is None:
+    if policy.deadline is None:
         return Begin(timeout_ms)
-    if left == 0:
+    left = left_ms(policy, asked_at_ms=asked_at_ms, now_ms=now_ms)
+    if not left:
         return GiveUp()
     return Begin(left if timeout_ms is None else min(timeout_ms, left))
 

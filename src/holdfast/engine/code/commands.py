@@ -30,6 +30,7 @@ class Command(Struct):
     future: asyncio.Future[Any]
     returns: Any
     call: Call[Any] | None = None  # of an effect or a child
+    effect: Effect[..., Any] | None = None  # to be performed, or to undo another
     arguments: bytes = b""
     key: str | None = None  # of a child
     child_id: str = ""  # of a child once admitted; of a join; of a child to be stopped
@@ -52,11 +53,11 @@ class Command(Struct):
     @property
     def is_remote(self) -> bool:
         """Whether it is an effect that remote workers perform."""
-        return self.call is not None and isinstance(self.call.target, Effect) and self.call.target.remote
+        return self.effect is not None and self.effect.remote
 
     @property
     def touches_the_world(self) -> bool:
-        return self.intent.kind in {"effect", "undo"}
+        return self.effect is not None
 
     @property
     def admits_a_run(self) -> bool:
@@ -95,16 +96,11 @@ class Command(Struct):
             in_doubt,
         )
 
-    def effect(self) -> Effect[..., object]:
-        assert self.call is not None
-        effect = self.call.target
-        assert isinstance(effect, Effect)
-        return effect
-
     def policy_on(self, host: Policies) -> EffectPolicy:
         """The policy of an effect, as it is in force on this worker."""
         if self.policy is None:
-            self.policy = host.policy_of(self.effect())
+            assert self.effect is not None
+            self.policy = host.policy_of(self.effect)
         return self.policy
 
 

@@ -373,7 +373,8 @@ class Machine:
         named = effect.key.fill(call.arguments) if effect.key else key
         intent = Intent("undo", effect.name, named, digest_of(essence.given), defaults=essence.left_out)
         returns = effect.signature.returns
-        return self._open(Command(step, intent, self._loop.now_ms, self._future(step), returns, call, arguments))
+        future = self._future(step)
+        return self._open(Command(step, intent, self._loop.now_ms, future, returns, call, effect, arguments))
 
     def cannot_undo(self, step: str, intent: Intent, error: Exception) -> None:
         self.notes.undo_failed(step, intent, described(error, self._codec))
@@ -397,26 +398,21 @@ class Machine:
         target = call.target
         arguments = self._codec.encode(call.arguments, what=target.input_name)
         essence = target.signature.essence(call.arguments, arguments, self._codec)
-        digest, defaults = digest_of(essence.given), essence.left_out if kind == "effect" else {}
-
-        is_effect = kind == "effect"
+        effect = target if isinstance(target, Effect) else None
+        digest, defaults = digest_of(essence.given), {} if effect is None else essence.left_out
         while True:
-            step = LINEAGE.get().step(target.step_name)
-            # Every effect has a key; one that declares none is known by its run and step.
-            named = key or (self._default_key(step) if is_effect else "")
+            step, named = LINEAGE.get().step(target.step_name), key or ""
+            if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step
+                named = self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
             intent = Intent(kind, target.name, named, digest, line, defaults)
             if not self._put_by or self._fits(step, intent):
                 break
-        if isinstance(target, Effect) and target.undo is not None:
+        if effect is not None and effect.undo is not None:
             self.left.asked(step, call, intent)
-        future = self._future(step)
-        returns = target.signature.returns
-        command = Command(step, intent, self._loop.now_ms, future, returns, call, arguments, key, detached=detached)
+        future, now_ms, returns = self._future(step), self._loop.now_ms, target.signature.returns
+        command = Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
         self.pending.add(command)
         return future
-
-    def _default_key(self, step: str) -> str:
-        return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
 
     def _next_step(self, name: str, intent: Intent) -> str:
         """The id of the code's next step of this name. Ids under which something else was done are passed over."""

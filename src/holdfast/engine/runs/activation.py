@@ -93,7 +93,6 @@ class Activation:
         if self._seen or history.messages:
             self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
         self._mail_arrived = bool(history.messages)
-        self._read_later: list[str] = []  # messages that need no entry; the next commit takes them along
         self._inline: Command | None = None
 
     async def drive(self) -> None:
@@ -207,7 +206,7 @@ class Activation:
             command = loaded.take_lone_effect()
             if command is None:
                 return
-            await self._make_durable(transitions.progress(self.run, self._recorded_by(record)), record)
+            await self._make_durable(transitions.progress(self.run, record.frozen()), record)
             record = self._record
             if self._stopping or not loaded.is_all_there_is(command):
                 loaded.machine.pending.give_back(command)
@@ -303,7 +302,7 @@ class Activation:
             self._host.busy()
         if came or self._stopping or (due_in_ms is not None and due_in_ms <= self._host.pace.idle_ms):
             return True
-        await self._let_go(ActivationRecord())
+        await self._let_go(self._record)
         return False
 
     def _may_wake_soon(self) -> bool:
@@ -402,7 +401,6 @@ class Activation:
     async def _recorded(self, record: ActivationRecord) -> ActivationRecord:
         """Commit what there is; the record to go on with."""
         await self._progress(record)
-        self._record = ActivationRecord()
         return self._record
 
     async def _read_mail_first(self, event: transitions.Event, record: ActivationRecord) -> transitions.Event | None:
@@ -566,21 +564,13 @@ class Activation:
         self._host.let_go(self.run)
 
     async def _progress(self, record: ActivationRecord) -> None:
+        """Make what there is to record durable. Messages alone can wait: the next commit takes them along."""
         if record.is_worth_a_commit:
-            await self._make_durable(transitions.progress(self.run, self._recorded_by(record)), record)
-        elif not record.is_empty:
-            self._read_later += record.read
-            self._record = ActivationRecord()
+            await self._make_durable(transitions.progress(self.run, record.frozen()), record)
 
     async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
-        change = transitions.decide(self.run, event, recorded=self._recorded_by(record), now_ms=self._now_ms())
+        change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
         await self._make_durable(change, record)
-
-    def _recorded_by(self, record: ActivationRecord) -> transitions.Recorded:
-        if self._read_later:
-            record.read += self._read_later
-            self._read_later = []
-        return record.frozen()
 
     async def _make_durable(self, change: Change, record: ActivationRecord) -> None:
         try:

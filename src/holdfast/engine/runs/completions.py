@@ -43,12 +43,7 @@ class ActivationRecord(Struct, gc=False):
 
     @property
     def is_worth_a_commit(self) -> bool:
-        """Messages alone are not: the next commit takes them along."""
         return bool(self.entries or self.opens or self.closes)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.entries or self.blobs or self.read or self.heard or self.shown or self.opens or self.closes)
 
     def frozen(self) -> transitions.Recorded:
         return transitions.Recorded(

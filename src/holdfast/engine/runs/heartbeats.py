@@ -41,9 +41,8 @@ class AttemptScope(Struct, gc=False):
     @classmethod
     def of(cls, command: Command, run_id: str, host: RunHost, heartbeats: Callable[[], Heartbeats]) -> AttemptScope:
         """The next attempt of an effect."""
-        name, intent, policy = command.effect().name, command.intent, command.policy_on(host)
-        attempt = command.failures + 1
-        scope = cls(run_id, command.step, name, intent.key, attempt, policy, command, host, heartbeats)
+        intent, policy, attempt = command.intent, command.policy or command.policy_on(host), command.failures + 1
+        scope = cls(run_id, command.step, intent.name, intent.key, attempt, policy, command, host, heartbeats)
         if policy.retry.deadline is not None:  # a store's clock is not for other threads
             scope._ahead_ms = host.store.now_ms() - float(host.clock.steady_ms())
         return scope

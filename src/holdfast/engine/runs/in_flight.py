@@ -190,7 +190,8 @@ class StepsInFlight:
 
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""
-        effect, policy, performer = command.effect(), command.policy_on(self._host), self._host.performer
+        effect, policy, performer = command.effect, command.policy_on(self._host), self._host.performer
+        assert effect is not None
         if policy.safety == "once":
             await performer.until_ended(self._run.id, command.step)
         in_thread = not effect.is_async
@@ -207,7 +208,8 @@ class StepsInFlight:
     async def _attempt_elsewhere(self, command: Command) -> Completion | None:
         """What comes of an attempt by a remote worker."""
         await self._until_trusted()
-        return await self._try(command, command.effect(), None)
+        assert command.effect is not None
+        return await self._try(command, command.effect, None)
 
     async def _turn(self, command: Command, retry: Retry, *, in_thread: bool) -> Turn | None:
         """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
@@ -253,7 +255,8 @@ class StepsInFlight:
         return Completion(step, event, blobs, host.clock.steady_ms() - began_steady_ms, scope.task)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
-        effect, run, host = command.effect(), self._run, self._host
+        effect, run, host = command.effect, self._run, self._host
+        assert effect is not None
         policy, last = scope.policy, scope.last_beat()
         deadline, first = policy.retry.deadline, run.length - len(self._journal)
         deadline_at_ms = None if deadline is None else command.asked_at_ms + milliseconds(deadline)
@@ -294,8 +297,9 @@ class StepsInFlight:
             await self._host.until_trusted()
 
     async def _reconcile(self, command: Command) -> Completion:
-        effect, step, performer = command.effect(), command.step, self._host.performer
+        effect, step, performer = command.effect, command.step, self._host.performer
         policy = command.policy_on(self._host)
+        assert effect is not None
         assert policy.reconcile is not None
         await performer.until_ended(self._run.id, step)
         turn = await performer.turn(self._host, in_thread=not is_async(policy.reconcile))

@@ -183,7 +183,9 @@ class LoadedRun:
             return False
         if self.machine.open.get(command.step) is not command:
             return False
-        self._apply(self._perform(command, event, completion), record)
+        entry = self._perform(command, event, completion)
+        record.entries.append(entry)
+        self.machine.apply(entry, self.run.length)
         return True
 
     def take_lone_effect(self) -> Command | None:
@@ -253,8 +255,9 @@ class LoadedRun:
 
     def _perform(self, command: Command, event: Returned, completion: Completion) -> Performed:
         """What nearly always happens: an attempt of an effect has returned, and its code waits for it."""
-        entry = steps.perform(command.step, command.intent, command.failures, event.value, self._now_ms())
-        self._tell(entry, completion)
+        step, intent = command.step, command.intent
+        entry = steps.perform(step, intent, command.failures, event.value, self._now_ms())
+        self._host.emit(events.EffectPerformed(self.run.id, step, entry.attempt, intent.name, completion.took_ms))
         return entry
 
     def _take(self, completion: Completion, record: ActivationRecord) -> None:
@@ -528,7 +531,8 @@ class LoadedRun:
         machine = self.machine
         return (
             command.intent.kind == "effect"
-            and command.effect().runs_here
+            and command.effect is not None
+            and command.effect.runs_here
             and len(machine.open) == 1
             and not machine.timers
             and not machine.inbox.is_awaited

@@ -204,12 +204,12 @@ class Performer:
 
     def _here(self, work: Callable[[], Any], scope: EffectAttempt, what: str, *, once: bool) -> Awaitable[Any]:
         """An async effect in the present task, about to be entered."""
-        context = _context_of(scope)
-        verdict = _checked(scope.may_enter())
-        if verdict.limit_ms is None:
-            call = _InContext(_coroutine(context.run(work)), context)
-        else:
-            call = _InContext(_limited(work, scope, what, verdict.limit_ms), context)
+        context, verdict = _context_of(scope), _checked(scope.may_enter())
+        if verdict.limit_ms is not None:
+            coroutine = _limited(work, scope, what, verdict.limit_ms)
+        elif type(coroutine := context.run(work)) is not CoroutineType:
+            coroutine = _awaiting(coroutine)
+        call = _InContext(coroutine, context)
         return self._lived(call, scope) if once else call
 
     async def _lived(self, call: Awaitable[Any], scope: StepWork) -> Any:
@@ -300,11 +300,6 @@ async def _limited(make: Callable[[], Awaitable[Any]], scope: StepWork, what: st
         if limit.expired():
             raise _timed_out(what, limit_ms) from error
         raise
-
-
-def _coroutine(made: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
-    """An awaitable as a coroutine, which nearly all of them are."""
-    return made if type(made) is CoroutineType else _awaiting(made)
 
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:
