@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
@@ -182,7 +181,7 @@ class Holdfast(Caller):
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None
         logs.configure()
-        self._events.listen(partial(logs.log_events, instance=instance))
+        self._events.listen(logs.log_events(instance))
         if tracing is not None:
             self._events.listen(tracing)
         registry = Registry(packs, codec=ports.codec, queues=queues)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -80,7 +80,7 @@ class Call(Generic[R]):
             raise UsageError(
                 f"{kind} {self.target.name!r} was awaited outside a workflow", hint=f"Pass the call to {now} instead."
             )
-        return scope.perform(self).__await__()  # pyright: ignore[reportReturnType] - of this call, its result
+        return scope.perform(self).__await__()
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())

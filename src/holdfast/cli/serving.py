@@ -158,7 +158,7 @@ async def _supervise(
         command_again(),
         sockets=sockets,
         clock=SystemClock(),
-        emit=partial(logs.log_events, instance=f"{socket.gethostname()}-{os.getpid()}"),
+        emit=logs.log_events(f"{socket.gethostname()}-{os.getpid()}"),
         on_ready=partial(_ready, session, config, url),
     )
     finish = await supervisor.run()

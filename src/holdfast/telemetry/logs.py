@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast import events
 from holdfast.errors import InvalidConfig
-from holdfast.events import Event
+from holdfast.events import Emit, Event
 
 log = logging.getLogger("holdfast")
 
@@ -72,11 +72,16 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
 }
 
 
-def log_events(event: Event, *, instance: str) -> None:
-    """Write one event."""
-    level, phrase = PHRASES[type(event)]
-    if log.isEnabledFor(level):
-        log.log(level, phrase, extra={"holdfast": msgspec.to_builtins(event) | {"instance": instance}})
+def log_events(instance: str) -> Emit:
+    """A listener that writes each event, with the name of the process that it comes from."""
+    is_enabled = log.isEnabledFor
+
+    def listen(event: Event) -> None:
+        level, phrase = PHRASES[type(event)]
+        if is_enabled(level):
+            log.log(level, phrase, extra={"holdfast": msgspec.to_builtins(event) | {"instance": instance}})
+
+    return listen
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # one event is one line, whatever an error says

@@ -5,7 +5,6 @@ import logging
 import typing
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from holdfast.events import Event
 from holdfast.telemetry import logs
 from holdfast.telemetry.logs import PHRASES, JsonLines, TextLines, configure
 
-log_events = partial(logs.log_events, instance="box-1-a0f3")
+log_events = logs.log_events("box-1-a0f3")
 
 
 def _subclasses(cls: type) -> Iterator[type]:

@@ -155,8 +155,7 @@ class Machine:
         Raises `ReplayDiverged` if the code contradicts it; an entry that is not strict is put by instead, and
         delivered if the code asks for it after all.
         """
-        is_new = type(entry) is Performed and self.pending.asked.get(entry.step) is entry.intent
-        if not is_new or self._put_by or self.outcome is not None:
+        if type(entry) is not Performed or self.pending.asked.get(entry.step) is not entry.intent or self._put_by:
             exhaust(self.applying(entry, position, strict=strict))
             return
         # Nearly always: it was made of what the code asks for just now, so there is nothing that it could contradict.
@@ -403,7 +402,7 @@ class Machine:
         while True:
             step, named = LINEAGE.get().step(target.step_name), key or ""
             if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step
-                named = self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
+                named = self._default_key(step)
             intent = Intent(kind, target.name, named, digest, line, defaults)
             if not self._put_by or self._fits(step, intent):
                 break
@@ -413,6 +412,9 @@ class Machine:
         command = Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
         self.pending.add(command)
         return future
+
+    def _default_key(self, step: str) -> str:
+        return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
 
     def _next_step(self, name: str, intent: Intent) -> str:
         """The id of the code's next step of this name. Ids under which something else was done are passed over."""

@@ -185,7 +185,7 @@ class Activation:
             commands = [command for command in commands if command.may_call]
             if not commands and not loaded.in_flight.tasks:
                 return loaded.records_again
-        if len(commands) == 1 and loaded.is_all_there_is(commands[0]):
+        if len(commands) == 1 and loaded.is_all_there_is(commands[0]) and not loaded.arrivals:
             await self._perform_in_a_row(commands[0])
         else:
             await self._begin(commands)
@@ -208,7 +208,7 @@ class Activation:
                 return
             await self._make_durable(transitions.progress(self.run, record.frozen()), record)
             record = self._record
-            if self._stopping or not loaded.is_all_there_is(command):
+            if self._stopping or loaded.arrivals:  # a cancellation must not wait for the effect
                 loaded.machine.pending.give_back(command)
                 return
 

@@ -190,7 +190,9 @@ class StepsInFlight:
 
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""
-        effect, policy, performer = command.effect, command.policy_on(self._host), self._host.performer
+        effect, policy, performer = command.effect, command.policy, self._host.performer
+        if policy is None:
+            policy = command.policy_on(self._host)
         assert effect is not None
         if policy.safety == "once":
             await performer.until_ended(self._run.id, command.step)

@@ -189,14 +189,14 @@ class LoadedRun:
         return True
 
     def take_lone_effect(self) -> Command | None:
-        """What the code asks for next, if that is an effect to be performed as it is, and nothing else is to be done."""
+        """What the code asks for next, if that is an effect that can be performed at once, and all there is to do."""
         machine = self.machine
         if machine.outcome is not None or machine.pending.dropped or machine.notes.are_there:
             return None
         command = machine.pending.take_lone()
         if command is None:
             return None
-        if command.intent.kind == "effect" and steps.may_call_at_once(command.policy_on(self._host), intended=False):
+        if self.is_all_there_is(command) and steps.may_call_at_once(command.policy_on(self._host), intended=False):
             return command
         machine.pending.give_back(command)
         return None
@@ -539,5 +539,4 @@ class LoadedRun:
             and not self.in_flight.tasks
             and self.deadline_at_ms is None
             and not command.reconciles
-            and not self.arrivals  # a cancellation may have come with the last commit: it must not wait for the effect
         )

@@ -205,11 +205,8 @@ class Performer:
     def _here(self, work: Callable[[], Any], scope: EffectAttempt, what: str, *, once: bool) -> Awaitable[Any]:
         """An async effect in the present task, about to be entered."""
         context, verdict = _context_of(scope), _checked(scope.may_enter())
-        if verdict.limit_ms is not None:
-            coroutine = _limited(work, scope, what, verdict.limit_ms)
-        elif type(coroutine := context.run(work)) is not CoroutineType:
-            coroutine = _awaiting(coroutine)
-        call = _InContext(coroutine, context)
+        made = context.run(work) if verdict.limit_ms is None else _limited(work, scope, what, verdict.limit_ms)
+        call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
         return self._lived(call, scope) if once else call
 
     async def _lived(self, call: Awaitable[Any], scope: StepWork) -> Any:
