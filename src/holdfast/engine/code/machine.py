@@ -87,6 +87,14 @@ class _ContinuesAsNew(BaseException):
 class Machine:
     """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
 
+    ended: CodeOutcome | None = None
+    outcome: CodeOutcome | None = None
+    cancelling = False
+    _deadline_at_ms = EPOCH  # of a cancellation
+    _refusals = 0
+    _main: WorkflowTask | None = None
+    _unwinder: WorkflowTask | None = None
+
     def __init__(
         self,
         workflow: Workflow[..., Any],
@@ -101,16 +109,11 @@ class Machine:
         self.open = self.pending.open
         self.timers = self.pending.timers
         self.inbox = Inbox()
-        self.ended: CodeOutcome | None = None
-        self.outcome: CodeOutcome | None = None
-        self.cancelling = False
         self._workflow = workflow
         self._noted = noted
         self._seed = noted.origin or current.run_id
         self.left = LeftBehind()
         self._shields = Shields()
-        self._refusals = 0
-        self._deadline_at_ms = EPOCH  # of a cancellation
         self._codec = codec
         self._blobs = blobs
         self._draws: dict[str, int] = {}
@@ -123,8 +126,6 @@ class Machine:
             withholds=shields.withholds,
         )
         self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self._loop, noted.shows_again)
-        self._main: WorkflowTask | None = None
-        self._unwinder: WorkflowTask | None = None
 
     # -- driven by the engine
 

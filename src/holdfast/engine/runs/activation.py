@@ -63,6 +63,12 @@ class MailCame(Exception):
 class Activation:
     """Drives one run from where its journal ends to its end, to a long wait, or until it is taken away."""
 
+    task: asyncio.Task[None] | None = None  # which drives it
+    _signal: asyncio.Future[None] | None = None
+    _inline: Command | None = None
+    _stopping = False
+    _is_abandoned = False
+
     def __init__(
         self,
         host: RunHost,
@@ -77,10 +83,6 @@ class Activation:
         self._host = host
         self._now_ms = host.store.now_ms
         self._workflow = workflow
-        self._signal: asyncio.Future[None] | None = None
-        self._stopping = False
-        self._is_abandoned = False
-        self.task: asyncio.Task[None] | None = None  # which drives it
         self._record = ActivationRecord()  # of the present activation; what is in it before, the next one goes on with
         self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
         self._load(history, blobs)
@@ -93,7 +95,6 @@ class Activation:
         if self._seen or history.messages:
             self._seen = dict.fromkeys([*list(self._seen)[-SEEN_KEPT:], *(message.id for message in history.messages)])
         self._mail_arrived = bool(history.messages)
-        self._inline: Command | None = None
 
     async def drive(self) -> None:
         """Everything, from replay to the end. Never raises; what happens is said by events."""
@@ -154,6 +155,8 @@ class Activation:
                 # A cancellation in the journal has dropped what the former holder may have admitted just then.
                 dropped = (command.step for command in pending.dropped if command.admits_a_run)
                 self._loaded.in_doubt = frozenset([*pending.open, *dropped])
+            if self._loaded.is_fresh and not self._loaded.arrivals and not self._stopping:
+                await self._perform_in_a_row(self._loaded.take_lone_effect())
             while await self._activate():
                 pass
         except (NeedsPerson, ReplayDiverged) as stuck:

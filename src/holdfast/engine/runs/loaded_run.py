@@ -65,6 +65,11 @@ ENTRIES_MAX = 500  # of one activation, more or less
 class LoadedRun:
     """One life of a run in memory: its machine, its work in flight, and what lies between the two."""
 
+    in_doubt: frozenset[str] = frozenset()
+    deadline_at_ms: Instant | None = None
+    pausing = False
+    _repeated_left = 0  # how many arrivals are to be recorded again
+
     def __init__(
         self,
         host: RunHost,
@@ -74,7 +79,7 @@ class LoadedRun:
         arrive: Callable[[Arrival], None],
     ) -> None:
         run, journal = history.run, history.journal
-        fresh = len(journal) == 1
+        self.is_fresh = fresh = len(journal) == 1  # nothing has happened to it yet
         self.run = run
         self.history = history
         self.blobs = dict(blobs) if blobs else {}
@@ -91,14 +96,10 @@ class LoadedRun:
         self._came_late = {} if fresh else {entry.step: entry for entry in journal if isinstance(entry, Late)}
         self.dropped: dict[str, Command] = {}
         self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
-        self.in_doubt: frozenset[str] = frozenset()
-        self.deadline_at_ms: Instant | None = None
-        self.pausing = False
         self._host = host
         self._now_ms = host.store.now_ms
         self._pauses = workflow.pauses
         self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
-        self._repeated_left = 0  # how many arrivals are to be recorded again
         self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
     def close(self) -> None:
