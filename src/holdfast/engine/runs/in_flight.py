@@ -183,8 +183,7 @@ class StepsInFlight:
     ) -> tuple[Returned | Raised, tuple[Blob, ...]]:
         """What has come of an attempt, and the large values of it."""
         if isinstance(outcome, AttemptReturned):
-            value, blobs = kept(outcome.value)
-            command.returned = outcome.read_back
+            command.returned, (value, blobs) = outcome.read_back, kept(outcome.value)
             return Returned(value), blobs
         return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
 
@@ -229,16 +228,15 @@ class StepsInFlight:
 
     async def _try(self, command: Command, effect: Effect[..., Any], turn: Turn | None) -> Completion | None:
         """Perform one attempt, in its turn here or by a remote worker. None if it could not be entered, so is none."""
-        host, step = self._host, command.step
+        host, step, call = self._host, command.step, command.call
+        assert call is not None
         scope = self._attempts[step] = AttemptScope.of(command, self._run.id, host, self._heartbeats)
         self._begun.add(step)
         host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
-        assert command.call is not None
         if turn is None:
             work = self._dispatched(command, scope)
         else:
-            once = scope.policy.safety == "once"
-            work = host.performer.attempt(effect, command.call.arguments, scope, turn, once=once)
+            work = host.performer.attempt(effect, call.arguments, scope, turn, once=scope.policy.safety == "once")
         if host.tracing is not None:
             work = host.tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
         began_steady_ms = host.clock.steady_ms()

@@ -179,27 +179,27 @@ class LoadedRun:
 
     def deliver_at_once(self, completion: Completion, command: Command, record: ActivationRecord) -> bool:
         """Deliver what came of a lone effect, if it has returned and nothing else has come. Otherwise False."""
-        event = completion.event
+        event, machine = completion.event, self.machine
         if type(event) is not Returned or completion.blobs or self.arrivals or self.held_back:
             return False
-        if self.machine.open.get(command.step) is not command:
+        if machine.open.get(command.step) is not command:
             return False
         entry = self._perform(command, event, completion)
         record.entries.append(entry)
-        self.machine.apply(entry, self.run.length)
+        machine.apply(entry, self.run.length)
         return True
 
     def take_lone_effect(self) -> Command | None:
         """What the code asks for next, if that is an effect that can be performed at once, and all there is to do."""
-        machine = self.machine
-        if machine.outcome is not None or machine.pending.dropped or machine.notes.are_there:
+        machine, pending = self.machine, self.machine.pending
+        if machine.outcome is not None or pending.dropped or machine.notes.are_there:
             return None
-        command = machine.pending.take_lone()
+        command = pending.take_lone()
         if command is None:
             return None
         if self.is_all_there_is(command) and steps.may_call_at_once(command.policy_on(self._host), intended=False):
             return command
-        machine.pending.give_back(command)
+        pending.give_back(command)
         return None
 
     def _due(self) -> Elapsed | Command | None:

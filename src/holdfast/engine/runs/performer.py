@@ -37,7 +37,7 @@ from holdfast.engine.pace import Pace
 from holdfast.engine.runs.threads import DaemonThreads, Job, NotEntered
 from holdfast.errors import TimedOut, UsageError
 from holdfast.events import Emit, ThreadGivenUp, ThreadsUsedUp
-from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.kernel.retries import Begin
 from holdfast.kernel.times import Millis
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
@@ -98,11 +98,8 @@ class Performer:
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
     ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         """Perform one attempt, and encode what it returned."""
-        work, what = partial(effect.signature.apply, effect.fn, arguments), effect.described
-        if effect.is_async:
-            call = partial(self._here, work, scope, what, once=once)
-        else:
-            call = partial(self._in_thread, work, partial(_context_of, scope), scope, turn, what, once=once)
+        work = partial(effect.signature.apply, effect.fn, arguments)
+        call = partial(self._here if effect.is_async else self._there, work, effect.described, scope, turn, once)
         return self._outcome(call, effect, effect.result_name, scope, turn)
 
     def reconcile(
@@ -111,9 +108,11 @@ class Performer:
         """Ask whether an effect of unknown outcome has happened, and with which result."""
         work, what = partial(ask, key), f"the reconcile function of {effect.name}"
         if is_async(ask):
-            call = partial(_entered, work, scope, what)
+            call = partial(_entered, work, what, scope)
         else:
-            call = partial(self._in_thread, work, contextvars.copy_context, scope, turn, what, once=False)
+            call = partial(
+                self._in_thread, partial(contextvars.copy_context().run, work), what, scope, turn, once=False
+            )
         return self._outcome(call, effect, f"the result of reconciling {effect.name}", scope, turn)
 
     @property
@@ -202,12 +201,37 @@ class Performer:
         finally:
             turn.end()
 
-    def _here(self, work: Callable[[], Any], scope: EffectAttempt, what: str, *, once: bool) -> Awaitable[Any]:
+    def _here(
+        self,
+        work: Callable[[], Any],
+        what: str,
+        scope: EffectAttempt,
+        turn: Turn,
+        once: bool,  # noqa: FBT001 - by position: it is called for each effect
+    ) -> Awaitable[Any]:
         """An async effect in the present task, about to be entered."""
-        context, verdict = _context_of(scope), _checked(scope.may_enter())
-        made = context.run(work) if verdict.limit_ms is None else _limited(work, scope, what, verdict.limit_ms)
+        del turn
+        context = contextvars.copy_context()
+        context.run(RUNNING_EFFECT.set, scope)
+        verdict = scope.may_enter()
+        if type(verdict) is not Begin:
+            raise NotEntered
+        made = context.run(work) if verdict.limit_ms is None else _limited(work, what, scope, verdict.limit_ms)
         call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
         return self._lived(call, scope) if once else call
+
+    def _there(
+        self,
+        work: Callable[[], Any],
+        what: str,
+        scope: EffectAttempt,
+        turn: Turn,
+        once: bool,  # noqa: FBT001 - as above
+    ) -> Awaitable[Any]:
+        """A sync effect, in a thread."""
+        context = contextvars.copy_context()
+        context.run(RUNNING_EFFECT.set, scope)
+        return self._in_thread(partial(context.run, work), what, scope, turn, once=once)
 
     async def _lived(self, call: Awaitable[Any], scope: StepWork) -> Any:
         end = self._live((scope.run_id, scope.step))
@@ -216,17 +240,8 @@ class Performer:
         finally:
             end()
 
-    async def _in_thread(
-        self,
-        work: Callable[[], Any],
-        context: Callable[[], contextvars.Context],
-        scope: StepWork,
-        turn: Turn,
-        what: str,
-        *,
-        once: bool,
-    ) -> Any:
-        job = self._threads.call(partial(context().run, work), scope.may_enter)
+    async def _in_thread(self, work: Callable[[], Any], what: str, scope: StepWork, turn: Turn, *, once: bool) -> Any:
+        job = self._threads.call(work, scope.may_enter)
         if once:
             job.on_ended = self._live((scope.run_id, scope.step))
         while not job.done.done():
@@ -274,24 +289,20 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - its own kind is asked for
 
 
-def _context_of(scope: EffectAttempt) -> contextvars.Context:
-    """A context for one attempt, in which the effect finds its scope."""
-    context = contextvars.copy_context()
-    context.run(RUNNING_EFFECT.set, scope)
-    return context
-
-
-def _entered(make: Callable[[], Awaitable[Any]], scope: StepWork, what: str) -> Awaitable[Any]:
+def _entered(make: Callable[[], Awaitable[Any]], what: str, scope: StepWork) -> Awaitable[Any]:
     """What `make` makes, if it may be entered now, and for as long as it may take."""
-    verdict = _checked(scope.may_enter())
-    return make() if verdict.limit_ms is None else _limited(make, scope, what, verdict.limit_ms)
+    verdict = scope.may_enter()
+    if type(verdict) is not Begin:
+        raise NotEntered
+    return make() if verdict.limit_ms is None else _limited(make, what, scope, verdict.limit_ms)
 
 
-async def _limited(make: Callable[[], Awaitable[Any]], scope: StepWork, what: str, limit_ms: Millis) -> Any:
+async def _limited(make: Callable[[], Awaitable[Any]], what: str, scope: StepWork, limit_ms: Millis) -> Any:
     limit = asyncio.timeout(limit_ms / 1000)
     try:
         async with limit:
-            _checked(scope.may_enter())  # once more: nothing but the call itself may lie between this and the call
+            if type(scope.may_enter()) is not Begin:  # once more: nothing but the call itself may lie in between
+                raise NotEntered
             return await make()
     except TimeoutError as error:
         if limit.expired():
@@ -301,12 +312,6 @@ async def _limited(make: Callable[[], Awaitable[Any]], scope: StepWork, what: st
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
-
-
-def _checked(verdict: Begin | GiveUp | None) -> Begin:
-    if type(verdict) is not Begin:
-        raise NotEntered
-    return verdict
 
 
 def _timed_out(what: str, limit_ms: Millis) -> TimedOut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
@@ -28,14 +29,14 @@ from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL, binder
 from holdfast.stores.sqlite.rows import FIELDS, attribute_rows, encode_entries, encode_message, row_of, run_of
 
-_HOLDER = ("run_id", "held_epoch", "held_nonce", "position", "change", "read")
+_HOLDER = ("run_id", "held_epoch", "held_nonce", "position", "change")
 _ADMIT, _SETTLE = SQL["admit"], SQL["settle"]
 _PROGRESS, _PROGRESS_AND_READ = SQL["progress"], SQL["progress_and_read"]
 _APPEND = SQL["append"]
 _bind_admission = binder(_ADMIT, FIELDS)
-_bind_end = binder(_SETTLE, (*FIELDS, *_HOLDER, "now_ms"))
+_bind_end = binder(_SETTLE, (*FIELDS, *_HOLDER, "read", "now_ms"))
 _bind_progress = binder(_PROGRESS, (*_HOLDER, "length"))
-_bind_progress_and_read = binder(_PROGRESS_AND_READ, (*_HOLDER, "length"))
+_bind_progress_and_read = binder(_PROGRESS_AND_READ, (*_HOLDER, "length", "read"))
 _bind_entries = binder(_APPEND, ("run_id", "position", "entries"))
 
 
@@ -58,17 +59,18 @@ class SqlWrites:
 
     def apply(self, db: Database, change: Change) -> Answer:
         """Check the guard and write, or write nothing."""
-        match change.guard:
+        guard = change.guard
+        if type(guard) is Fenced and change.run is not None:
+            return self._update(db, change, change.run, guard)
+        match guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(db, change)
-            case Fenced(run_id, epoch, nonce) if change.run is None:
+            case Fenced(run_id, epoch, nonce):
                 fence = {"run_id": run_id, "epoch": epoch, "nonce": nonce}
                 if not db.execute(SQL["at_fence"], fence).fetchall():
                     return Refused(run_by_id(db, run_id))
                 self._write_beats(db, run_id, change.beats)
                 return Committed(None)
-            case Fenced():
-                return self._update(db, change)
             case Known(run_id):
                 run = run_by_id(db, run_id)
                 if run is None:
@@ -94,7 +96,9 @@ class SqlWrites:
             rows = db.execute(SQL["in_the_way"], place).fetchall()
             found = run_of(rows[0])
             return Committed(found) if found.id == run.id else Refused(found)  # the same one: after a lost reply
-        self._append(db, run.id, 0, change)
+        db.execute(_APPEND, _bind_entries((run.id, 0, encode_entries(change.entries))))
+        if change.blobs:
+            self._keep_blobs(db, run.id, change)
         if run.attributes:
             self._index_attributes(db, run)
         if change.watcher is not None:
@@ -209,12 +213,16 @@ class SqlWrites:
                 db.execute(SQL["free_token"], row)
             db.execute(SQL["open_hook"], row)
 
-    def _update(self, db: Database, change: Change) -> Answer:
-        run, guard = change.run, change.guard
-        assert run is not None
-        assert isinstance(guard, Fenced)
-        position = run.length - len(change.entries)
-        self._write_row(db, change, run, guard)
+    def _update(self, db: Database, change: Change, run: Run, guard: Fenced) -> Answer:
+        entries, status = change.entries, run.status
+        position = run.length - len(entries)
+        holder = (run.id, guard.epoch, guard.nonce, position, change.id)
+        if status is not Status.RUNNING:
+            self._settle_row(db, change, run, holder)
+        elif change.read:
+            db.execute(_PROGRESS_AND_READ, _bind_progress_and_read((*holder, run.length, len(change.read))))
+        else:
+            db.execute(_PROGRESS, _bind_progress((*holder, run.length)))
         if not db.changes():
             current = run_by_id(db, run.id)
             repeated = current is not None and current.change_id == change.id
@@ -222,9 +230,25 @@ class SqlWrites:
         if change.replaces_journal:
             db.execute(SQL["forget_journal"], {"run_id": run.id})
             db.execute(SQL["forget_blobs"], {"run_id": run.id})
-        self._append(db, run.id, position, change)
+        if entries:
+            db.execute(_APPEND, _bind_entries((run.id, position, encode_entries(entries))))
+        if change.blobs:
+            self._keep_blobs(db, run.id, change)
         for message_id in change.read:
             db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
+        if change.shown or change.opens or change.closes or change.beats or change.replaces_journal or change.takes_key:
+            self._write_beside(db, change, run)
+        if status is Status.RUNNING:
+            return Committed(run)
+        if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
+            told = self._tell_watchers(db, run)
+            return Committed(run, told if change.then is None else told + self._succeed(db, change, change.then))
+        if status is Status.WAITING:
+            return Committed(run_by_id(db, run.id))  # the store may have set another wake-up
+        return Committed(run)
+
+    def _write_beside(self, db: Database, change: Change, run: Run) -> None:
+        """What a change of a run may bring besides its row, its entries and what it has read."""
         if change.beats:
             self._write_beats(db, run.id, change.beats)
         if change.shown is not None or change.replaces_journal:
@@ -239,12 +263,6 @@ class SqlWrites:
             db.execute(SQL["close_hook"], {"run_id": run.id, "name": hook.name, "token": hook.token})
         if change.takes_key:
             db.execute(SQL["release_key"], {"run_id": run.id, "epoch": run.epoch})
-        if run.status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
-            told = self._tell_watchers(db, run)
-            return Committed(run, told if change.then is None else told + self._succeed(db, change, change.then))
-        if run.status is Status.WAITING:
-            return Committed(run_by_id(db, run.id))  # the store may have set another wake-up
-        return Committed(run)
 
     def _succeed(self, db: Database, change: Change, admission: Change) -> tuple[str, ...]:
         """Admit the successor, and hand it the messages that it inherits. Returns the runs that were told."""
@@ -270,17 +288,11 @@ class SqlWrites:
         )
         return any(db.execute(SQL["received_in_scope"], each).fetchall() for each in named)
 
-    def _write_row(self, db: Database, change: Change, run: Run, guard: Fenced) -> None:
-        position, read = run.length - len(change.entries), len(change.read)
+    def _settle_row(self, db: Database, change: Change, run: Run, holder: tuple[Any, ...]) -> None:
+        read = len(change.read)
         if run.status in ENDED and (change.read or change.moves):
             read = self._leave_the_inbox(db, change, run.id)
-        holder = (run.id, guard.epoch, guard.nonce, position, change.id, read)
-        if run.status is not Status.RUNNING:
-            db.execute(_SETTLE, _bind_end((*row_of(run), *holder, self._now_ms())))
-        elif read:
-            db.execute(_PROGRESS_AND_READ, _bind_progress_and_read((*holder, run.length)))
-        else:
-            db.execute(_PROGRESS, _bind_progress((*holder, run.length)))
+        db.execute(_SETTLE, _bind_end((*row_of(run), *holder, read, self._now_ms())))
 
     def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
         """How many messages are unread, and are not when this change is written.
@@ -298,9 +310,7 @@ class SqlWrites:
         for row in attribute_rows(run):
             db.execute(SQL["index_attribute"], row)
 
-    def _append(self, db: Database, run_id: str, position: int, change: Change) -> None:
-        if change.entries:
-            db.execute(_APPEND, _bind_entries((run_id, position, encode_entries(change.entries))))
+    def _keep_blobs(self, db: Database, run_id: str, change: Change) -> None:
         for blob in change.blobs:
             db.execute(SQL["keep_blob"], {"run_id": run_id, "digest": blob.digest, "data": blob.data})
 
