@@ -1,9 +1,25 @@
 from __future__ import annotations
 
+import faulthandler
 import signal
+from collections.abc import Generator
+
+import pytest
 
 pytest_plugins = ["tests.servers"]
 
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that. The tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TEARDOWN_SECONDS = 120.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """A test that failed may leave a task that takes no cancellation. pytest-timeout watches over it no more."""
+    faulthandler.dump_traceback_later(TEARDOWN_SECONDS, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from msgspec import Struct
 from holdfast import Holdfast, HoldfastError, Pack
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.assembly import open_store
+from holdfast.errors import StoreUnavailable
 from holdfast.ports.store import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.pace import PACE
@@ -91,21 +93,8 @@ async def act(plan: ProcessPlan) -> None:
             importlib.import_module(late)  # the new user may not be able to read the library
         os.setgid(plan.user)
         os.setuid(plan.user)
-    inner = _store(plan)
-    store = CrashingStore(inner, point=plan.point, ledger=book)
-    if plan.trip is not None:
-        crash_at_round_trip.die_before(inner, plan.trip, book)
-    if plan.statement is not None:
-        crash_at_sql_statement.die_before(plan.statement, book)
-    async with Holdfast(
-        store,
-        packs=[pack],
-        worker=plan.worker,
-        duties=plan.duties,
-        lease=plan.lease,
-        concurrency=plan.concurrency,
-        _pace=PUSHED_ONLY if plan.pushed_only else None,
-    ) as hf:
+    async with AsyncExitStack() as stack:
+        store, hf = await _opened(plan, pack, book, stack)
         serving = asyncio.create_task(hf.serve()) if plan.stay else None
         await asyncio.sleep(0)  # so that it listens to SIGTERM before anybody may send it
         say("ready")
@@ -123,6 +112,34 @@ async def act(plan: ProcessPlan) -> None:
         statements=crash_at_sql_statement.count(),
         trips=crash_at_round_trip.count(),
     )
+
+
+async def _opened(
+    plan: ProcessPlan, pack: Pack, book: ledger.Ledger, stack: AsyncExitStack
+) -> tuple[CrashingStore, Holdfast]:
+    """Holdfast, open. Of dozens of processes that start at once, the last may have to ask a server again."""
+    while True:
+        inner = _store(plan)
+        store = CrashingStore(inner, point=plan.point, ledger=book)
+        if plan.trip is not None:
+            crash_at_round_trip.die_before(inner, plan.trip, book)
+        if plan.statement is not None:
+            crash_at_sql_statement.die_before(plan.statement, book)
+        hf = Holdfast(
+            store,
+            packs=[pack],
+            worker=plan.worker,
+            duties=plan.duties,
+            lease=plan.lease,
+            concurrency=plan.concurrency,
+            _pace=PUSHED_ONLY if plan.pushed_only else None,
+        )
+        try:
+            return store, await stack.enter_async_context(hf)
+        except StoreUnavailable as error:
+            if plan.url is None:
+                raise
+            say("asks again", text=str(error))
 
 
 def _store(plan: ProcessPlan) -> Store:

@@ -395,17 +395,23 @@ async def test_a_process_that_stops_over_a_once_effect_does_not_give_its_run_to_
     home.paced(grace_seconds=0.05, clean_up_seconds=0.05)
     bank = Bank(sync=sync)
     bank.is_stubborn = True
-    async with home.holdfast(bank.pack, lease="1s") as first:
-        owner = owner_of(first)
-        run = (await first.start(bank.pay(5))).run
-        await eventually(lambda: bank.calls)
-    async with home.holdfast(bank.pack, lease="1s") as second:
-        assert owner in [member.owner for member in await second.workers()]
-        assert (await second.get(run.id)).status == "running"
-        assert bank.asked == []
+    try:
+        async with home.holdfast(bank.pack, lease="60s") as first:
+            owner = owner_of(first)
+            run = (await first.start(bank.pay(5))).run
+            await eventually(lambda: bank.calls)
+        async with home.holdfast(bank.pack) as second:
+            assert owner in [member.owner for member in await second.workers()]
+            assert (await second.get(run.id)).status == "running"
+            assert bank.asked == []
+            bank.released.set()
+            bank.release.set()
+            await second._replica._ports.store.leave(owner)  # as if it had expired
+            second._replica._worker.claims.ring()
+            assert await (await second.get(run.id)).result(timeout=30) == "sent 5, says the bank"
+    finally:
         bank.released.set()
         bank.release.set()
-        assert await (await second.get(run.id)).result(timeout=30) == "sent 5, says the bank"
     assert (bank.calls, bank.asked) == (["transfer:5"], ["transfer:5"])
 
 
