@@ -66,7 +66,7 @@ async def test_a_worker_whose_lease_cannot_be_relied_on_makes_it_unready(serve: 
     gateway = await serve(Pack("p"))
     lease = gateway.hf._replica.lease
     assert lease is not None
-    lease.reliable_until_steady_ms = 0.0
+    lease._reliable_until_steady_ms = 0.0
     answer = await gateway.http.get("/readyz")
     assert (answer.status_code, answer.json()["parts"]["worker"]) == (503, "lost")
 

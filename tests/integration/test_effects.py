@@ -679,7 +679,7 @@ async def test_the_last_look_at_the_lease_is_made_where_the_effect_is_entered(
         lease = hf._replica.lease
         assert lease is not None
         if len(looks) == 1:
-            lease.reliable_until_steady_ms = 0.0
+            lease._reliable_until_steady_ms = 0.0
         return may_enter(scope)
 
     monkeypatch.setattr(AttemptScope, "may_enter", looked)

@@ -103,7 +103,7 @@ def test_what_has_the_type_of_a_time_has_its_name():
         ("until_ms", "Instant"),
         ("began_steady_ms", "Steady"),
         ("steady_ms", "Steady"),
-        ("reliable_until_steady_ms", "Steady"),
+        ("_reliable_until_steady_ms", "Steady"),
         ("late_ms", "Millis"),  # ends in "ate", not in "at"
         ("DELAY_MS_MAX", "Millis"),
         ("created_at", None),

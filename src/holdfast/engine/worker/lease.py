@@ -44,7 +44,7 @@ class WorkerLease:
         self._on_reliable = on_reliable
         self._on_renewed = on_renewed
         self._sent_steady_ms = 0.0
-        self.reliable_until_steady_ms = 0.0
+        self._reliable_until_steady_ms = 0.0
         self._renewed = asyncio.Event()
 
     @property
@@ -60,7 +60,7 @@ class WorkerLease:
     @property
     def reliable(self) -> bool:
         """Whether work may be begun under it."""
-        return self._clock.steady_ms() < self.reliable_until_steady_ms
+        return self._clock.steady_ms() < self._reliable_until_steady_ms
 
     async def until_reliable(self) -> None:
         """Returns when work may be begun under the lease."""
@@ -78,7 +78,7 @@ class WorkerLease:
     def _renewed_at(self, sent_steady_ms: Steady) -> None:
         first, was_reliable = not self._sent_steady_ms, self.reliable
         self._sent_steady_ms = sent_steady_ms
-        self.reliable_until_steady_ms = sent_steady_ms + reliable_for_ms(self._ttl_ms)
+        self._reliable_until_steady_ms = sent_steady_ms + reliable_for_ms(self._ttl_ms)
         self._renewed.set()
         if not was_reliable and not first:
             self._on_reliable()

@@ -130,7 +130,7 @@ class Worker:
 
     @property
     def trusted(self) -> bool:
-        return self.clock.steady_ms() < self._lease.reliable_until_steady_ms
+        return self._lease.reliable
 
     async def until_trusted(self) -> None:
         await self._lease.until_reliable()
