@@ -99,7 +99,10 @@ class Performer:
     ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         """Perform one attempt, and encode what it returned."""
         work = partial(effect.signature.apply, effect.fn, arguments)
-        call = partial(self._here if effect.is_async else self._there, work, effect.described, scope, turn, once)
+        if effect.is_async:
+            call = partial(self._here, work, effect.described, scope, once=once)
+        else:
+            call = partial(self._there, work, effect.described, scope, turn, once=once)
         return self._outcome(call, effect, effect.result_name, scope, turn)
 
     def reconcile(
@@ -201,18 +204,9 @@ class Performer:
         finally:
             turn.end()
 
-    def _here(
-        self,
-        work: Callable[[], Any],
-        what: str,
-        scope: EffectAttempt,
-        turn: Turn,
-        once: bool,  # noqa: FBT001 - by position: it is called for each effect
-    ) -> Awaitable[Any]:
+    def _here(self, work: Callable[[], Any], what: str, scope: EffectAttempt, *, once: bool) -> Awaitable[Any]:
         """An async effect in the present task, about to be entered."""
-        del turn
-        context = contextvars.copy_context()
-        context.run(RUNNING_EFFECT.set, scope)
+        context = _context_of(scope)
         verdict = scope.may_enter()
         if type(verdict) is not Begin:
             raise NotEntered
@@ -221,17 +215,10 @@ class Performer:
         return self._lived(call, scope) if once else call
 
     def _there(
-        self,
-        work: Callable[[], Any],
-        what: str,
-        scope: EffectAttempt,
-        turn: Turn,
-        once: bool,  # noqa: FBT001 - as above
+        self, work: Callable[[], Any], what: str, scope: EffectAttempt, turn: Turn, *, once: bool
     ) -> Awaitable[Any]:
         """A sync effect, in a thread."""
-        context = contextvars.copy_context()
-        context.run(RUNNING_EFFECT.set, scope)
-        return self._in_thread(partial(context.run, work), what, scope, turn, once=once)
+        return self._in_thread(partial(_context_of(scope).run, work), what, scope, turn, once=once)
 
     async def _lived(self, call: Awaitable[Any], scope: StepWork) -> Any:
         end = self._live((scope.run_id, scope.step))
@@ -287,6 +274,13 @@ class Performer:
 def is_async(fn: Callable[..., Any]) -> bool:
     """Whether calling it makes a coroutine, so that it needs no thread."""
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - its own kind is asked for
+
+
+def _context_of(scope: EffectAttempt) -> contextvars.Context:
+    """A context for one attempt, in which the effect finds its scope."""
+    context = contextvars.copy_context()
+    context.run(RUNNING_EFFECT.set, scope)
+    return context
 
 
 def _entered(make: Callable[[], Awaitable[Any]], what: str, scope: StepWork) -> Awaitable[Any]:
