@@ -230,6 +230,11 @@ def _runs() -> list[Row]:
     return [
         ("a run that waits stays in memory", _shown(PACE.idle_ms), "not at all, if only a later timer can wake it"),
         (
+            "code of a workflow may compute without an await",
+            f"{PACE.code_seconds_max:g} s",
+            "then it is interrupted, and the run is blocked",
+        ),
+        (
             "a worker may say itself that the deadline of a cancellation has passed",
             _shown(PACE.cancel_grace_ms),
             "then the caller cancels the run",

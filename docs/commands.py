@@ -21,9 +21,11 @@ holdfast runs --url https://holdfast.example --api-key "$KEY"
 
 Where not to be asked each time, put it into `holdfast.toml` or the environment: see [settings](settings.md).
 
-A run is named by its id, or by its workflow and its key: `holdfast show checkout/checkout:o-1`.
+A run is named by its id, by four or more characters from the beginning or the end of its id, or by its workflow and its
+key: `holdfast show checkout/checkout:o-1`. Where a part of an id fits more than one run, the error lists them.
 
-For programs, `--json` prints one JSON document on stdout, in the shapes of the HTTP API. What has no end in sight
+For programs, `--json` prints one JSON document on stdout, in the shapes of the HTTP API (`start` adds `created`, which
+HTTP tells by its status). What has no end in sight
 (`--watch`, `--follow`, `journal`) prints one document per line. Errors go to stderr: with `--json` as an object with
 `code`, `message`, `hint` and `exit_code`, and `run_id` where one run is meant.
 

@@ -34,6 +34,7 @@ from holdfast import (
     gateway_client,
     journal as public_journal,
     pack,
+    resources,
     runtime,
     workflow,
 )
@@ -62,6 +63,7 @@ PUBLIC: dict[ModuleType, str] = {
     pack: "what authors declare with",
     workflow: "what the body of a workflow may call",
     effects: "what the body of an effect may call",
+    resources: "what effects share",
     runtime: "what is built on a `Holdfast` needs",
     assembly: "`Holdfast`, and the type of its options",
     gateway_client: "`Client`, and the type of its `api_keys`",

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from holdfast.engine.api import apikeys
-from holdfast.kernel import idempotency, leaders, tasks
+from holdfast.kernel import idempotency, leaders, takeovers, tasks
 from holdfast.kernel.apikeys import ApiKey, Kept
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.idempotency import Proceed, Reply
 from holdfast.kernel.leaders import Holder
-from tests.builders import NOW_MS
+from tests.builders import NOW_MS, running
 
 LEASE_MS = 1_000
 LATER_MS = NOW_MS + 2 * LEASE_MS  # the first lease is over
@@ -192,6 +192,13 @@ def _twice(name: str, before: Sequence[Writing], make: Callable[[], Writing]) ->
 
 _OUT = _finish(_CLAIM.document)
 
+
+def _taken_over() -> Writing:
+    writing = takeovers.count(running(), None, now_ms=LATER_MS)
+    assert writing is not None
+    return writing
+
+
 ALIKE = (
     # Two processes that both believe that they hold the run: whichever is right, the task is out, and is claimed once.
     _twice("a task put up", (), lambda: _offered(LATER_MS)),
@@ -202,6 +209,8 @@ ALIKE = (
     _twice("a task finished twice", (_TASK, _CLAIM), lambda: _finish(_CLAIM.document)),
     _twice("a task set aside", (_TASK,), lambda: tasks.set_aside(_TASK.document, now_ms=LATER_MS)),
     _twice("a task whose run has ended", (_TASK,), lambda: _claim(_TASK.document, _SLOW, LATER_MS, run_lives=False)),
+    # Two rescuers: a run was taken over once, and is counted once.
+    _twice("a takeover counted", (), _taken_over),
     # Two people: the key is worthless, and both are told since when.
     _twice("an API key revoked", (_KEY,), _revoked),
 )

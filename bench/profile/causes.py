@@ -37,6 +37,7 @@ CALL = Cause(
         "client.py",
         "run.py",
         "pack.py",
+        "resources.py",
         "signatures.py",
         "assembly.py",
         "blocking.py",
@@ -82,6 +83,7 @@ BUILDING = Cause(
         "engine/worker/mail.py",
         "engine/worker/slots.py",
         "engine/worker/waker.py",
+        "engine/worker/watchdog.py",
         "engine/runs/activation.py:Activation.__init__",
         "engine/runs/activation.py:Activation._load",
         "engine/runs/loaded_run.py:LoadedRun.__init__",
@@ -104,6 +106,7 @@ PERFORMING = Cause(
     (
         "engine/runs/in_flight.py",
         "engine/runs/performer.py",
+        "engine/runs/open_resources.py",
         "engine/runs/threads.py",
         "engine/runs/heartbeats.py",
         "engine/attempts.py",
@@ -156,6 +159,7 @@ OTHER = Cause(
     (
         "engine/api/signals.py",
         "engine/api/operations.py",
+        "engine/api/decisions.py",
         "engine/api/documents.py",
         "engine/api/apikeys.py",
         "engine/pace.py",

@@ -7,7 +7,7 @@ Here are the names that most programs need. The others are in public modules, ea
     holdfast.journal         what `run.journal()` and `run.events()` are made of
     holdfast.client          the types that the verbs take and return
     holdfast.blocking        the same verbs for code that is not async
-    holdfast.pack, holdfast.workflow, holdfast.effects    what authors use, with the types of its signatures
+    holdfast.pack, holdfast.workflow, holdfast.effects, holdfast.resources    what authors use, with its types
     holdfast.runtime         what is built on a Holdfast needs: gateways, dashboards, middleware
 
 A name is imported when it is first asked for, so that `holdfast --help` loads nothing else and a `Client` no engine.
@@ -121,6 +121,7 @@ _HOMES = {
     "gateway_client": "Client",
     "journal": "",
     "pack": "Call Effect Pack Retry Workflow",
+    "resources": "",
     "runtime": "",
     "workflow": (
         "ChildRun Hook continue_as_new current hook mark now patched random set_attributes shield sleep spawn timeout "

@@ -17,6 +17,8 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
+from msgspec import UNSET
+
 from holdfast.client import Caller, Run, Runs, Snapshot, Started
 from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
@@ -247,6 +249,21 @@ class BlockingRun(Snapshot, Generic[R]):
     def retry(self) -> BlockingRun[R]:
         """Try a failed or blocked run again from its last record."""
         return self._moved(self._run.retry())
+
+    def decide(
+        self,
+        step: str,
+        *,
+        returned: Any = UNSET,
+        failed: str | None = None,
+        not_performed: bool = False,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> BlockingRun[R]:
+        """Say what came of a step whose outcome is not known, and let the run go on."""
+        return self._moved(
+            self._run.decide(step, returned=returned, failed=failed, not_performed=not_performed, by=by, reason=reason)
+        )
 
     def resume(self) -> BlockingRun[R]:
         """Let a cancelled run go on as if it had not been cancelled."""

@@ -27,6 +27,8 @@
     │   ├── ReplayDiverged        the code contradicts the journal
     │   ├── UnknownOutcome        a `once` effect may or may not have happened
     │   ├── WaitsForNothing       the code waits for what nothing can deliver
+    │   ├── KilledItsWorkers      its workers died one after the other, without progress
+    │   ├── HeldUpItsWorker       its code computed for too long without an await
     │   ├── UndeclaredOutcome     a cancellation ended in a way that the workflow does not declare
     │   └── EngineFault           Holdfast itself failed while it drove the run
     └── TransientError            nothing was decided: try again               (HTTP 503, exit 75)
@@ -54,12 +56,14 @@ __all__ = [
     "EngineFault",
     "GatewayFault",
     "GatewayUnavailable",
+    "HeldUpItsWorker",
     "HoldfastError",
     "HookTaken",
     "InFlight",
     "InputMismatch",
     "InputRefused",
     "InvalidConfig",
+    "KilledItsWorkers",
     "LeaseLost",
     "NotAllowedNow",
     "NotAuthenticated",
@@ -140,7 +144,7 @@ class UnknownWorkflow(UsageError):
         listed = ", ".join(known) or "none"
         super().__init__(
             f"workflow {name!r} is not defined by the packs of this Holdfast",
-            hint=f"Pass its pack in Holdfast(packs=[...]). Known workflows: {listed}.",
+            hint=f"Known workflows: {listed}. The process that is asked needs its pack: --pack, Holdfast(packs=[...]).",
         )
 
 
@@ -304,12 +308,25 @@ class RunError(HoldfastError):
 
 
 class RunFailed(RunError):
-    """The workflow raised. The original exception, rebuilt, is the `__cause__`."""
+    """The workflow raised.
+
+    The original exception, rebuilt, is the `__cause__`. `traceback` has the frames of your code where it was raised, as
+    text; `line` is the last of them.
+    """
 
     code = "run_failed"
+    line: str = ""
+    traceback: str = ""
 
-    def __init__(self, run_id: str, error_type: str, error_message: str) -> None:
+    def __init__(
+        self, run_id: str, error_type: str, error_message: str, *, line: str = "", traceback: str = ""
+    ) -> None:
         super().__init__(f"run {run_id} failed with {error_type}: {error_message}")
+        if line:
+            self.line = line
+        if traceback:
+            self.traceback = traceback
+            self.add_note(f"raised in the workflow:\n{traceback.rstrip()}")
         self.run_id = run_id
         self.error_type = error_type
         self.error_message = error_message
@@ -347,7 +364,10 @@ class UnknownOutcome(RunError):
     """An effect declared `once` was started; whether it happened is not known."""
 
     code = "unknown_outcome"
-    hint = "Give the effect a reconcile= function that finds out by key, deploy it, then call run.retry()."
+    hint = (
+        "Find out by the key, then say it: run.decide(step, returned=... or failed=... or not_performed=True). Or give "
+        "the effect a reconcile= function that finds out, deploy it, then call run.retry()."
+    )
 
 
 class WaitsForNothing(RunError):
@@ -355,6 +375,20 @@ class WaitsForNothing(RunError):
 
     code = "waits_for_nothing"
     hint = "Deploy code that waits for an effect, a timer, a hook or a child, then call run.retry()."
+
+
+class KilledItsWorkers(RunError):
+    """Workers died one after the other while they executed the run, and nothing was recorded in between."""
+
+    code = "killed_its_workers"
+    hint = "Find out what ended the processes (exit code, memory, native code), mend it, then call run.retry()."
+
+
+class HeldUpItsWorker(RunError):
+    """The workflow's own code computed for too long without an await, and was interrupted: other runs had to wait."""
+
+    code = "held_up_its_worker"
+    hint = "Move what takes long into an effect (a sync one runs in a thread), deploy it, then call run.retry()."
 
 
 class UndeclaredOutcome(RunError):

@@ -38,6 +38,8 @@ __all__ = [
     "RequestOvertaken",
     "RequestReplayed",
     "RequestTakenOver",
+    "ResourceNotClosed",
+    "ResourceOpened",
     "RunAdmitted",
     "RunBlocked",
     "RunContinued",
@@ -49,9 +51,11 @@ __all__ = [
     "RunResumed",
     "RunRetried",
     "RunSignalled",
+    "RunSuspected",
     "RunsClaimed",
     "RunsPruned",
     "RunsRescued",
+    "StepDecided",
     "StoreMayLose",
     "StoreTroubled",
     "ThreadGivenUp",
@@ -144,10 +148,19 @@ class RunBlocked(Event, frozen=True):
     code: str
     message: str
     workflow: str = ""
+    key: str | None = None
 
 
 class RunRetried(Event, frozen=True):
     run_id: str
+
+
+class StepDecided(Event, frozen=True):
+    """A person has said what came of a step in doubt."""
+
+    run_id: str
+    step: str
+    by: str
 
 
 class RunContinued(Event, frozen=True):
@@ -251,6 +264,19 @@ class ThreadsUsedUp(Event, frozen=True):
     given_up: int
 
 
+class ResourceOpened(Event, frozen=True):
+    """An effect was the first in this process to use a resource."""
+
+    resource: str
+
+
+class ResourceNotClosed(Event, frozen=True):
+    """Closing a resource raised, or took too long, while the worker stopped. The process goes on to stop."""
+
+    resource: str
+    error: str
+
+
 class BatchCommitted(Event, frozen=True):
     changes: int
 
@@ -286,6 +312,14 @@ class LeaseWasLost(Event, frozen=True):
 
 class RunsRescued(Event, frozen=True):
     run_ids: tuple[str, ...]
+
+
+class RunSuspected(Event, frozen=True):
+    """`takeovers` workers in a row died or lost their lease under this run. It is executed beside no other such run."""
+
+    run_id: str
+    workflow: str
+    takeovers: int
 
 
 class RunsPruned(Event, frozen=True):

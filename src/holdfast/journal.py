@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 from holdfast.kernel.journal import (
     Attempted,
     Blocked,
+    ByHand,
     CancelAsked,
     Cancelled,
     Closed,
@@ -48,6 +49,7 @@ from holdfast.kernel.journal import (
 __all__ = [
     "Attempted",
     "Blocked",
+    "ByHand",
     "CancelAsked",
     "Cancelled",
     "Closed",

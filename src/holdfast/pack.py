@@ -10,7 +10,7 @@ a key that names no parameter, `retry=` where there must be none.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -22,6 +22,7 @@ from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.times import Millis
 from holdfast.kernel.units import Duration, milliseconds
+from holdfast.resources import Resource
 from holdfast.signatures import Signature
 from holdfast.workflow import running_scope
 
@@ -129,6 +130,11 @@ class Effect(Generic[P, R]):
         self.__doc__ = fn.__doc__
         if undo is not None:
             self._check_undo(undo)
+        if remote and self.signature.resources:
+            raise UsageError(
+                f"effect {self.name!r} is remote and uses {', '.join(self.signature.resources)}",
+                hint="It is performed by another process: open there what it needs.",
+            )
 
     def _check_undo(self, undo: Effect[..., Any]) -> None:
         unknown = sorted(undo.signature.required - self.signature.names - {UNDO_RESULT})
@@ -184,6 +190,11 @@ class Workflow(Generic[P, R]):
         self.name = f"{pack}.{_name_of(fn)}"
         self.step_name = _name_of(fn)
         self.signature = Signature(fn, owner=f"workflow {self.name!r}")
+        if self.signature.resources:
+            raise UsageError(
+                f"workflow {self.name!r} uses {', '.join(self.signature.resources)}",
+                hint="Only effects touch the world: use the resource in an effect, and call that.",
+            )
         self.key = (
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"workflow {self.name!r}")
         )
@@ -223,6 +234,7 @@ class Pack:
         self.effects: dict[str, Effect[..., Any]] = {}
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.kernels: dict[str, Callable[..., Any]] = {}
+        self.resources: dict[str, Resource[Any]] = {}
         self.policies: dict[str, EffectPolicy] = {}
 
     @overload
@@ -243,6 +255,26 @@ class Pack:
             return fn
 
         return decorate if fn is None else decorate(fn)
+
+    @overload
+    def resource(self, fn: Callable[[], AsyncIterator[R]], /) -> Resource[R]: ...
+    @overload
+    def resource(self, fn: Callable[[], Iterator[R]], /) -> Resource[R]: ...
+    @overload
+    def resource(self, fn: Callable[[], Coroutine[Any, Any, R]], /) -> Resource[R]: ...
+    @overload
+    def resource(self, fn: Callable[[], R], /) -> Resource[R]: ...
+    def resource(self, fn: Callable[[], Any], /) -> Resource[Any]:
+        """Something that effects share, such as a client or a pool: taken by `name: Type = resource.shared`.
+
+        The function yields it, and closes it after that, or just returns it. It is called in each process by the first
+        effect that uses the resource, and what it yielded is closed when the worker stops.
+        """
+        _check_options("resource", fn, None)
+        self._claim_name(_name_of(fn))
+        made: Resource[Any] = Resource(fn, pack=self.name)
+        self.resources[made.name] = made
+        return made
 
     @overload
     def effect(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Effect[P, R]: ...
@@ -385,7 +417,8 @@ class Pack:
             raise UsageError(f"pack {self.name!r} has no effect {effect!r}", hint=f"Its effects: {known}.")
         before = self.policies.get(name, self.effects[name].policy)
         copy = Pack(self.name)
-        copy.effects, copy.workflows, copy.kernels = self.effects, self.workflows, self.kernels
+        copy.effects, copy.workflows = self.effects, self.workflows
+        copy.kernels, copy.resources = self.kernels, self.resources
         copy.policies = self.policies | {
             name: replace(
                 before,
@@ -399,7 +432,8 @@ class Pack:
     def _claim_name(self, name: str) -> None:
         if "/" in name:  # it parts the task from the step in the ids of steps
             raise UsageError(f"{name!r} contains '/'", hint="Give the function a name without it.")
-        if any(name in names for names in (self.kernels, _short(self.effects), _short(self.workflows))):
+        named = (self.kernels, _short(self.effects), _short(self.workflows), _short(self.resources))
+        if any(name in names for names in named):
             raise UsageError(f"pack {self.name!r} defines {name!r} twice", hint="Rename one of them.")
 
 

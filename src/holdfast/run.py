@@ -10,7 +10,11 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+import msgspec
+from msgspec import UNSET
+
 from holdfast.engine.api.backend import Backend, Operating
+from holdfast.engine.api.decisions import Said
 from holdfast.engine.cancelling import Cancellation
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, RunEvent
@@ -18,11 +22,13 @@ from holdfast.kernel import attributes as attributes_, markers as markers_, wait
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.runs import SETTLED, Run as RunRow
+from holdfast.kernel.journal import Failure
+from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
 
 R = TypeVar("R")
+_decode_failure = msgspec.json.Decoder(Failure).decode
 
 
 class Marker(NamedTuple):
@@ -109,6 +115,13 @@ class Snapshot:
         return waits.next_actions(self._row)
 
     @property
+    def error(self) -> Failure | None:
+        """Why it failed, or what blocks it: `type`, `message`, `line`, and `traceback`. None in any other status."""
+        if self._row.error is None or self._row.status not in {Status.FAILED, Status.BLOCKED}:
+            return None
+        return _decode_failure(self._row.error)
+
+    @property
     def created_at(self) -> datetime:
         return utc_of(self._row.created_at_ms)
 
@@ -143,7 +156,8 @@ class Run(Snapshot, Generic[R]):
         """The value that the workflow returned. Waits for it.
 
         Raises `RunFailed` (with the workflow's exception as its cause), `RunCancelled`, `TimedOut` if `timeout`
-        passes first, or, if the run is blocked, what blocks it: `ReplayDiverged`, `UnknownOutcome`, `WaitsForNothing`.
+        passes first, or, if the run is blocked, what blocks it: `ReplayDiverged`, `UnknownOutcome`,
+        `WaitsForNothing`, `KilledItsWorkers`, `HeldUpItsWorker`.
         """
         return cast("R", await self._service.result(self._row, self._service.returns_of(self._row.workflow), timeout))
 
@@ -209,6 +223,24 @@ class Run(Snapshot, Generic[R]):
     async def retry(self) -> Run[R]:
         """Try a failed or blocked run again from its last record. Raises `NotAllowedNow` in any other status."""
         return await snapshot(await self._service.operations.retry(self._row.id), self._service)
+
+    async def decide(
+        self,
+        step: str,
+        *,
+        returned: Any = UNSET,
+        failed: str | None = None,
+        not_performed: bool = False,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Run[R]:
+        """Say what came of a step whose outcome is not known, and let the run go on. It is recorded, with who says it.
+
+        `returned` is what the code gets; `failed` is raised in it as `Permanent`; with `not_performed` the effect is
+        called. Raises `NotAllowedNow` if the step is not in doubt, or was decided otherwise; the same again is no harm.
+        """
+        said = Said(returned=returned, failed=failed, not_performed=not_performed, by=_words(by), reason=_words(reason))
+        return await snapshot(await self._service.operations.decide(self._row.id, step, said), self._service)
 
     async def resume(self) -> Run[R]:
         """Let a cancelled run go on as if it had not been cancelled.

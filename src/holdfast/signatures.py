@@ -17,8 +17,11 @@ from holdfast.errors import UsageError
 from holdfast.kernel import key_types
 from holdfast.kernel.keys import Template
 from holdfast.ports.codec import Codec
+from holdfast.resources import Resource
 
 _EQUAL_IS_SAME = {type(None), bool, int, str, bytes}  # of these types, equal values are stored alike
+_BY_NAME = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+_OF_A_CLASS = {"self", "cls"}
 _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
@@ -36,11 +39,22 @@ class Signature:
     """
 
     def __init__(self, fn: Callable[..., Any], *, owner: str) -> None:
-        self._signature = inspect.signature(fn)
+        whole = inspect.signature(fn)
+        defaults: dict[str, Any] = {name: parameter.default for name, parameter in whole.parameters.items()}
+        self.resources: dict[str, Resource[Any]] = {
+            name: default for name, default in defaults.items() if isinstance(default, Resource)
+        }
+        parameters = [parameter for name, parameter in whole.parameters.items() if name not in self.resources]
+        self._signature = whole.replace(parameters=parameters)
         self._owner = owner
         self._fn = fn
         self._locals = _author_locals()
-        parameters = self._signature.parameters.values()
+        if parameters and parameters[0].name in _OF_A_CLASS:
+            raise UsageError(
+                f"{owner} takes {parameters[0].name!r}, as a method does",
+                hint="Write it as a function: an object cannot be recorded. What effects share can be a resource, "
+                "which is opened once in each process: @pack.resource.",
+            )
         for parameter in parameters:
             if parameter.kind in _UNNAMED:
                 raise UsageError(
@@ -48,7 +62,9 @@ class Signature:
                 )
         self.names = frozenset(parameter.name for parameter in parameters)
         self._order = tuple(parameter.name for parameter in parameters)
-        self._by_position = all(parameter.kind is not inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
+        self._by_position = not self.resources and all(
+            parameter.kind is not inspect.Parameter.KEYWORD_ONLY for parameter in parameters
+        )
         self._defaults = {
             parameter.name: parameter.default
             for parameter in parameters
@@ -77,8 +93,10 @@ class Signature:
             return fn(*[arguments[name] for name in self._order])
         positional: list[Any] = []
         named: dict[str, Any] = {}
+        # A parameter behind that of a resource, which is filled in apart, cannot be given by its position.
+        by_name = _BY_NAME if self.resources else {inspect.Parameter.KEYWORD_ONLY}
         for name, parameter in self._signature.parameters.items():
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if parameter.kind in by_name:
                 named[name] = arguments[name]
             else:
                 positional.append(arguments[name])

@@ -102,6 +102,13 @@ async def test_a_filter_that_makes_no_sense_says_so_and_stays_in_the_form(visit:
         assert (answer.status, 'role="alert"' in await answer.text()) == (422, True), query
 
 
+async def test_a_parameter_that_a_page_does_not_know_is_told(site: Site, visit: Visiting):
+    page = await visit("/runs?key=order:")
+    for address, known in (("/runs?key_prefix=order:", "key"), ("/workers?x=1", "takes no parameters"), ("/?x=1", "")):
+        answer = await page.request.get(address)
+        assert (answer.status, known in await answer.text()) == (400, True), address
+
+
 async def test_a_long_list_has_pages(site: Site, visit: Visiting):
     for number in range(60):
         await site.hf.start(slow(f"many-{number}"), key=f"many:{number:02}", delay="1h")

@@ -76,7 +76,7 @@ def test_a_cluster_works_loses_a_worker_and_ends_without_a_trace(cli: Cli, tmp_p
     assert (started["port"], started["pid"] != killed["pid"]) == (killed["port"], True)
 
     said = cli("start", "bakery.bake", "--wait", "--json", "name=rye", HOLDFAST_URL=gateway)
-    assert said.json["run"]["result"] == {"name": "rye", "grams": 500}
+    assert said.json["result"] == {"name": "rye", "grams": 500}
 
     assert cli("cluster", "down").code == 0
     assert up.process.ended() == 0, up.process.errors()

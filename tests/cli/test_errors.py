@@ -57,6 +57,9 @@ def test_a_pack_that_cannot_be_loaded_is_named_with_the_reason(cli, monkeypatch,
     assert said.code == 2
     assert says in said.err
     assert "hint:" in said.err
+    assert "<frozen" not in said.err
+    if "cannot be imported" in says:
+        assert "bred.py:1." in said.err
     assert "Traceback" not in said.err
 
 
@@ -118,7 +121,7 @@ def test_a_namespace_cannot_be_chosen_at_a_gateway(cli):
 
 def test_what_others_wrote_is_shown_and_not_obeyed(cli):
     key = "[red]a\x1b[31mb\x07[/red]"
-    run = cli("start", "bake", "name=x", "--pack", "tests.cli.bakery", "--key", key, "--json").json["run"]
+    run = cli("start", "bake", "name=x", "--pack", "tests.cli.bakery", "--key", key, "--json").json
     assert run["key"] == key
     for command in (("runs",), ("show", run["id"]), ("explain", run["id"]), ("show", f"bakery.bake/{key}x")):
         said = cli(*command)

@@ -167,7 +167,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_work_goes_on(store, tmp_pa
     assert supervised.workers() == set(supervised.pids)
     folder = tmp_path / "held"
     folder.mkdir()
-    run = supervised.cli("start", "held", f"folder={folder}", "--json").json["run"]
+    run = supervised.cli("start", "held", f"folder={folder}", "--json").json
     until(lambda: list(folder.iterdir()), supervised.process.errors)
     [first] = (int(path.name) for path in folder.iterdir())
     assert first in supervised.pids
@@ -193,7 +193,7 @@ def test_a_supervisor_that_is_killed_leaves_no_process_and_no_work_undone(tmp_pa
     supervised.wait()
     folder = tmp_path / "held"
     folder.mkdir()
-    run = supervised.cli("start", "held", f"folder={folder}", "--json").json["run"]
+    run = supervised.cli("start", "held", f"folder={folder}", "--json").json
     until(lambda: list(folder.iterdir()), supervised.process.errors)
 
     supervised.process.stop(signal.SIGKILL)

@@ -75,7 +75,7 @@ def test_a_gateway_and_a_worker_share_a_store(tmp_path, processes):
     processes.append(gateway)
     url = json.loads(gateway.line())["url"]
     cli = Cli(HOLDFAST_URL=url)
-    run = cli("start", "bake", "name=rye", "--json").json["run"]
+    run = cli("start", "bake", "name=rye", "--json").json
     assert cli("show", run["id"], "--json").json["waiting_on"][0]["kind"] == "no_worker"
     assert "no live workers" in cli("workers").out.lower()
     worker = Process("worker", PACK, "--concurrency", "7", *options, cwd=tmp_path)
@@ -95,7 +95,7 @@ def test_each_role_may_have_a_process_of_its_own(tmp_path, processes):
         processes.append(process)
         ready[roles] = json.loads(process.line())
     assert [each["roles"] for each in ready.values()] == [["gateway"], ["worker"], ["scheduler"]]
-    run = Cli(HOLDFAST_URL=ready["gateway"]["url"])("start", "bake", "name=rye", "--json").json["run"]
+    run = Cli(HOLDFAST_URL=ready["gateway"]["url"])("start", "bake", "name=rye", "--json").json
     assert Cli(HOLDFAST_URL=ready["gateway"]["url"])("result", run["id"]).json == {"name": "rye", "grams": 500}
     for roles, each in ready.items():
         assert {

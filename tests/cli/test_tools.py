@@ -77,9 +77,12 @@ def test_doctor_knows_every_variable_that_the_code_reads():
     assert read == set(doctor.OTHERS)
 
 
-def test_doctor_makes_no_store(cli):
-    assert cli("doctor").code == 0
-    assert not Path("holdfast.db").exists()
+def test_doctor_makes_nothing_and_says_what_it_looked_for(cli):
+    said = cli("doctor")
+    assert said.code == 0
+    assert list(Path().iterdir()) == []
+    for name in ("holdfast.db", "holdfast.toml"):
+        assert str(Path(name).absolute()) in " ".join(said.out.split())
 
 
 def test_bench_compares_with_a_floor_and_leaves_nothing_behind(cli):
@@ -112,14 +115,17 @@ def test_workflows_are_listed_without_a_store(cli):
 
 
 def test_version_is_that_of_the_package(cli):
-    assert cli("version").out.strip() == metadata.version("holdfast")
+    for arguments in (["version"], ["--version"]):
+        said = cli(*arguments)
+        assert (said.code, said.out.strip()) == (0, metadata.version("holdfast"))
+    assert cli("version", "--json").json == {"version": metadata.version("holdfast")}
 
 
 def test_names_and_runs_are_completed_and_nothing_is_ever_said(cli, monkeypatch, capfd):
     assert completions.run_ids("") == []
     assert completions.workflow_names("") == []
     assert not Path("holdfast.db").exists()
-    run = cli("start", "bake", "name=a", "--json", *PACK).json["run"]["id"]
+    run = cli("start", "bake", "name=a", "--json", *PACK).json["id"]
     monkeypatch.setenv("HOLDFAST_PACKS", "tests.cli.bakery")
     assert completions.run_ids(run[:5]) == [run]
     assert completions.run_ids("x") == []
@@ -156,11 +162,19 @@ def test_every_command_and_every_option_has_help(cli, path, command):
 
 @pytest.mark.parametrize("columns", ["60", "200"])
 def test_tables_fit_narrow_terminals_and_keep_ids_whole(cli, columns):
-    run = cli("start", "bake", f"name={'long' * 20}", "--json", *PACK).json["run"]["id"]
+    run = cli("start", "bake", f"name={'long' * 20}", "--json", *PACK).json["id"]
     shown = cli("runs", COLUMNS=columns).out
     assert run in shown
     assert "pending" in shown
     assert max(map(len, shown.splitlines())) <= int(columns)
+
+
+def test_eighty_columns_keep_status_key_and_reason(cli):
+    run = cli("start", "bake", "name=a", "--delay", "1h", "--json", *PACK).json["id"]
+    shown = cli("runs", COLUMNS="80").out
+    for part in (run, "pending", "bakery.bake", "bake:a", "waits for its delayed start"):
+        assert part in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_colours_are_for_terminals_only(cli):

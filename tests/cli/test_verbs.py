@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 
 import pytest
 
 from tests.cli.conftest import Cli, until
 
 _numbers = itertools.count()
+SHARED = 4  # ids of 49 days begin alike in so many characters
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def name() -> str:
 
 
 def started(there, workflow, *arguments):
-    return there("start", workflow, *arguments, "--json").json["run"]
+    return there("start", workflow, *arguments, "--json").json
 
 
 def until_opened(there, run):
@@ -34,9 +36,12 @@ def test_start_answers_the_run_and_whether_it_was_created(there, name):
     first = there("start", "bake", f"name={name}", "grams=750", "--json").json
     second = there("start", "bake", f"name={name}", "grams=750", "--json").json
     assert (first["created"], second["created"]) == (True, False)
-    assert first["run"]["id"] == second["run"]["id"]
-    assert first["run"]["workflow"] == "bakery.bake"
-    assert first["run"]["key"] == f"bake:{name}"
+    assert first["id"] == second["id"]
+    assert first["workflow"] == "bakery.bake"
+    assert first["key"] == f"bake:{name}"
+    assert {*first} - {*there("show", first["id"], "--json").json} == {"created"}, (
+        "the shape is that of a run over HTTP"
+    )
 
 
 def test_start_with_wait_prints_the_result(there, name):
@@ -44,8 +49,8 @@ def test_start_with_wait_prints_the_result(there, name):
     assert said.json == {"name": name, "grams": 750}
     assert f"under key bake:{name}" in said.err
     document = there("start", "bake", f"name={name}", "grams=750", "--wait", "--json").json
-    assert document["run"]["result"] == {"name": name, "grams": 750}
-    assert document["run"]["status"] == "completed"
+    assert document["result"] == {"name": name, "grams": 750}
+    assert document["status"] == "completed"
 
 
 @pytest.mark.parametrize("form", ["text", "file", "stdin"])
@@ -137,6 +142,25 @@ def test_a_run_is_named_by_its_id_or_by_workflow_and_key(there, name):
         assert there("show", reference, "--json").json["id"] == run["id"]
 
 
+def test_a_run_is_named_by_the_beginning_or_the_end_of_its_id(there, name):
+    run, other = (started(there, "bake", f"name={name}-{each}")["id"] for each in "ab")
+    assert run[:SHARED] == other[:SHARED]
+    for reference in (run[:20], run[-12:]):
+        assert there("show", reference, "--json").json["id"] == run
+    said = there("show", run[:SHARED], "--json")
+    assert (said.code, said.problem["code"]) == (2, "usage")
+    assert "is part of more than one run id" in said.problem["message"]
+    for reference in ("f" * 31, f"{run[:20]}fffff", "0000"):
+        assert there("show", reference, "--json").problem["code"] == "unknown_run"
+
+
+def test_a_key_that_no_run_holds_is_told_in_a_sentence(tmp_path):
+    store = Cli(HOLDFAST_URL=f"sqlite:///{tmp_path}/keys.db")
+    assert store("start", "bake", "name=a", "--delay", "1h", "--pack", "tests.cli.bakery").code == 0
+    problem = store("show", "nope/xx", "--json").problem
+    assert problem["message"] == "no run of a workflow 'nope' holds the key 'xx'"
+
+
 def test_show_draws_attempts_and_children(there, name):
     there("start", "bake", f"name=sticky-{name}", "--wait")
     shown = there("show", f"bake/bake:sticky-{name}").out
@@ -158,7 +182,9 @@ def test_follow_tells_what_happens_to_the_end(there, name):
     assert [event["cursor"] for event in events] == list(range(len(events)))
     assert events[0]["entry"]["what"] == "started"
     assert events[-1]["entry"]["what"] == "completed"
-    assert "completed" in there("show", run["id"], "--follow").out.splitlines()[-1]
+    told = there("show", run["id"], "--follow").out.splitlines()
+    assert "completed" in told[-1]
+    assert all(re.match(r" *\d+  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  ", line) for line in told), told
 
 
 def test_signals_reach_hooks_by_run_and_by_token(there, name):
@@ -175,7 +201,7 @@ def test_signals_reach_hooks_by_run_and_by_token(there, name):
 
 def test_a_start_may_carry_a_signal_and_a_live_run_gets_it(there, name):
     first = there("start", "order", f"name={name}", "--signal", "go=now", "--dedupe", "d-1", "--wait", "--json").json
-    assert (first["created"], first["run"]["result"]) == (True, f"{name}: now")
+    assert (first["created"], first["result"]) == (True, f"{name}: now")
 
 
 def test_an_ended_run_is_watched_only_once(there, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.kernel import transitions
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import Status
 from holdfast.ports.store import Store
@@ -185,3 +186,39 @@ async def test_a_run_claimed_by_an_owner_whose_lease_is_gone_is_not_forgotten(st
     await store.rescue(10)
     await store.join("w-2", TTL_MS)
     assert [run.id for run in await claim(store, "w-2")] == ["run-1"]
+
+
+async def test_what_would_be_rescued_can_be_looked_at_before(store: Store, clock: FakeClock) -> None:
+    await store.join("w-1", TTL_MS)
+    await store.join("w-2", 10 * TTL_MS)
+    before = {run_id: await held(store, run_id, key=None) for run_id in ("run-1", "run-2", "run-3")}
+    await held(store, "run-4", owner="w-2", key=None)
+    await admitted(store, "run-5", key=None)
+    assert await store.fallen(10) == []
+    clock.advance(TTL_MS)
+    looked_at = await store.fallen(10)
+    assert {run.id: run for run in looked_at} == before
+    assert len(await store.fallen(2)) == 2
+    assert await store.fallen(10) == looked_at  # a look changes nothing
+    assert sorted(await store.rescue(10)) == sorted(before)
+    assert await store.fallen(10) == []
+
+
+async def test_what_a_missing_lease_holds_is_looked_at_too(store: Store) -> None:
+    run = await held(store, owner="w-gone")
+    assert await store.fallen(10) == [run]
+
+
+async def test_a_run_that_is_given_back_before_it_began_is_claimed_again_from_then_on(
+    store: Store, clock: FakeClock
+) -> None:
+    run = await held(store)
+    later_ms = store.now_ms() + 250
+    given_back = await committed(store, transitions.decide(run, transitions.Postponed(later_ms), now_ms=store.now_ms()))
+    assert (given_back.status, given_back.owner, given_back.wake_at_ms) == (Status.PENDING, None, later_ms)
+    assert given_back.waits is None
+    assert await claim(store, "w-2") == []
+    clock.advance(250)
+    [taken] = await claim(store, "w-2")
+    assert (taken.id, taken.length) == (run.id, run.length)
+    assert await refused(store, completion(store, run)) is not None

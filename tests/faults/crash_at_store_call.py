@@ -49,6 +49,7 @@ VERBS = (
     "documents",
     "due",
     "renew",
+    "fallen",
     "rescue",
     "prune",
     "relay",

@@ -55,7 +55,10 @@ async def test_a_poll_is_answered_by_a_run_that_ends_in_another_process(
 async def test_how_a_run_ended_is_told_as_a_problem(gateway: Gateway) -> None:
     failed = await started(gateway, "fail", message="no")
     told = problem(await gateway.http.get(f"/v1/runs/{failed['id']}/result?wait=30s"), 409, "run_failed")
-    assert (told["run_id"], told["error"]) == (failed["id"], {"type": "ValueError", "message": "no"})
+    assert (told["run_id"], told["error"]) == (
+        failed["id"],
+        {"type": "ValueError", "message": "no", "line": "works.py:66"},
+    )
 
     cancelled = await started(gateway, "day", name="a")
     await gateway.http.post(f"/v1/runs/{cancelled['id']}/cancel")

@@ -205,7 +205,7 @@ async def test_a_start_may_wait_for_the_result(gateway: Gateway) -> None:
 async def test_a_start_that_waited_says_how_the_run_ended(gateway: Gateway) -> None:
     failed = await gateway.http.post("/v1/workflows/fail/runs?wait=30s", json={"input": {"message": "no"}})
     assert (failed.status_code, failed.json()["status"]) == (201, "failed")
-    assert failed.json()["error"] == {"type": "ValueError", "message": "no"}
+    assert failed.json()["error"] == {"type": "ValueError", "message": "no", "line": "works.py:66"}
     blocked = await gateway.http.post("/v1/workflows/stand_still/runs?wait=30", json={})
     assert (blocked.json()["status"], blocked.json()["error"]["type"]) == ("blocked", "waits_for_nothing")
 

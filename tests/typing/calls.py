@@ -7,11 +7,26 @@ is an error itself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_type
 
-from holdfast import Call, ChildRun, Effect, Holdfast, Pack, Retry, Run, Started, Workflow, sleep, spawn, timeout
+from holdfast import (
+    Call,
+    ChildRun,
+    Effect,
+    Holdfast,
+    Pack,
+    Retry,
+    Run,
+    Started,
+    Workflow,
+    sleep,
+    spawn,
+    timeout,
+)
+from holdfast.resources import Resource
 
 shop = Pack("shop")
 
@@ -184,3 +199,39 @@ def options() -> None:
     Retry(attempts="3")  # pyright: ignore[reportArgumentType]
     Retry(on=ValueError)  # pyright: ignore[reportArgumentType]
     Retry(3)  # pyright: ignore[reportCallIssue]
+
+
+# -- resources: what an effect uses is typed as what its resource yields, and no argument of a call
+
+
+@shop.resource
+async def provider() -> AsyncIterator[Item]:
+    yield Item("a", 1)
+
+
+@shop.resource
+def pool() -> Iterator[Order]:
+    yield Order("p", [])
+
+
+@shop.resource
+async def token() -> str:
+    return "t"
+
+
+@shop.effect
+async def send(
+    order: str, item: Item = provider.shared, orders: Order = pool.shared, secret: str = token.shared
+) -> str:
+    return f"{order}{item}{orders}{secret}"
+
+
+@shop.effect
+async def mistaken(item: str = provider.shared) -> str:  # pyright: ignore[reportArgumentType]
+    return item
+
+
+assert_type(provider, Resource[Item])
+assert_type(pool, Resource[Order])
+assert_type(token, Resource[str])
+assert_type(send("o-1"), Call[str])

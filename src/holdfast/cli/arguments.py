@@ -18,7 +18,13 @@ from holdfast.wire.filters import value_of
 from holdfast.wire.times import instant_of
 
 RunReference = Annotated[
-    str, typer.Argument(metavar="RUN", help="Run id, or workflow/key.", autocompletion=run_ids, show_default=False)
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="Run id, the beginning or end of one, or workflow/key.",
+        autocompletion=run_ids,
+        show_default=False,
+    ),
 ]
 WorkflowName = Annotated[
     str,

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 
 import apsw
 import typer
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.cli import packs, render
 from holdfast.cli.session import Session, missing_file
-from holdfast.config import SETTINGS
+from holdfast.config import FILE, SETTINGS
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.ports.store import Finding
 
@@ -24,7 +25,7 @@ async def doctor(session: Session) -> None:
     """Check versions, settings, packs, and whether the store or the gateway can keep its promises."""
     found = [*_versions(), *_variables()]
     try:
-        found.append(Finding("ok", "settings", f"{session.config.url_shown}, namespace {session.config.namespace!r}"))
+        found.append(Finding("ok", "settings", _settings(session)))
     except InvalidConfig as error:
         found.append(Finding("error", "settings", error.message, error.hint))
     else:
@@ -64,6 +65,14 @@ def _variables() -> Sequence[Finding]:
     ]
 
 
+def _settings(session: Session) -> str:
+    """What is set, and whether a settings file is part of it."""
+    config = session.config
+    file = Path(os.environ.get("HOLDFAST_CONFIG") or FILE).absolute()
+    told = f"{file} is read" if file.is_file() else f"there is no {file}"
+    return f"{config.url_shown}, namespace {config.namespace!r}; {told}"
+
+
 def _packs(session: Session) -> Finding:
     names = session.config.packs
     if not names:
@@ -78,8 +87,15 @@ def _packs(session: Session) -> Finding:
 async def _beyond(session: Session) -> Sequence[Finding]:
     """What the store, or the gateway, says about itself."""
     config = session.config
-    if not config.is_gateway and missing_file(config) is not None:
-        return [Finding("warning", "store", f"{config.url} does not exist yet", "The first start makes it.")]
+    if not config.is_gateway and (path := missing_file(config)) is not None:
+        return [
+            Finding(
+                "warning",
+                "store",
+                f"there is no file {path.absolute()}; {config.url_shown} was looked for, and nothing was made",
+                "The first start makes it. If there should be one, check --url, HOLDFAST_URL and the directory.",
+            )
+        ]
     try:
         if not config.is_gateway:
             async with session.on(replace(config, packs=())).holdfast() as hf:

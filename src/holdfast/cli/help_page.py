@@ -13,7 +13,9 @@ import sys
 from holdfast.cli.commands import ABOUT, PANELS
 
 USAGE = "holdfast [OPTIONS] COMMAND [ARGS]..."
+VERSION = "Print the version and exit."
 OPTIONS = {
+    "--version": VERSION,
     "--install-completion": "Install completion for the current shell.",
     "--show-completion": "Show completion for the current shell, to copy it or customize the installation.",
     "--help, -h": "Show this message and exit.",

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from holdfast.cli.commands import ABOUT, GROUPS, PANELS
 from holdfast.cli.help_page import help_page
+from holdfast.cli.version import VersionOption
 
 TABLE = {name: entry for commands in PANELS.values() for name, entry in commands.items()}
 
@@ -87,5 +88,6 @@ app = typer.Typer(
 
 
 @app.callback()
-def root() -> None:
+def root(*, version: VersionOption = False) -> None:
     """Nothing, before each command. Without it, Typer takes an app to which no command was added for a mistake."""
+    del version  # its callback has printed it

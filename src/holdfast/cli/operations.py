@@ -1,10 +1,11 @@
-"""Moving runs: `signal`, `cancel`, `receipt`, `resume`, `retry`, `fork`, `release-key`."""
+"""Moving runs: `signal`, `cancel`, `receipt`, `resume`, `retry`, `decide`, `fork`, `release-key`."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import typer
+from msgspec import UNSET
 
 from holdfast.cli import render
 from holdfast.cli.arguments import Reason, RunReference, json_or_text
@@ -72,6 +73,26 @@ async def retry(session: Session, run: RunReference) -> None:
     async with session.caller() as caller:
         found = await (await find_run(caller, run)).retry()
         _show_run(session, found, f"run {found.id} is tried again")
+
+
+async def decide(
+    session: Session,
+    run: RunReference,
+    step: Annotated[str, typer.Argument(help="The step in doubt: transfer#1.")],
+    *,
+    returned: Annotated[str | None, typer.Option(help="It happened: what it returned, as JSON or else text.")] = None,
+    failed: Annotated[str | None, typer.Option(help="It failed for good: why.")] = None,
+    not_performed: Annotated[bool, typer.Option("--not-performed", help="It never happened: call it.")] = False,
+    by: Annotated[str | None, typer.Option(help="Who says so.")] = None,
+    reason: Reason = None,
+) -> None:
+    """Say what came of a step whose outcome is not known, and let the run go on. It is recorded."""
+    value = UNSET if returned is None else json_or_text(returned)
+    async with session.caller() as caller:
+        found = await (await find_run(caller, run)).decide(
+            step, returned=value, failed=failed, not_performed=not_performed, by=by, reason=reason
+        )
+        _show_run(session, found, f"run {found.id} goes on")
 
 
 async def fork(

@@ -59,11 +59,18 @@ def _module(name: str) -> ModuleType:
             hint=f"Modules are looked for in {Path.cwd()} and where Python is installed.",
         ) from error
     except Exception as error:  # whatever a module of the user's raises, it is the module's own fault
-        last = traceback.extract_tb(error.__traceback__)[-1]
         raise InvalidConfig(
-            f"module {name!r} cannot be imported: {worded(error)}",
-            hint=f"It was raised at {last.filename}:{last.lineno}.",
+            f"module {name!r} cannot be imported: {worded(error)}", hint=f"It was raised at {_place(error)}."
         ) from error
+
+
+def _place(error: Exception) -> str:
+    """Where the user's code is at fault: never a line of the machinery that imports it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen ")), frames[-1])
+    return f"{last.filename}:{last.lineno}"
 
 
 def _packs_of(module: ModuleType) -> str:

@@ -56,18 +56,31 @@ def table(*columns: str, rows: Iterable[Sequence[RenderableType]], nothing: str)
 
 
 def runs(found: Sequence[Run[Any]], more: str | None, *, width: int) -> RenderableType:
-    """A page of runs; what `show` tells anyway is left out where there is no room for it."""
-    names = ("run", "status", "workflow", "key", "created", "waits for")
-    shown = len(names) if width >= WIDE else 4
-    rows = [
-        (run.id, status(run.status), plain(run.workflow), plain(run.key or ""), ago(run.created_at), _why(run))[:shown]
-        for run in found
-    ]
-    drawn = table(*names[:shown], rows=rows, nothing="No runs.")
+    """A page of runs: a line for each, or two where there is no room for one."""
+    if width < WIDE:
+        drawn: RenderableType = Group(*(_two_lines(run) for run in found)) if found else Text("No runs.", style="dim")
+    else:
+        names = ("run", "status", "workflow", "key", "created", "waits for")
+        rows = [
+            (run.id, status(run.status), plain(run.workflow), plain(run.key or ""), ago(run.created_at), _why(run))
+            for run in found
+        ]
+        drawn = table(*names, rows=rows, nothing="No runs.")
     return drawn if more is None else Group(drawn, Text(f"There are more: --after {more}", style="dim"))
 
 
+def _two_lines(run: Run[Any]) -> Text:
+    """Status first and the reason below it: what one looks for is never cut."""
+    head = Text.assemble(run.id, "  ", status(run.status), "  ", plain(ago(run.created_at), "dim"), overflow="fold")
+    key = "" if run.key is None else f"  {run.key}"
+    below = Text.assemble("  ", plain(run.workflow), plain(key), overflow="fold")
+    why = _why(run)
+    return Text("\n").join([head, below, *([Text.assemble("  waits for ", why, style="dim")] if why else [])])
+
+
 def _why(run: Run[Any]) -> Text:
+    if run.status == "failed" and run.error is not None:
+        return plain(f"{run.error.type}: {run.error.message}", "red")
     return plain("; ".join(str(wait) for wait in run.waiting_on if wait.kind != "running"), "dim")
 
 
@@ -85,6 +98,11 @@ def headline(run: Run[Any]) -> Table:
     if run.finished_at is not None:
         took = duration((run.finished_at - run.created_at).total_seconds() * 1_000)
         grid.add_row("ended", f"{exact(run.finished_at)} (after {took})")
+    if run.error is not None:
+        at = f" ({run.error.line})" if run.error.line else ""
+        grid.add_row("error", plain(f"{run.error.type}: {run.error.message}{at}", "red"))
+        if run.error.traceback:
+            grid.add_row("traceback", plain(run.error.traceback.rstrip(), "dim"))
     for marker in run.markers:
         grid.add_row("marker", plain(f"{marker.name} at {exact(marker.at)}"))
     for name, value in run.attributes.items():

@@ -19,6 +19,7 @@ from holdfast.kernel.explanations import worded
 from holdfast.kernel.runs import ENDED, Status
 from holdfast.wire import outbound
 from holdfast.wire.filters import parse_each
+from holdfast.wire.times import exact
 
 InstantOption = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 
@@ -113,4 +114,4 @@ async def _view(caller: Caller, run: Run[Any]) -> View:
 async def _follow(session: Session, run: Run[Any]) -> None:
     async for event in run.events():
         document = {"cursor": event.cursor, "entry": event.entry}
-        session.out.line(document, plain(f"{event.cursor:>4}  {worded(event.entry)}"))
+        session.out.line(document, plain(f"{event.cursor:>4}  {exact(event.entry.at)}  {worded(event.entry)}"))

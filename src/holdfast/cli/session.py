@@ -27,7 +27,7 @@ import typer
 
 from holdfast import config as settings
 from holdfast.assembly import Holdfast, file_of
-from holdfast.cli import packs
+from holdfast.cli import packs, short_ids
 from holdfast.cli.output import Output
 from holdfast.client import Caller, Run
 from holdfast.config import Config
@@ -154,10 +154,15 @@ def missing_file(config: Config) -> Path | None:
 
 
 async def find_run(caller: Caller, reference: str) -> Run[Any]:
-    """The run that a person means: by its id, or by `workflow/key`."""
+    """The run that a person means: by its id, by the beginning or the end of it, or by `workflow/key`."""
     workflow, slash, key = reference.partition("/")
     if not slash:
-        return await caller.get(reference)
+        try:
+            return await caller.get(reference)
+        except UnknownRun:
+            if not short_ids.is_short(reference):
+                raise
+            return await short_ids.find(caller, reference)
     try:
         return await caller.find(workflow, key)
     except UnknownWorkflow:
@@ -171,11 +176,16 @@ async def _find_by_key(caller: Caller, workflow: str, key: str) -> Run[Any]:
         async for run in caller.runs(key_prefix=key)
         if run.key == key and run.holds_key and run.workflow.partition(".")[2] == workflow
     ]
-    if len(found) != 1:
-        names = ", ".join(sorted(run.workflow for run in found)) or "none"
+    if not found:
         raise UnknownRun(
-            f"{len(found)} runs of a workflow {workflow!r} hold the key {key!r}: {names}",
-            hint=f"Write the workflow's full name: pack.{workflow}/{key}.",
+            f"no run of a workflow {workflow!r} holds the key {key!r}",
+            hint="`holdfast runs --key-prefix` finds keys. A key is free again when its retention is over.",
+        )
+    if len(found) > 1:
+        names = ", ".join(sorted(run.workflow for run in found))
+        raise UnknownRun(
+            f"{len(found)} runs of workflows named {workflow!r} hold the key {key!r}: {names}",
+            hint=f"Write the workflow's full name: {found[0].workflow}/{key}.",
         )
     return found[0]
 

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 from holdfast.assembly import Holdfast
 from holdfast.dashboard import actions, pages, run_page
 from holdfast.dashboard.context import Handler
+from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.live import WaitSlots
 from holdfast.dashboard.middleware import PageGuard
 from holdfast.kernel.apikeys import Scope
@@ -34,12 +35,13 @@ class PageRoute(NamedTuple):
     path: str
     handler: Handler
     scope: Scope
+    parameters: tuple[str, ...] = ()  # that its query may have
 
 
 PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/", pages.overview, "read"),
-    PageRoute("GET", "/runs", pages.runs, "read"),
-    PageRoute("GET", "/runs/{run_id}", run_page.run, "read"),
+    PageRoute("GET", "/runs", pages.runs, "read", Filters.__struct_fields__),
+    PageRoute("GET", "/runs/{run_id}", run_page.run, "read", ("journal", "done")),
     PageRoute("GET", "/runs/{run_id}/input", run_page.raw_input, "read"),
     PageRoute("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
     PageRoute("GET", "/workflows", pages.workflows, "read"),
@@ -60,7 +62,10 @@ def routes(hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots, cancel_se
     """
     guard = PageGuard(hf, require_keys=require_keys, wait_limit=wait_limit, cancel_seconds_max=cancel_seconds_max)
     return [
-        *(Route(place.path, guard.to(place.handler, place.scope), methods=[place.method]) for place in PAGE_ROUTES),
+        *(
+            Route(place.path, guard.to(place.handler, place.scope, place.parameters), methods=[place.method])
+            for place in PAGE_ROUTES
+        ),
         Route("/login", guard.guarded(guard.login_page), methods=["GET"]),
         Route("/login", guard.guarded(guard.login), methods=["POST"]),
         Route("/logout", guard.guarded(guard.logout), methods=["POST"]),

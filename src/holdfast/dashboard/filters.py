@@ -50,6 +50,6 @@ class Filters(Struct, frozen=True, kw_only=True):
 
 
 def from_query(query: QueryParams) -> Filters:
-    """What a query says; what it does not know, it leaves alone."""
+    """What a query says, of that which it may say."""
     texts = {name: query.get(name, "").strip() for name in Filters.__struct_fields__ if name != "status"}
     return Filters(**texts, status=tuple(dict.fromkeys(status for status in query.getlist("status") if status)))

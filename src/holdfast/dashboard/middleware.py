@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
@@ -26,7 +26,7 @@ from holdfast.dashboard.live import Ticks, WaitSlots
 from holdfast.dashboard.rendering import Renderer
 from holdfast.dashboard.sessions import COOKIE, LIFETIME_MS, BrowserSession, Sessions
 from holdfast.dashboard.throughput import Throughput
-from holdfast.errors import HoldfastError, NotAuthenticated, NotPermitted
+from holdfast.errors import HoldfastError, NotAuthenticated, NotPermitted, UsageError
 from holdfast.events import PartFailed
 from holdfast.kernel.apikeys import Scope
 
@@ -66,8 +66,8 @@ class PageGuard:
         self._files = Files()
         self._renderer = Renderer(self._files)
 
-    def to(self, handler: Handler, scope: Scope) -> Endpoint:
-        """The endpoint of a page, or of an action, for those who may."""
+    def to(self, handler: Handler, scope: Scope, parameters: Sequence[str] = ()) -> Endpoint:
+        """The endpoint of a page, or of an action, for those who may. A query has no other `parameters`."""
 
         async def page(request: Request, session: BrowserSession, form: Form) -> Response:
             try:
@@ -78,6 +78,7 @@ class PageGuard:
                 return see(f"/login?next={quote(_address(request), safe='')}")
             if not visit.may(scope):
                 raise NotPermitted(f"this needs the scope {scope!r}; your key has {visit.scope!r}")
+            _check_parameters(request, parameters)
             shown = await handler(visit)
             return shown if isinstance(shown, Response) else self._render(shown, request, session, visit)
 
@@ -214,6 +215,14 @@ def _with_headers(response: Response) -> Response:
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     return response
+
+
+def _check_parameters(request: Request, known: Sequence[str]) -> None:
+    """A parameter that is ignored would show another page than the one that was asked for."""
+    for name in request.query_params:
+        if name not in known:
+            listed = f"Known parameters: {', '.join(known)}." if known else "This page takes no parameters."
+            raise UsageError(f"this page does not know the parameter {name[:40]!r}", hint=listed)
 
 
 def _local(path: str) -> str:

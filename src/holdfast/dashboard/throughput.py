@@ -7,7 +7,7 @@ last, a page of them, at most every few seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller
@@ -28,6 +28,9 @@ class Throughput:
         self._hf = hf
         self._heard = Series()
         self._first_heard_at_ms: Instant | None = None
+        self._first_heard: set[str] = (
+            set()
+        )  # the runs that ended in that very millisecond, in which others may have, too
         self._knows_the_past = False
         self._read: dict[str, tuple[int, Series]] = {}  # by namespace, and when
         hf.listen(self._hear)
@@ -37,6 +40,8 @@ class Throughput:
             at_ms = event.created_at_ms + event.elapsed_ms
             if self._first_heard_at_ms is None:
                 self._first_heard_at_ms = at_ms
+            if at_ms == self._first_heard_at_ms:
+                self._first_heard.add(event.run_id)
             self._heard.add(End(at_ms, event.elapsed_ms, event.status == "failed"))
 
     async def figures(self, caller: Caller, workers: Sequence[Member], *, now_ms: Instant) -> Figures:
@@ -46,8 +51,8 @@ class Throughput:
             return (await self._from_store(caller, now_ms)).figures(now_ms)
         if not self._knows_the_past:
             self._knows_the_past = True
-            until_ms = now_ms if self._first_heard_at_ms is None else self._first_heard_at_ms
-            for end in await self._ends(caller, now_ms - SPAN_MS, until_ms):
+            until_ms = now_ms if self._first_heard_at_ms is None else self._first_heard_at_ms + Millis(1)
+            for end in await self._ends(caller, now_ms - SPAN_MS, until_ms, but=self._first_heard):
                 self._heard.add(end)
         return self._heard.figures(now_ms)
 
@@ -58,7 +63,7 @@ class Throughput:
             self._read[caller.namespace] = now_ms, series
         return series
 
-    async def _ends(self, caller: Caller, since_ms: Instant, until_ms: Instant) -> list[End]:
+    async def _ends(self, caller: Caller, since_ms: Instant, until_ms: Instant, but: Collection[str] = ()) -> list[End]:
         if since_ms >= until_ms:
             return []
         recent = caller.runs(finished_after=utc_of(since_ms), finished_before=utc_of(until_ms))
@@ -69,5 +74,5 @@ class Throughput:
                 run.status == "failed",
             )
             for run in (await recent.page(limit=PAGE)).runs
-            if run.finished_at is not None
+            if run.finished_at is not None and run.id not in but
         ]

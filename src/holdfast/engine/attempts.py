@@ -14,6 +14,7 @@ from holdfast.effects import EffectScope
 from holdfast.engine.failures import tame
 from holdfast.kernel.documents import Document
 from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.pack import EffectPolicy
 
 
 class StepWork(Protocol):
@@ -38,6 +39,7 @@ class EffectAttempt(StepWork, EffectScope, Protocol):
 
     dropped: bool  # pyright: ignore[reportIncompatibleMethodOverride] - the effect may only look
     task: Document | None
+    policy: EffectPolicy
 
 
 class LeaseTrust(Protocol):

@@ -11,10 +11,13 @@ asked in a `try`, and what is too deep, too many or too long is cut, with a word
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType
@@ -24,6 +27,7 @@ from holdfast.kernel.journal import Failure
 from holdfast.ports.codec import Codec
 
 _STEP = "__holdfast_step__"
+_TRACE = "__holdfast_trace__"
 DETAIL_MAX = 64 * 1024  # an exception explains; what is longer is data, and belongs into a result
 
 
@@ -31,6 +35,10 @@ DETAILS_MAX = 1024 * 1024  # of all members of a group together
 MEMBERS_MAX = 1_000
 DEPTH_MAX = 32  # of groups in groups, and of what an argument holds: a record must be readable from any stack
 NAME_MAX = 1_000
+FRAMES_MAX = 20  # of one exception with its causes: the innermost ones
+TRACEBACK_MAX = 8 * 1024
+TRACEBACKS_MAX = 64 * 1024  # of all members of a group together
+_CAUSES_MAX = 5
 _RELATED_MAX = 10_000
 _GROUP = "ExceptionGroup"
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')  # of JSON
@@ -89,6 +97,7 @@ class _Room:
     def __init__(self) -> None:
         self.members = MEMBERS_MAX
         self.details = DETAILS_MAX
+        self.traces = TRACEBACKS_MAX
 
     def takes(self, length: int) -> bool:
         if length > self.details:
@@ -115,6 +124,7 @@ def _described(error: BaseException, codec: Codec, room: _Room, depth: int) -> F
         line=_tried(lambda: _line_of(error)) or "",
         step=_step_of(error),
         members=_members(error, codec, room, depth) if is_group else (),
+        traceback=_traceback(error, room),
     )
 
 
@@ -132,6 +142,8 @@ def _members(error: BaseException, codec: Codec, room: _Room, depth: int) -> tup
 
 
 def _noted(error: Exception, failure: Failure, step: str) -> Exception:
+    if failure.traceback:
+        _dict.__setitem__(_attributes_of(error), _TRACE, failure.traceback)
     if step:
         _dict.__setitem__(_attributes_of(error), _STEP, step)
         BaseException.add_note(error, f"raised by step {step}" + (f" at {failure.line}" if failure.line else ""))
@@ -248,13 +260,100 @@ def _class_named(name: str) -> type[Exception] | None:
     return None if issubclass(found, StopIteration) else found  # a future cannot carry that one
 
 
+def place_of(error: BaseException) -> str:
+    """The line that raised `error`, be it in Holdfast: for reports about Holdfast itself."""
+    places = _places(error)
+    return _brief(places[-1]) if places else ""
+
+
 def _line_of(error: BaseException) -> str:
-    trace = _true(BaseException, "__traceback__", error)
-    if trace is None:
-        return ""
-    while trace.tb_next is not None:
+    """The user's line: where their own code was, or else the library that it called; never Holdfast's or asyncio's."""
+    places = [each for each in _places(error) if _is_users(each[0])]
+    own = [each for each in places if not _is_library(each[0])]
+    return _brief((own or places)[-1]) if places else ""
+
+
+_Place = tuple[FrameType, int]
+
+
+def _places(error: BaseException) -> list[_Place]:
+    """The frames that `error` has passed, outermost first, and the line in each."""
+    trace: TracebackType | None = _true(BaseException, "__traceback__", error)
+    places: list[_Place] = []
+    while trace is not None:
+        places.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-    return f"{_safe(PurePath(trace.tb_frame.f_code.co_filename).name)}:{trace.tb_lineno}"
+    return places
+
+
+def _brief(place: _Place) -> str:
+    return f"{_safe(PurePath(place[0].f_code.co_filename).name)}:{place[1]}"
+
+
+_OURS = f"{Path(__file__).parents[1]}/"
+_STDLIB = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
+_LIBRARIES = ("/site-packages/", "/dist-packages/")
+
+
+def _is_library(frame: FrameType) -> bool:
+    return any(each in frame.f_code.co_filename for each in _LIBRARIES)
+
+
+def _is_users(frame: FrameType) -> bool:
+    """Whether a frame is neither Holdfast's nor Python's own."""
+    name = frame.f_code.co_filename
+    if name.startswith((_OURS, "<frozen ")):
+        return False
+    return _is_library(frame) or not name.startswith(_STDLIB)
+
+
+def _traceback(error: BaseException, room: _Room) -> str:
+    """The user's frames as text, within bounds; formed only where something was raised."""
+    text = _tried(lambda: _safe(_frames_text(error)))
+    if not text:
+        return ""
+    most = min(TRACEBACK_MAX, room.traces)
+    if len(text.encode()) > most:
+        # The end is where it happened.
+        text = text.encode()[-max(0, most - 8) :].decode("utf-8", "ignore") if most > NAME_MAX else ""
+        text = f"  ...\n{text.partition(chr(10))[2]}" if text else ""
+    room.traces -= len(text.encode())
+    return text
+
+
+def _frames_text(error: BaseException) -> str:
+    """What led to the error, as Python prints it: the causes first."""
+    left, parts = FRAMES_MAX, list[str]()
+    each: BaseException | None = error
+    for number in range(_CAUSES_MAX):
+        if each is None or left <= 0:
+            break
+        places = [place for place in _places(each) if _is_users(place[0])]
+        cut = "  ...\n" if len(places) > left else ""
+        frames = cut + "".join(_frame_text(place) for place in places[-left:])
+        recorded: Any = _dict.get(_attributes_of(each), _TRACE, "")
+        if issubclass(type(recorded), str) and recorded:  # of the step that raised it, perhaps in another process
+            frames += recorded
+        left -= len(places)
+        if frames:
+            parts.append(frames if number == 0 else f"{worded(each)[:NAME_MAX]}\n{frames}")
+        each = _cause_of(each)
+    return "caused:\n".join(reversed(parts))
+
+
+def _frame_text(place: _Place) -> str:
+    frame, number = place
+    code = frame.f_code
+    source = linecache.getline(code.co_filename, number, frame.f_globals).strip()[:NAME_MAX]
+    text = f'  File "{code.co_filename}", line {number}, in {code.co_qualname}\n'
+    return f"{text}    {source}\n" if source else text
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    cause: BaseException | None = _true(BaseException, "__cause__", error)
+    if cause is None and not _true(BaseException, "__suppress_context__", error):
+        cause = _true(BaseException, "__context__", error)
+    return cause
 
 
 def _step_of(error: BaseException) -> str:

@@ -36,6 +36,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     last_words_seconds: float = 2.0  # for the store to take what is said to it last
 
     # Runs in memory.
+    code_seconds_max: float = 2.0  # of a workflow's own code without an await, then it is interrupted; 0: never
     claim_max: int = 16  # no more at a time: what is left is for the other workers
     idle_ms: Millis = Millis(1_000)  # a run that waits longer than this is let go
     given_up_threads_max: int = 1_000

@@ -39,6 +39,7 @@ from holdfast.engine.wakeups import Wakeups, Woken
 from holdfast.engine.worker.held import HeldRuns
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.engine.worker.waker import Waker
+from holdfast.engine.worker.watchdog import Watchdog
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel import leaders
@@ -74,6 +75,7 @@ class Replica:
         self._services: dict[str, Service] = {}
         self._periodic: list[Periodic] = []
         self._worker: Worker | None = None
+        self._watchdog: Watchdog | None = None
         self.lease: WorkerLease | None = None
         self.leaders: Leaders | None = None
         self.is_open = False
@@ -245,6 +247,8 @@ class Replica:
             keep_order()
             keep_the_collector_out()
             self._worker.loop = asyncio.get_running_loop()
+            self._watchdog = Watchdog(self._ports.pace.code_seconds_max)
+            self._watchdog.start()
             await self.lease.join()
             self._run(self.lease.keep, self._worker.claims.claim, self._worker.mail.deliver)
             self._ports.emit(events.ReplicaStarted(self.lease.owner, self._registry.served))
@@ -273,6 +277,8 @@ class Replica:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._ports.pace.last_words_seconds):
                 await self._committer.drained()
+        if self._watchdog is not None:
+            self._watchdog.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -115,6 +115,19 @@ async def retry(request: ApiRequest[NoParameters, None]) -> JsonResponse:
     return JsonResponse(outbound.run(await (await _run(request)).retry()))
 
 
+async def decide(request: ApiRequest[NoParameters, wire.DecideBody]) -> JsonResponse:
+    body = request.body
+    run = await (await _run(request)).decide(
+        body.step,
+        returned=body.returned,
+        failed=body.failed,
+        not_performed=body.not_performed,
+        by=body.by,
+        reason=body.reason,
+    )
+    return JsonResponse(outbound.run(run))
+
+
 async def fork(request: ApiRequest[NoParameters, wire.ForkBody]) -> JsonResponse:
     fork = await (await _run(request)).fork(request.body.at, key=request.body.key)
     return JsonResponse(outbound.run(fork), 201, {"Location": f"/v1/runs/{fork.id}"})
@@ -218,6 +231,16 @@ ENDPOINTS = (
         handler=retry,
         summary="Try a failed or blocked run again from its last record",
         scope="write",
+        responses={200: wire.RunView},
+        refuses=(404, 409),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/runs/{run_id}/decide",
+        handler=decide,
+        summary="Say what came of a step whose outcome is not known, and let the run go on",
+        scope="write",
+        body=wire.DecideBody,
         responses={200: wire.RunView},
         refuses=(404, 409),
     ),

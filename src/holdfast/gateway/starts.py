@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, Struct
 
 from holdfast import wire
 from holdfast.client import Run
-from holdfast.errors import RunCancelled, RunError, RunFailed
+from holdfast.errors import RunError
 from holdfast.gateway import idempotency, waiting
 from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header, JsonResponse
 from holdfast.gateway.waiting import Wait
@@ -72,13 +72,8 @@ async def _signal(
 async def _with_its_end(run: Run[Any]) -> wire.RunView:
     try:
         return outbound.run(run, result=Raw(await run.result_json()))
-    except RunFailed as error:
-        failure = wire.ErrorView(type=error.error_type, message=error.error_message)
-    except RunCancelled:
+    except RunError:  # it has failed, is blocked, or was cancelled
         return outbound.run(run)
-    except RunError as error:  # it is blocked
-        failure = wire.ErrorView(type=error.code, message=error.message)
-    return outbound.run(run, error=failure)
 
 
 ENDPOINTS = (

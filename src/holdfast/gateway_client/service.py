@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import wire
+from holdfast.engine.api.decisions import Said
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.start_options import StartOptions, signal_of
@@ -358,6 +359,18 @@ class GatewayBackend:
 
     async def resume(self, run_id: str) -> Run:
         return await self._move(run_id, "resume")
+
+    async def decide(self, run_id: str, step: str, said: Said) -> Run:
+        said.check()
+        body = wire.DecideBody(
+            step=step,
+            returned=said.returned,
+            failed=said.failed,
+            not_performed=said.not_performed,
+            by=said.by or None,
+            reason=said.reason or None,
+        )
+        return await self._move(run_id, "decide", body)
 
     async def fork(self, run_id: str, step: str, key: str | None) -> Run:
         return await self._move(run_id, "fork", wire.ForkBody(at=step, key=key))

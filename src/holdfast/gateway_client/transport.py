@@ -208,5 +208,9 @@ def _error(response: httpx.Response) -> HoldfastError:
     HoldfastError.__init__(error, problem.detail, hint=problem.hint)
     error.__dict__["run_id"] = None if problem.run_id is UNSET else problem.run_id
     if problem.error is not UNSET:
-        error.__dict__ |= {"error_type": problem.error.type, "error_message": problem.error.message}
+        error.__dict__ |= {
+            "error_type": problem.error.type,
+            "error_message": problem.error.message,
+            "line": problem.error.line,
+        }
     return error

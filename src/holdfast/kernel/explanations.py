@@ -199,5 +199,14 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             assert_never(entry)
 
 
+MEMBERS_SHOWN = 10
+
+
 def _failure(failure: Failure) -> str:
-    return f"{failure.type}: {failure.message}"
+    """A failure in words; of a group, also its members."""
+    words = f"{failure.type}: {failure.message}"
+    if not failure.members:
+        return words
+    shown = [_failure(each) for each in failure.members[:MEMBERS_SHOWN]]
+    more = len(failure.members) - len(shown)
+    return f"{words} [{'; '.join(shown)}{f'; and {more} more' if more else ''}]"

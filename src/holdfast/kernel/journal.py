@@ -70,6 +70,7 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     line: str = ""
     step: str = ""
     members: tuple[Failure, ...] = ()  # of an exception group
+    traceback: str = ""  # the user's frames, outermost first; earlier versions recorded none
 
 
 IntentKind = Literal["effect", "undo", "child", "spawn", "join", "stop", "hook", "timer"]
@@ -145,6 +146,13 @@ class Continued(_Entry, frozen=True):
     attributes: Raw | UnsetType = UNSET
 
 
+class ByHand(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A person has said what came of a step in doubt: who, and why they know."""
+
+    by: str = ""
+    reason: str = ""
+
+
 class Intended(IntentEntry, frozen=True):
     attempt: int
 
@@ -153,6 +161,7 @@ class Attempted(IntentEntry, frozen=True):
     attempt: int
     error: Failure
     retry_at_ms: Instant
+    by_hand: ByHand | None = None
 
     @property
     def retry_at(self) -> datetime:
@@ -163,11 +172,13 @@ class Attempted(IntentEntry, frozen=True):
 class Performed(IntentEntry, frozen=True):
     attempt: int
     value: Value
+    by_hand: ByHand | None = None
 
 
 class GaveUp(IntentEntry, frozen=True, tag="gave_up"):
     attempt: int
     error: Failure
+    by_hand: ByHand | None = None
 
 
 class Elapsed(StepEntry, frozen=True):

@@ -14,6 +14,7 @@ Rules
 - Only the owner moves a running run, and only at its fence. Claiming, leaving and rescuing raise the epoch, so
   a former holder of the run is refused from then on. They are the store's own verbs, since they select.
 - What an activation recorded travels in the same Change as what became of the run.
+- A worker that may not execute a run now gives it back as pending, see `takeovers`.
 - A run that ends keeps its key for `retention_ms` more, counted from the end.
 - A run that continues as new stays what it is, with its key, its inbox and its owner; only its journal begins again.
 - A caller that ends a run that is not its own (a deadline passed, or no code needs to run) raises its epoch.
@@ -89,6 +90,12 @@ class LetGo(Struct, frozen=True, gc=False):
     waits: bytes = b"[]"
 
 
+class Postponed(Struct, frozen=True, gc=False):
+    """It is given back before anything of it was executed, to be claimed again from then on."""
+
+    wake_at_ms: Instant
+
+
 class ContinuedAsNew(Struct, frozen=True, gc=False):
     """It continues as new. `unheard` are the signals that the code has not taken yet: they go along."""
 
@@ -125,7 +132,7 @@ class Stuck(Struct, frozen=True, gc=False):
     message: str
 
 
-Event = Progressed | LetGo | ContinuedAsNew | RunReturned | RunRaised | CancelledItself | Stuck
+Event = Progressed | LetGo | Postponed | ContinuedAsNew | RunReturned | RunRaised | CancelledItself | Stuck
 
 
 def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Instant) -> Change:
@@ -137,6 +144,8 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
         case LetGo(wake_at_ms, waits):
             after = replace(_unowned(run, Status.WAITING, wake_at_ms=wake_at_ms), waits=waits)
             return _change(run, after, recorded)
+        case Postponed(wake_at_ms):
+            return _change(run, _unowned(run, Status.PENDING, wake_at_ms=wake_at_ms), recorded)
         case ContinuedAsNew(first, unheard):
             after = replace(run, markers=b"", input=first.input)
             kept = replace(recorded, entries=(first, *unheard))
@@ -169,15 +178,16 @@ def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     """Try a failed or blocked run again from its last record."""
     if run.status not in {Status.FAILED, Status.BLOCKED}:
         raise NotAllowedNow(f"run {run.id} is {run.status}", hint="Only a failed or a blocked run can be retried.")
-    return _go_on(run, Retried(now_ms, _void(run, journal)), now_ms=now_ms)
+    return go_on(run, Retried(now_ms, _void(run, journal)), now_ms=now_ms)
 
 
 def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     """Let a cancelled run go on as if it had not been cancelled."""
-    return _go_on(run, Resumed(now_ms, cancels.taken_back(run, journal)), now_ms=now_ms)
+    return go_on(run, Resumed(now_ms, cancels.taken_back(run, journal)), now_ms=now_ms)
 
 
-def _go_on(run: Run, why: Retried | Resumed, *, now_ms: Instant) -> Change:
+def go_on(run: Run, why: Entry, *, now_ms: Instant) -> Change:
+    """A run that stands still goes on, and this is recorded as the reason."""
     if run.key is not None and not run.holds_key:
         raise NotAllowedNow(
             f"run {run.id} no longer holds its key {run.key!r}",

@@ -3,7 +3,7 @@
     commit              many independent Changes in one round trip, each atomic, each with its own result
     claim               the one selection a store makes
     reads               by id, by key, by run, by what a run shows; how much there is to do
-    leases              join, renew, leave, rescue what an expired one held
+    leases              join, renew, leave, look at what an expired one held, rescue it
     documents           small records beside the runs, changed by compare-and-set
 
 A store may keep runs in several shards. One commit is atomic within a shard; what it has to tell runs of another one
@@ -237,6 +237,10 @@ class Store(Protocol):
 
     async def leave(self, owner: str) -> None:
         """End a lease; whatever it still holds may be claimed at once."""
+        ...
+
+    async def fallen(self, limit: int) -> list[Run]:
+        """Up to `limit` runs that `rescue` would take now, as they are, in its order."""
         ...
 
     async def rescue(self, limit: int) -> list[str]:

@@ -22,6 +22,7 @@ import msgspec
 from holdfast import events
 from holdfast.errors import InvalidConfig
 from holdfast.events import Emit, Event
+from holdfast.kernel.journal import Failure
 
 log = logging.getLogger("holdfast")
 
@@ -36,6 +37,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RunEnded: (logging.INFO, "run ended"),
     events.RunBlocked: (logging.ERROR, "run blocked"),
     events.RunRetried: (logging.INFO, "run retried"),
+    events.StepDecided: (logging.WARNING, "step decided by hand"),
     events.RunContinued: (logging.INFO, "run continued as new"),
     events.RunResumed: (logging.INFO, "run resumed"),
     events.RunForked: (logging.INFO, "run forked"),
@@ -50,12 +52,15 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.EffectGaveUp: (logging.WARNING, "effect gave up"),
     events.ThreadGivenUp: (logging.WARNING, "thread given up"),
     events.ThreadsUsedUp: (logging.ERROR, "threads used up"),
+    events.ResourceOpened: (logging.INFO, "resource opened"),
+    events.ResourceNotClosed: (logging.WARNING, "resource not closed"),
     events.BatchCommitted: (logging.DEBUG, "batch committed"),
     events.StoreTroubled: (logging.WARNING, "store in trouble"),
     events.StoreMayLose: (logging.WARNING, "store may lose what it has confirmed"),
     events.NoticesPolled: (logging.WARNING, "commits of others are looked for"),
     events.LeaseWasLost: (logging.WARNING, "lease lost"),
     events.RunsRescued: (logging.WARNING, "runs rescued"),
+    events.RunSuspected: (logging.WARNING, "run suspected"),
     events.RunsPruned: (logging.INFO, "runs pruned"),
     events.MessagesRelayed: (logging.WARNING, "messages relayed"),
     events.Elected: (logging.INFO, "duty taken up"),
@@ -71,6 +76,19 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.PartFailed: (logging.ERROR, "part of the replica failed"),
 }
 
+FAILED = (logging.ERROR, "run failed")  # as a run has ended that raised
+
+
+def _reason(event: Event) -> dict[str, str]:
+    """Why a run has failed, in words instead of its record."""
+    if type(event) is not events.RunEnded:
+        return {}
+    try:
+        failure = msgspec.json.decode(event.error, type=Failure)
+    except msgspec.DecodeError:
+        return {}
+    return {"error": f"{failure.type}: {failure.message}", "line": failure.line, "traceback": failure.traceback}
+
 
 def log_events(instance: str) -> Emit:
     """A listener that writes each event, with the name of the process that it comes from."""
@@ -78,8 +96,11 @@ def log_events(instance: str) -> Emit:
 
     def listen(event: Event) -> None:
         level, phrase = PHRASES[type(event)]
+        if type(event) is events.RunEnded and event.status == "failed":
+            level, phrase = FAILED
         if is_enabled(level):
-            log.log(level, phrase, extra={"holdfast": msgspec.to_builtins(event) | {"instance": instance}})
+            fields = msgspec.to_builtins(event) | {"instance": instance}
+            log.log(level, phrase, extra={"holdfast": fields | _reason(event) if level == logging.ERROR else fields})
 
     return listen
 

@@ -122,6 +122,12 @@ METRICS = (
     Metric(
         "holdfast_lease_losses_total", "counter", (), "Times that this worker lost its lease, and with it its runs."
     ),
+    Metric(
+        "holdfast_runs_suspected_total",
+        "counter",
+        ("workflow",),
+        "Runs that were executed here, one at a time, after several of their workers had died without progress.",
+    ),
     Metric("holdfast_runs_rescued_total", "counter", (), "Runs that were freed here from workers whose lease expired."),
     Metric("holdfast_runs_pruned_total", "counter", (), "Runs and documents that were removed here as they were over."),
     Metric(
@@ -342,6 +348,7 @@ def _hearing(
     batches = histograms["holdfast_commit_batch_size"]
     idle_reads = cache(counters["holdfast_idle_reads_total"].labels)
     lease_losses = counters["holdfast_lease_losses_total"]
+    suspected = cache(counters["holdfast_runs_suspected_total"].labels)
     rescued = counters["holdfast_runs_rescued_total"]
     pruned = counters["holdfast_runs_pruned_total"]
     relayed = counters["holdfast_messages_relayed_total"]
@@ -376,6 +383,7 @@ def _hearing(
         events.AskedInVain: lambda event: idle_reads(event.part).inc(),
         events.LeaseWasLost: lambda _: lease_losses.inc(),
         events.RunsRescued: lambda event: rescued.inc(len(event.run_ids)),
+        events.RunSuspected: lambda event: suspected(event.workflow).inc(),
         events.RunsPruned: lambda event: pruned.inc(event.count),
         events.MessagesRelayed: lambda event: relayed.inc(event.count),
         events.Elected: lambda event: elections(event.duty, "elected").inc(),

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import cast
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
 from holdfast.kernel import attributes, markers, waits
@@ -13,6 +16,7 @@ from holdfast.kernel.apikeys import ApiKey
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import ChildLeft, Left, Receipt
 from holdfast.kernel.explanations import Line, Story
+from holdfast.kernel.journal import Failure
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Range
 from holdfast.kernel.times import NO_TIME, Instant
@@ -24,6 +28,7 @@ from holdfast.wire.types import (
     Attribute,
     BacklogView,
     Bound,
+    ErrorView,
     Filter,
     ReceiptView,
     RunView,
@@ -56,6 +61,7 @@ def run(shown: RunView, namespace: str) -> Run:
         attributes=attributes.encode(scalars(shown.attributes)),
         markers=markers.encode(tuple((each.name, _instant(each.at)) for each in shown.markers)),
         waits=waits.encode(wait_values(shown.waiting_on)),
+        error=_failure(shown.error),
     )
 
 
@@ -156,6 +162,10 @@ def _condition(name: str, wanted: Filter) -> Scalar | Range:
 
 def _bound(bound: Bound | None) -> float | datetime | None:
     return bound.at if isinstance(bound, At) else bound
+
+
+def _failure(shown: ErrorView | UnsetType) -> bytes | None:
+    return None if shown is UNSET else msgspec.json.encode(Failure(shown.type, shown.message, line=shown.line))
 
 
 def _instant(instant: datetime) -> Instant:

@@ -17,7 +17,7 @@ from holdfast.kernel.apikeys import ApiKey
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.journal import Entry
+from holdfast.kernel.journal import Entry, Failure
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.kernel.units import milliseconds, utc_or_none
 from holdfast.kernel.waits import Wait
@@ -47,8 +47,8 @@ from holdfast.wire.types import (
 _encode = msgspec.json.Encoder().encode
 
 
-def run(run: Run[Any], *, result: Raw | UnsetType = UNSET, error: ErrorView | UnsetType = UNSET) -> RunView:
-    """A run as it is, with what it returned or why it did not, if that is to be shown."""
+def run(run: Run[Any], *, result: Raw | UnsetType = UNSET) -> RunView:
+    """A run as it is, why it failed or is blocked, and what it returned if that is to be shown."""
     return RunView(
         id=run.id,
         workflow=run.workflow,
@@ -67,7 +67,7 @@ def run(run: Run[Any], *, result: Raw | UnsetType = UNSET, error: ErrorView | Un
         finished_at=run.finished_at,
         expires_at=run.expires_at,
         result=result,
-        error=error,
+        error=_error(run.error),
     )
 
 
@@ -186,6 +186,10 @@ def query(search: Search) -> dict[str, Any]:
         "after": None if search.after is None else searches.cursor(*search.after),
     }
     return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _error(failure: Failure | None) -> ErrorView | UnsetType:
+    return UNSET if failure is None else ErrorView(type=failure.type, message=failure.message, line=failure.line)
 
 
 def _wait(wait: Wait) -> WaitView:

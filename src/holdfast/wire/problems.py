@@ -31,4 +31,6 @@ def encode(error: HoldfastError, *, status: int, instance: str) -> bytes:
 
 def _cause(error: HoldfastError) -> ErrorView | UnsetType:
     """What the run itself raised, where that is why the request failed."""
-    return ErrorView(type=error.error_type, message=error.error_message) if isinstance(error, RunFailed) else UNSET
+    if not isinstance(error, RunFailed):
+        return UNSET
+    return ErrorView(type=error.error_type, message=error.error_message, line=error.line)

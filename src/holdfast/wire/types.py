@@ -80,14 +80,15 @@ class WaitView(Struct, frozen=True, kw_only=True):
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):
-    """Why a run failed, or what blocks it."""
+    """Why a run failed, or what blocks it. `line` is the line of your code that raised, if it is known."""
 
     type: str
     message: str
+    line: str = ""
 
 
 class RunView(Struct, frozen=True, kw_only=True):
-    """A run as it is. `result` or `error` is there if the request waited for the end, and it came."""
+    """A run as it is. `error` is there if it failed or is blocked; `result` if the request waited for it."""
 
     id: str
     workflow: str
@@ -357,6 +358,17 @@ class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     at: Key
     key: Key | None = None
+
+
+class DecideBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What came of a step in doubt: one of `returned`, `failed` and `not_performed`; who says so, and why they know."""
+
+    step: Key
+    returned: Any | UnsetType = UNSET
+    failed: Annotated[str, Meta(max_length=1000)] | None = None
+    not_performed: bool = False
+    by: Annotated[str, Meta(max_length=255)] | None = None
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
 class CreateApiKeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

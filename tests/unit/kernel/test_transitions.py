@@ -29,6 +29,7 @@ from holdfast.kernel.transitions import (
     CancelledItself,
     ContinuedAsNew,
     LetGo,
+    Postponed,
     Progressed,
     Recorded,
     RunRaised,
@@ -66,6 +67,7 @@ EVENTS = [
     (RunRaised(a_failure()), Status.FAILED, Failed(NOW_MS, a_failure())),
     (CancelledItself(), Status.CANCELLED, Cancelled(NOW_MS)),
     (Stuck("replay_diverged", "why"), Status.BLOCKED, Blocked(NOW_MS, "replay_diverged", "why")),
+    (Postponed(LATER_MS), Status.PENDING, None),
 ]
 NAMES = [type(event).__name__ for event, _, _ in EVENTS]
 
@@ -95,7 +97,8 @@ def test_only_a_running_run_has_an_owner(event, becomes, last):
 
 @pytest.mark.parametrize(
     ("event", "wake_at_ms"),
-    [(LetGo(LATER_MS), LATER_MS), (LetGo(None), None), *((event, None) for event, _, _ in EVENTS[3:])],
+    [(LetGo(LATER_MS), LATER_MS), (LetGo(None), None), (Postponed(LATER_MS), LATER_MS)]
+    + [(event, None) for event, _, _ in EVENTS[3:-1]],
 )
 def test_only_a_run_with_a_timer_wakes_by_itself(event, wake_at_ms):
     after = transitions.decide(running(), event, now_ms=NOW_MS).run

@@ -7,18 +7,32 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast import events
+from holdfast.engine.api.decisions import Said
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.cancelling import Cancellation, Canceller
-from holdfast.engine.values import inline
-from holdfast.errors import NotAllowedNow, TimedOut, UndeclaredOutcome, UnknownRun, UnknownWorkflow
-from holdfast.kernel import cancels, forks, keys, transitions
+from holdfast.engine.failures import described
+from holdfast.engine.values import inline, kept
+from holdfast.errors import (
+    NotAllowedNow,
+    NotPerformed,
+    NotSerializable,
+    Permanent,
+    TimedOut,
+    UndeclaredOutcome,
+    UnknownRun,
+    UnknownWorkflow,
+    UsageError,
+)
+from holdfast.kernel import cancels, doubts, forks, keys, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
-from holdfast.kernel.journal import Value
+from holdfast.kernel.doubts import SaidFailed, SaidNotPerformed, SaidReturned, Verdict
+from holdfast.kernel.journal import ByHand, Intended, Value
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.units import Duration, milliseconds
+from holdfast.ports.store import History
 
 
 class Operations:
@@ -135,6 +149,44 @@ class Operations:
         run = await self._move(run_id, transitions.resume)
         self._scope.emit(events.RunResumed(run_id))
         return run
+
+    async def decide(self, run_id: str, step: str, said: Said) -> Run:
+        """Record what a person knows about a step in doubt, and let its run go on."""
+        said.check()
+        nonce = self._scope.ids.nonce()
+        while True:
+            history = await self._scope.history(run_id)
+            verdict = self._verdict(history, step, said)
+            by_hand = ByHand(said.by, said.reason)
+            change = doubts.decide(
+                history.run, history.journal, step, verdict, by_hand, nonce=nonce, now_ms=self._scope.store.now_ms()
+            )
+            if change is None:
+                return history.run
+            answer = await self._scope.commit(change)
+            if isinstance(answer, Committed):
+                assert answer.run is not None
+                self._scope.emit(events.StepDecided(run_id, step, said.by))
+                self._on_pending(answer.run)
+                return answer.run
+
+    def _verdict(self, history: History, step: str, said: Said) -> Verdict:
+        codec = self._scope.codec
+        if said.failed is not None:
+            return SaidFailed(described(Permanent(said.failed), codec))
+        if said.not_performed:
+            return SaidNotPerformed(described(NotPerformed("it never happened: decided by hand"), codec))
+        data = codec.encode(said.returned, what=f"the result of step {step}")
+        names = {entry.intent.name for entry in history.journal if isinstance(entry, Intended) and entry.step == step}
+        for name in names:
+            try:
+                codec.decode(data, self._scope.registry.returns_of_effect(name))
+            except NotSerializable as error:
+                raise UsageError(
+                    f"returned= does not fit the result of effect {name}: {error.__cause__ or error}",
+                    hint="Give a value of the type that the effect declares to return.",
+                ) from error
+        return SaidReturned(*kept(data))
 
     async def _move(self, run_id: str, decide: Callable[..., Change]) -> Run:
         history = await self._scope.history(run_id)

@@ -54,6 +54,7 @@ class Registry:
                 each.signature.check_key(each.key)
 
         self._codec = codec
+        self._effects = {each.name: each for each in effects}
         self._described: dict[str, Description] = {}
         self.workflow_names = tuple(self._workflows)
         self.served = tuple(name for name, each in self._workflows.items() if queues is None or each.queue in queues)
@@ -102,6 +103,11 @@ class Registry:
         """Raises `UnknownWorkflow` if it is not one of the packs of this Holdfast."""
         if not self.is_known(workflow):
             raise UnknownWorkflow(workflow.name, self.workflow_names)
+
+    def returns_of_effect(self, name: str) -> Any:
+        """The declared type of an effect's result; anything if the effect is not defined here."""
+        effect = self._effects.get(name)
+        return Any if effect is None else effect.signature.returns
 
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
         """The policy in force: the operator's if there is one, else the author's."""

@@ -27,7 +27,9 @@ from holdfast.engine.values import digest_of
 from holdfast.errors import (
     EffectFailed,
     EngineFault,
+    HeldUpItsWorker,
     InputRefused,
+    KilledItsWorkers,
     NotAllowedNow,
     NotSerializable,
     ReplayDiverged,
@@ -50,7 +52,10 @@ from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Call, Workflow
 
-BLOCKED_AS = {error.code: error for error in (ReplayDiverged, UnknownOutcome, WaitsForNothing, EngineFault)}
+BLOCKED_AS = {
+    error.code: error
+    for error in (ReplayDiverged, UnknownOutcome, WaitsForNothing, KilledItsWorkers, HeldUpItsWorker, EngineFault)
+}
 
 
 class Replayer(Protocol):
@@ -200,7 +205,8 @@ class Service:
         if run.status is Status.BLOCKED:
             raise BLOCKED_AS[failure.type](failure.message)
         cause = rebuilt(failure, self.codec)
-        raise RunFailed(run.id, failure.type, failure.message) from None if isinstance(cause, EffectFailed) else cause
+        failed = RunFailed(run.id, failure.type, failure.message, line=failure.line, traceback=failure.traceback)
+        raise failed from None if isinstance(cause, EffectFailed) else cause
 
     def _wanted(self, call: Call[Any], options: StartOptions) -> Wanted:
         if not isinstance(call, Call):

@@ -27,6 +27,7 @@ from holdfast.engine.code.generators import GeneratorOwner, tell_apart
 from holdfast.engine.code.isolated_loop import IsolatedLoop
 from holdfast.engine.code.lineage import LINEAGE, outside_of_its_run
 from holdfast.engine.code.tasks import Handle, WorkflowFuture, WorkflowTask
+from holdfast.engine.code.turns import HERE, HeldUp
 from holdfast.errors import UsageError
 from holdfast.kernel.replay import TaskLineage
 from holdfast.kernel.times import EPOCH, Instant
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _swap_task = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
+_ANYIO_REPEATS = "_deliver_cancellation"  # the method of its cancel scopes that asks to be called again in every turn
 _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 
 CALLBACKS_AT_ONCE = 500  # some ten milliseconds; a lease must be renewed in between, however wide the code fans out
@@ -89,10 +91,12 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[WorkflowTask] = []
 
+    held_up_at = ""  # the line at which its code was interrupted: nothing of it can be relied on since
     _made = 0
     _places = 0  # apart from the former: journals of runs under way rely on how tasks hash
     _tasks_kept = 64
     _evicted = False
+    _repeated: deque[Handle] | None = None  # cancellations that anyio delivers again and again
     _outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
     _outer_task: Any = None
 
@@ -113,22 +117,49 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
 
         The caller's own loop is set aside meanwhile, and with it everything that this process does otherwise.
         """
-        ready, left = self._ready, CALLBACKS_AT_ONCE
+        ready, left, turn = self._ready, CALLBACKS_AT_ONCE, HERE.turn
         self._enter()
         try:
-            while ready and left:
-                left -= 1
-                handle = ready.popleft()
-                if not handle._cancelled:  # noqa: SLF001 - asyncio's own loops call its private `_run`
-                    try:
-                        handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException:  # noqa: BLE001, S110 - a callback's error is not the loop's, as in asyncio
-                        pass
+            turn.is_inside = True
+            try:
+                while ready and left:
+                    left -= 1
+                    turn.steps += 1
+                    handle = ready.popleft()
+                    if not handle._cancelled:  # noqa: SLF001 - asyncio's own loops call its private `_run`
+                        try:
+                            handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
+                        except (SystemExit, KeyboardInterrupt):
+                            raise
+                        except BaseException:  # noqa: BLE001, S110 - a callback's error is not the loop's, as in asyncio
+                            pass
+            finally:
+                turn.is_inside = False
+                if turn.is_firing:
+                    self.held_up_at = turn.settle()
+        except HeldUp:  # it came at a line of ours
+            turn.is_inside = False
+            self.held_up_at = turn.settle()
         finally:
             self._leave()
-        return bool(ready)
+        return bool(ready) or (self._repeated is not None and self._repeat_cancellations())
+
+    def _repeat_cancellations(self) -> bool:
+        """Deliver the cancellations of anyio once more; whether that made something ready.
+
+        anyio asks for it in every turn of the loop until the cancelled code has ended, which may be a week if the code
+        is in a shield. Here that is done whenever the code is quiet otherwise. What then moves nothing is left until
+        the engine delivers something: otherwise the run would never be quiet.
+        """
+        repeated, self._repeated = self._repeated or (), None
+        self._enter()
+        try:
+            for handle in repeated:
+                if not handle.cancelled():
+                    handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
+        finally:
+            self._leave()
+        return bool(self._ready)
 
     def _enter(self) -> None:
         """Become the running loop. The one of the caller is set aside."""
@@ -192,6 +223,7 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
             self.leave_generators()
         self._tasks.clear()
         self._ready.clear()
+        self._repeated = None
         # Loop, machine and tasks refer to each other. Thousands of runs a second would keep the collector busy.
         self.holdfast = self._on_timer = self._on_timer_cancelled = self._may_set_timer = self._outer = _GONE
 
@@ -205,6 +237,11 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     ) -> asyncio.Handle:
         if context is None:  # elsewhere it would be the context of another run
             context = contextvars.copy_context() if self.is_here() else contextvars.Context()
+            if getattr(callback, "__name__", "") == _ANYIO_REPEATS and not self._evicted:
+                repeated = Handle(callback, args, context)
+                self._repeated = self._repeated or deque()
+                self._repeated.append(repeated)
+                return repeated  # pyright: ignore[reportReturnType]
         handle = Handle(callback, args, context)
         if not self._evicted:
             self._ready.append(handle)
@@ -294,6 +331,16 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
             self._tasks = [task for task in self._tasks if not task.done()]
             self._tasks_kept = max(64, 2 * len(self._tasks))
         return task
+
+    def get_task_factory(self) -> None:
+        """None, as in a plain loop of asyncio: anyio asks before it makes a task."""
+
+    def set_task_factory(self, factory: object) -> None:
+        if factory is not None:
+            raise UsageError(
+                "a workflow set a task factory, and its tasks are made by the engine",
+                hint="Leave it as it is: a task factory is for the loops of your own process.",
+            )
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         # asyncio reports what was never awaited: an exception in a task that was dropped, or tasks still pending when

@@ -39,7 +39,7 @@ from holdfast.engine.code.tasks import WorkflowTask
 from holdfast.engine.code.unwinding import LeftBehind
 from holdfast.engine.failures import described, members_of, rebuilt
 from holdfast.engine.values import digest_of
-from holdfast.errors import NotSerializable, ReplayDiverged, UsageError
+from holdfast.errors import HeldUpItsWorker, NotSerializable, ReplayDiverged, UsageError
 from holdfast.kernel import keys
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import HookOpen
@@ -510,12 +510,19 @@ class Machine:
 
     def _run_piece(self) -> bool:
         """Run the code for a while: whether it is not quiet yet. If it is, note whether it has ended."""
+        loop = self._loop
+        if loop.held_up_at:  # what else is delivered is only recorded
+            return False
         try:
-            if self._loop.run_some():
-                return True
+            is_more = loop.run_some()
         except (SystemExit, KeyboardInterrupt) as error:
             self.ended = self.outcome = CodeRaised(error)
             return False
+        if loop.held_up_at:
+            place = f"at {loop.held_up_at}"
+            raise HeldUpItsWorker(f"run {self.current.run_id} computed for too long without an await, {place}")
+        if is_more:
+            return True
         main = self._main
         if self.ended is None and main is not None and not main.done() and self._refusals < REFUSALS_MAX:
             return False

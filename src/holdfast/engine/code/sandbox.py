@@ -4,7 +4,8 @@
 - `asyncio.as_completed` makes its tasks in the order of memory addresses. In a workflow it makes them in the order in
   which the awaitables were given, and refuses what has no order.
 - The collector of cycles runs code of one run while another is being executed. Meanwhile no run is the running one.
-- The future of a `gather` hashes by its memory address. In a workflow it hashes by its place in the run.
+- The future of a `gather` hashes by its memory address. In a workflow it hashes by its place in the run. So do the
+  cancel scopes of anyio, by the task that entered them: a scope cancels those within it in the order of a set.
 
 All of it looks at the event loop, and changes nothing outside a workflow. Nothing is changed by an import: what holds
 for the whole process is arranged where the code of runs is about to be executed, by a worker or by a replay check.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import importlib
 import inspect
 import sys
 import time
@@ -23,6 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.engine.code.loop import WorkflowLoop, step_aside_for_the_collector
+from holdfast.engine.code.tasks import WorkflowTask
 from holdfast.errors import UsageError
 
 _as_completed: Callable[..., Any] | None = None  # as Python has it, once ours is in its place
@@ -31,6 +34,7 @@ _as_completed: Callable[..., Any] | None = None  # as Python has it, once ours i
 def keep_order() -> None:
     """From now on, asyncio deals the same step to the same awaitable of a workflow in every process."""
     global _as_completed  # noqa: PLW0603 - a function of asyncio is for the whole process
+    _keep_order_of_scopes()
     if _as_completed is not None:
         return
     theirs = inspect.unwrap(asyncio.as_completed)  # other libraries may have wrapped it
@@ -45,6 +49,18 @@ def keep_order() -> None:
     gathering: Any = getattr(asyncio.tasks, "_GatheringFuture", None)
     if gathering is not None:
         gathering.__hash__ = _place_of
+
+
+def _keep_order_of_scopes() -> None:
+    # Packs are imported before a worker begins: if anyio is not by now, no workflow uses it.
+    if "anyio" in sys.modules:
+        scope: Any = importlib.import_module("anyio._backends._asyncio").CancelScope
+        scope.__hash__ = _place_of_scope
+
+
+def _place_of_scope(scope: Any) -> int:
+    entered_by = getattr(scope, "_host_task", None)  # before it is entered, it is in no set of anyio's
+    return hash(entered_by) if isinstance(entered_by, WorkflowTask) else object.__hash__(scope)
 
 
 def keep_the_collector_out() -> None:

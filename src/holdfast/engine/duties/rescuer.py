@@ -1,4 +1,7 @@
-"""Frees the runs of replicas whose lease has expired, so that any live replica may claim them."""
+"""Frees the runs of replicas whose lease has expired, so that any live replica may claim them.
+
+Each takeover is counted before the run is freed: the worker that claims it has to know, see `kernel.takeovers`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 
 from holdfast.engine.pace import Pace
 from holdfast.events import AskedInVain, Emit, RunsRescued
+from holdfast.kernel import takeovers
 from holdfast.kernel.times import Millis
 from holdfast.ports.store import Store
 
@@ -22,6 +26,7 @@ class Rescuer:
 
     async def tick(self) -> float:
         pace = self._pace
+        await self._count()
         rescued = await self._store.rescue(pace.rescue_max)
         if rescued:
             self._emit(RunsRescued(tuple(rescued)))
@@ -29,3 +34,15 @@ class Rescuer:
         else:
             self._emit(AskedInVain("rescuer"))
         return pace.bite_pause_seconds if len(rescued) == pace.rescue_max else self._ttl_ms / 3000
+
+    async def _count(self) -> None:
+        store = self._store
+        fallen = await store.fallen(self._pace.rescue_max)
+        if not fallen:
+            return
+        places = [(run.namespace, takeovers.KIND, run.id) for run in fallen]
+        told = {document.id: document for document in await store.named(places)}
+        now_ms = store.now_ms()
+        counted = (takeovers.count(run, told.get(run.id), now_ms=now_ms) for run in fallen)
+        # One that is refused has been counted by another process at this moment.
+        await store.write([writing for writing in counted if writing is not None])

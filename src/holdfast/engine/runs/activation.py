@@ -26,12 +26,20 @@ from msgspec import UNSET
 
 from holdfast import events
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
-from holdfast.engine.failures import described
+from holdfast.engine.failures import described, place_of
 from holdfast.engine.runs import leftovers
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
-from holdfast.errors import EngineFault, LeaseLost, ReplayDiverged, TransientError, UsageError, WaitsForNothing
+from holdfast.errors import (
+    EngineFault,
+    HeldUpItsWorker,
+    LeaseLost,
+    ReplayDiverged,
+    TransientError,
+    UsageError,
+    WaitsForNothing,
+)
 from holdfast.kernel import transitions, waits
 from holdfast.kernel.changes import Change, Refused
 from holdfast.kernel.journal import (
@@ -159,7 +167,7 @@ class Activation:
                 await self._perform_in_a_row(self._loaded.take_lone_effect())
             while await self._activate():
                 pass
-        except (NeedsPerson, ReplayDiverged) as stuck:
+        except (NeedsPerson, ReplayDiverged, HeldUpItsWorker) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _activate(self) -> bool:
@@ -172,7 +180,7 @@ class Activation:
                 loaded.let_drop(record)
             loaded.deliver(record)
             commands = [] if self._stopping else loaded.to_begin(record)
-        except NeedsPerson as stuck:
+        except (NeedsPerson, HeldUpItsWorker) as stuck:
             await self._block(stuck.code, stuck.message, await self._see_effects_through(record))
             return False
         loaded.take_notes(record)
@@ -542,7 +550,7 @@ class Activation:
             return
         self._loaded.note_what_may_be_under_way(record)
         await self._commit(transitions.Stuck(code, message), record)
-        self._host.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow))
+        self._host.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow, self.run.key))
         self._host.settled(self.run)
 
     async def _set_aside(self, error: BaseException) -> None:
@@ -551,7 +559,7 @@ class Activation:
         with suppress(Exception):
             self._loaded.take_what_ended(self._record)
         try:
-            await self._block(EngineFault.code, f"{failure.type}: {failure.message} ({failure.line})", self._record)
+            await self._block(EngineFault.code, f"{failure.type}: {failure.message} ({place_of(error)})", self._record)
         except (TakenAway, LeaseLost):
             self._host.emit(events.RunOvertaken(self.run.id))
 

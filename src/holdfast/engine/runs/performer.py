@@ -5,6 +5,7 @@ Rules
   engine itself, which means that the outcome is not wanted any more.
 - Whether it may begin is asked where it is entered, in its thread or right before its first step. What is not entered
   is no attempt.
+- Resources that an effect uses are opened before it is entered. That they cannot be opened is a failed attempt.
 - A thread cannot be interrupted. An attempt that timed out leaves its thread behind, and its room to others. That of a
   `once` effect does not end at that: while the thread lives the outcome is not known, so it is waited for; and if the
   run was taken away meanwhile, nothing is asked or called for this step here before the thread has ended.
@@ -34,6 +35,7 @@ from holdfast.engine.attempts import (
     StepWork,
 )
 from holdfast.engine.pace import Pace
+from holdfast.engine.runs.open_resources import OpenResources
 from holdfast.engine.runs.threads import DaemonThreads, Job, NotEntered
 from holdfast.errors import TimedOut, UsageError
 from holdfast.events import Emit, ThreadGivenUp, ThreadsUsedUp
@@ -87,6 +89,8 @@ class Performer:
         self._room = concurrency
         self._queue: deque[asyncio.Future[None]] = deque()
         self._threads = DaemonThreads(concurrency, name="holdfast-effect", pace=pace)
+        self._resources = OpenResources(self._threads, emit)
+        self._pace = pace
         self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects that have not ended, by run and step
 
     @property
@@ -98,6 +102,9 @@ class Performer:
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
     ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
         """Perform one attempt, and encode what it returned."""
+        if effect.signature.resources:
+            supplied = partial(self._supplied, effect, arguments, scope, turn, once=once)
+            return self._outcome(supplied, effect, effect.result_name, scope, turn)
         work = partial(effect.signature.apply, effect.fn, arguments)
         if effect.is_async:
             call = partial(self._here, work, effect.described, scope, once=once)
@@ -128,8 +135,9 @@ class Performer:
         while (ended := self._living.get((run_id, step))) is not None:
             await ended.wait()
 
-    def close(self) -> None:
-        """Stop taking work. Threads that are still busy are left to end by themselves."""
+    async def close(self) -> None:
+        """Close what effects shared, and take no more work. Threads that are still busy are left to themselves."""
+        await self._resources.close(self._pace.clean_up_seconds)
         self._threads.close()
 
     def turn_now(self, *, in_thread: bool) -> Turn | None:
@@ -219,6 +227,24 @@ class Performer:
     ) -> Awaitable[Any]:
         """A sync effect, in a thread."""
         return self._in_thread(partial(_context_of(scope).run, work), what, scope, turn, once=once)
+
+    async def _supplied(
+        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
+    ) -> Any:
+        """An effect with the resources that it uses. Opening them may take as long as the effect itself."""
+        limit_ms = scope.policy.timeout_ms
+        limit = asyncio.timeout(None if limit_ms is None else limit_ms / 1000)
+        try:
+            async with limit:
+                opened = await self._resources.open(effect.signature.resources)
+        except TimeoutError as error:
+            if limit_ms is not None and limit.expired():
+                raise _timed_out(f"opening the resources of {effect.described}", limit_ms) from error
+            raise
+        work = partial(effect.signature.apply, partial(effect.fn, **opened), arguments)
+        if effect.is_async:
+            return await self._here(work, effect.described, scope, once=once)
+        return await self._there(work, effect.described, scope, turn, once=once)
 
     async def _lived(self, call: Awaitable[Any], scope: StepWork) -> Any:
         end = self._live((scope.run_id, scope.step))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from msgspec import UNSET
 
@@ -23,13 +23,16 @@ from holdfast.engine.worker.held import HeldActivation, HeldRuns
 from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
 from holdfast.errors import TransientError
+from holdfast.kernel import takeovers
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Hand
+from holdfast.kernel.times import EPOCH, Instant
 from holdfast.ports.store import Claim, History, Serves, Store
 
 NO_BLOBS: Mapping[str, bytes] = {}
+NO_SUSPECT = ("", 0, EPOCH)  # the suspect that began last, how long its journal was, until when it is alone
 
 
 class Lease(Protocol):
@@ -76,6 +79,14 @@ class Executor(Protocol):
         """The journal of the run cannot be read: it must not be claimed again before a person has looked."""
         ...
 
+    async def block(self, run: Run, message: str) -> None:
+        """The run must not be executed again before a person has looked."""
+        ...
+
+    async def postpone(self, run: Run, wake_at_ms: Instant) -> None:
+        """Give the run back until then."""
+        ...
+
     def on_claimed(self) -> None: ...
     def on_gone(self) -> None: ...
 
@@ -110,6 +121,7 @@ class Claims:
         self._reserved: dict[str, int] = {}  # runs whose admission by this process is under way, and how many times
         mail.reserved = self._reserved.keys()
         self._is_unsure = False  # whether the store may have runs under our name that are not executed here
+        self._suspect = NO_SUSPECT
         self._void: set[str] = set()  # runs that were claimed again while an execution of the former claim is here
 
     def ring(self) -> None:
@@ -176,6 +188,8 @@ class Claims:
 
     async def _adopt_all(self, runs: list[Run], owner: str, known: tuple[History, ...] = ()) -> None:
         histories = {history.run.id: history for history in known}
+        if any(takeovers.may_be_counted(run) for run in runs):
+            runs = await self._sift(runs)
         if missing := [run for run in runs if run.id not in histories]:
             histories |= await self._histories(missing)
         for history in (histories[run.id] for run in runs if run.id in histories):
@@ -192,6 +206,34 @@ class Claims:
             elif not self._slots.is_closed and history.run.owner == owner == self._lease.owner:
                 self._adopt(history, blobs)
                 self._slots.busy()
+
+    async def _sift(self, runs: list[Run]) -> list[Run]:
+        """Those that may be executed now. The others are given back or blocked before any of these begins."""
+        places = [(run.namespace, takeovers.KIND, run.id) for run in runs if takeovers.may_be_counted(run)]
+        told = {document.id: document for document in await self._store.named(places)}
+        now_ms = self._store.now_ms()
+        treatments = takeovers.treat(runs, told, beside_a_suspect=self._tries_a_suspect(now_ms), now_ms=now_ms)
+        executed: list[Run] = []
+        for run, treatment in zip(runs, treatments, strict=True):
+            match treatment:
+                case takeovers.Execute(in_a_row):
+                    executed.append(run)
+                    if in_a_row:
+                        self._suspect = (run.id, run.length, now_ms + takeovers.ALONE_MS)
+                        self._emit(events.RunSuspected(run.id, run.workflow, in_a_row))
+                case takeovers.Postpone(wake_at_ms):
+                    await self._executor.postpone(run, wake_at_ms)
+                case takeovers.SetAside(message):
+                    await self._executor.block(run, message)
+                case _:  # pragma: no cover
+                    assert_never(treatment)
+        return executed
+
+    def _tries_a_suspect(self, now_ms: Instant) -> bool:
+        """Whether a suspect is here that must be alone still: it has just begun, and recorded nothing."""
+        run_id, length, alone_until_ms = self._suspect
+        execution = self._held.execution_of(run_id)
+        return execution is not None and execution.run.length == length and now_ms < alone_until_ms
 
     async def _histories(self, runs: list[Run]) -> dict[str, History]:
         try:

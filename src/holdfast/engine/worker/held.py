@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import Run
 
 
 class HeldActivation(Protocol):
     """One run in memory, as its worker sees it: `task` drives it; `number` counts the executions of the worker."""
 
+    run: Run
     number: int
     task: asyncio.Task[None] | None
 

@@ -28,7 +28,7 @@ from holdfast.engine.worker.held import HeldRuns
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
-from holdfast.errors import EngineFault, LeaseLost, TransientError
+from holdfast.errors import EngineFault, KilledItsWorkers, LeaseLost, TransientError
 from holdfast.kernel import attributes, ids, keys, transitions
 from holdfast.kernel.attributes import PARENT, ROOT
 from holdfast.kernel.changes import Answer, Change, Committed, Known
@@ -118,7 +118,20 @@ class Worker:
         await self.commit(
             transitions.decide(run, transitions.Stuck(EngineFault.code, message), now_ms=self.store.now_ms())
         )
-        self.emit(events.RunBlocked(run.id, EngineFault.code, message, run.workflow))
+        self.emit(events.RunBlocked(run.id, EngineFault.code, message, run.workflow, run.key))
+
+    async def block(self, run: Run, message: str) -> None:
+        """The run has outlived too many workers, see `kernel.takeovers`: a person must look."""
+        stuck = transitions.Stuck(KilledItsWorkers.code, message)
+        answer = await self.commit(transitions.decide(run, stuck, now_ms=self.store.now_ms()))
+        if isinstance(answer, Committed) and answer.run is not None:
+            self.emit(events.RunBlocked(run.id, KilledItsWorkers.code, message, run.workflow))
+            self._wakeups.on_settled(answer.run)
+
+    async def postpone(self, run: Run, wake_at_ms: Instant) -> None:
+        """The run may not be executed beside what is executed here."""
+        await self.commit(transitions.decide(run, transitions.Postponed(wake_at_ms), now_ms=self.store.now_ms()))
+        self._wakeups.on_wake_at(wake_at_ms)
 
     def on_claimed(self) -> None:
         self._wakeups.on_claimed()
@@ -249,7 +262,7 @@ class Worker:
         if left or effects:  # a lone effect is performed in the task of its run
             await asyncio.wait([*tasks, *effects], timeout=self.pace.clean_up_seconds)
         await self.remote_effects.drained(self.pace.clean_up_seconds)
-        self.performer.close()
+        await self.performer.close()
         return left
 
 

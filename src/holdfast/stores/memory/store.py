@@ -232,11 +232,19 @@ class MemoryStore:
         self._tables.workers.pop(owner, None)
         self._notify()
 
-    async def rescue(self, limit: int) -> list[str]:
-        rescued: list[str] = []
+    async def fallen(self, limit: int) -> list[Run]:
+        held = [run_id for owner in self._fallen_owners() for run_id in await self.held(owner)]
+        return await self.runs(held[:limit])
+
+    def _fallen_owners(self) -> list[str]:
+        """Owners whose lease has expired, and owners without one."""
         expired = [owner for owner, until_ms in self._tables.leases.items() if until_ms <= self.now_ms()]
         missing = {run.owner for run in self._tables.runs.values() if run.owner is not None} - set(self._tables.leases)
-        for owner in [*expired, *sorted(missing)]:
+        return [*expired, *sorted(missing)]
+
+    async def rescue(self, limit: int) -> list[str]:
+        rescued: list[str] = []
+        for owner in self._fallen_owners():
             held = await self.held(owner)
             rescued += held[: limit - len(rescued)]
             if len(rescued) < limit:

@@ -41,15 +41,19 @@ class Leases:
         [without] = await self._asks.ask([call], writes=True)
         return rows.texts(without)
 
-    async def end_fallen(self) -> list[str]:
-        """End what has expired; returns the owners whose runs may be freed: those, and owners without a lease.
+    async def fallen(self) -> list[str]:
+        """Owners whose lease has expired, and owners without one.
 
         Owners are looked for before leases: an owner that holds a run had its lease before.
         """
         parts = await self._asks.everywhere(scripts.FIRSTS, prefix=b"o\0")
         owners = {part for reply in parts for part in rows.texts(reply)}
         live, expired = await self._all()
-        fallen = [*expired, *sorted(owners - {member.owner for member in live} - set(expired))]
+        return [*expired, *sorted(owners - {member.owner for member in live} - set(expired))]
+
+    async def end_fallen(self) -> list[str]:
+        """End what has expired; returns the owners whose runs may be freed: those, and owners without a lease."""
+        fallen = await self.fallen()
         return await self.end(fallen, expired=True) if fallen else []
 
     async def live(self, namespace: str) -> list[Member]:

@@ -362,6 +362,12 @@ class RedisStore:
         await self._leases.end([owner], expired=False)
         await self._free(owner, await self._of_owner(b"o", owner))
 
+    async def fallen(self, limit: int) -> list[Run]:
+        found: list[str] = []
+        for owner in await self._leases.fallen():
+            found += (await self._of_owner(b"o", owner))[: limit - len(found)]
+        return await self.runs(found) if found else []
+
     async def rescue(self, limit: int) -> list[str]:
         rescued: list[str] = []
         for owner in await self._leases.end_fallen():

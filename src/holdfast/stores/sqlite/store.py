@@ -286,6 +286,16 @@ class SqliteStore:
 
         await self._write(write, lambda _: ANYTHING)
 
+    async def fallen(self, limit: int) -> list[Run]:
+        def read(db: Database) -> list[str]:
+            found: list[str] = []
+            for owner in self._fallen(db):
+                found += self._held(db, owner, limit=limit - len(found))
+            return found
+
+        held = await self._read(read)
+        return await self.runs(held) if held else []
+
     async def rescue(self, limit: int) -> list[str]:
         if not await self._read(self._fallen):
             return []

@@ -18,10 +18,13 @@ from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
 from holdfast.errors import StoreUnavailable
 from holdfast.events import Event
+from holdfast.kernel import takeovers, transitions
 from holdfast.kernel.changes import Change, Committed
+from holdfast.kernel.documents import Document
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Hand, admission
+from holdfast.kernel.times import Instant
 from holdfast.ports.store import History, Serves
 from holdfast.stores.memory import MemoryStore
 from tests.builders import FakeClock, SeededIds, wanted
@@ -125,6 +128,8 @@ class World:
         self.events: list[Event] = []
         self.told: list[str] = []
         self.set_aside_runs: list[str] = []
+        self.blocked_runs: list[str] = []
+        self.postponed_runs: list[str] = []
         self.executions: dict[str, FakeExecution] = {}
         self.lease = Lease()
         ports = Ports(
@@ -159,6 +164,15 @@ class World:
     async def set_aside(self, run: Run, error: Exception) -> None:
         self.set_aside_runs.append(run.id)
 
+    async def block(self, run: Run, message: str) -> None:
+        self.blocked_runs.append(run.id)
+
+    async def postpone(self, run: Run, wake_at_ms: Instant) -> None:
+        self.postponed_runs.append(run.id)
+        await self.store.commit(
+            [transitions.decide(run, transitions.Postponed(wake_at_ms), now_ms=self.store.now_ms())]
+        )
+
     def on_claimed(self) -> None:
         self.told.append("claimed")
 
@@ -173,6 +187,16 @@ class World:
         assert isinstance(answer, Committed)
         assert answer.run is not None
         return change, answer.run
+
+    async def admit_taken_over(self, run_id: str, times: int) -> None:
+        """A run under which so many workers have died."""
+        _, run = await self.admit(run_id, Hand("w-dead", f"nonce-{run_id}"))
+        last: Document | None = None
+        for n in range(times):
+            writing = takeovers.count(replace(run, epoch=run.epoch + n), last, now_ms=self.store.now_ms())
+            assert writing is not None
+            last = writing.document
+            await self.store.write([writing])
 
     async def settle(self) -> None:
         """Let all that can happen now happen."""

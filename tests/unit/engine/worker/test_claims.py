@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.events import AskedInVain, RunsClaimed, StoreTroubled
 from holdfast.kernel.starts import Hand
+from holdfast.kernel.takeovers import ALONE_MS, DEADLY_AT, POSTPONED_MS, SUSPECT_AT
 from tests.unit.engine.worker.conftest import LIMIT, WORKFLOW, World
 
 
@@ -132,6 +134,54 @@ async def test_a_run_that_is_claimed_again_while_it_is_executed_is_adopted_when_
     await world.settle()
     assert world.executions["a"] is not former
     assert world.slots.taken == 1
+
+
+# -- runs under which workers have died
+
+
+async def suspects(world: World, *run_ids: str, times: int = SUSPECT_AT) -> None:
+    """They were all executed by a worker that died, and are free again."""
+    await world.store.join("w-dead", 3_600_000)
+    for run_id in run_ids:
+        await world.admit_taken_over(run_id, times)
+    await world.store.leave("w-dead")
+    world.claims.ring()
+    await world.settle()
+
+
+async def test_a_run_under_which_too_many_workers_have_died_is_blocked_and_not_executed(world: World) -> None:
+    await suspects(world, "deadly", times=DEADLY_AT)
+    assert (world.blocked_runs, world.executions) == (["deadly"], {})
+
+
+async def test_the_next_suspect_waits_until_the_first_has_recorded_something(world: World) -> None:
+    await suspects(world, "a", "b")
+    [first], [second] = list(world.executions), world.postponed_runs
+    execution = world.executions[first]
+    execution.run = replace(execution.run, length=execution.run.length + 1)
+    world.clock.advance(POSTPONED_MS)
+    world.claims.ring()
+    await world.settle()
+    assert list(world.executions) == [first, second]
+
+
+async def test_the_next_suspect_waits_for_a_while_and_not_until_a_long_effect_of_the_first_has_ended(
+    world: World,
+) -> None:
+    """The second may be the parent that has to cancel the first."""
+    await suspects(world, "a", "b")
+    [first], [second] = list(world.executions), world.postponed_runs
+    waited = 0
+    while waited < ALONE_MS - POSTPONED_MS:
+        world.clock.advance(POSTPONED_MS)
+        waited += POSTPONED_MS
+        world.claims.ring()
+        await world.settle()
+        assert list(world.executions) == [first]
+    world.clock.advance(POSTPONED_MS)
+    world.claims.ring()
+    await world.settle()
+    assert list(world.executions) == [first, second]
 
 
 # -- fresh runs
