@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,14 @@ async def browser() -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield browser
-        await browser.close()
+        await _closed(browser.close)
+
+
+async def _closed(close: Callable[[], Awaitable[None]]) -> None:
+    """Chromium may not come to the end of closing a page that is about to show another: its driver ends it then."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await close()
 
 
 Visiting = Callable[..., Awaitable[Page]]
@@ -151,7 +158,7 @@ async def visit(site: Site, browser: Browser) -> AsyncGenerator[Visiting]:
             context = await browser.new_context(
                 viewport={"width": width, "height": 800}, base_url=at or site.url, **options
             )
-            stack.push_async_callback(context.close)
+            stack.push_async_callback(_closed, context.close)
             context.set_default_timeout(PATIENCE_SECONDS * 1_000)
             page = await context.new_page()
             page.on("pageerror", lambda error: complaints.append(f"{path}: {error}"))

@@ -8,7 +8,7 @@ import random
 import time
 from pathlib import Path
 
-from holdfast.kernel.times import Instant, Steady
+from holdfast.kernel.times import EPOCH, Instant, Steady
 
 
 class SystemClock:
@@ -44,8 +44,15 @@ os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
 class SystemIds:
     """Ids that sort by time and nonces that no other process draws."""
 
+    _last_ms = EPOCH
+    _last_drawn = 0
+
     def run_id(self, now_ms: Instant) -> str:
-        return f"{now_ms:012x}{_random.getrandbits(80):020x}"
+        # Runs of one millisecond are listed in the order of their starts, too.
+        above = self._last_drawn + 1 if now_ms == self._last_ms else _random.getrandbits(79)
+        drawn = above + _random.getrandbits(40)
+        self._last_ms, self._last_drawn = now_ms, drawn
+        return f"{now_ms:012x}{drawn:020x}"
 
     def nonce(self) -> str:
         return f"{_random.getrandbits(128):032x}"
