@@ -127,6 +127,7 @@ class Effect(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self.remote = remote
         self.runs_here = self.is_async and not remote  # in the task of its run: it needs no thread and no other process
+        self.is_plain = self.runs_here and not self.signature.resources  # nothing has to be had before it is called
         self.__doc__ = fn.__doc__
         if undo is not None:
             self._check_undo(undo)

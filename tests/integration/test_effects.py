@@ -683,7 +683,7 @@ async def test_the_last_look_at_the_lease_is_made_where_the_effect_is_entered(
         return may_enter(scope)
 
     monkeypatch.setattr(AttemptScope, "may_enter", looked)
-    async with home.holdfast(pack, lease="1s") as hf:
+    async with home.holdfast(pack, lease="4s") as hf:
         run = (await hf.start(pay())).run
         assert await run.result(timeout=30) == "sent"
         assert [entry.what for entry in await run.journal()] == ["started", "intended", "performed", "completed"]

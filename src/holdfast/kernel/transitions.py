@@ -174,6 +174,13 @@ def progress(run: Run, recorded: Recorded) -> Change:
     return _change(run, run, recorded)
 
 
+def step(run: Run, entry: Entry) -> Change:
+    """A running run goes on, and all there is to record is this entry."""
+    length = run.length + 1
+    change_id = _change_id(run, length, run.status)
+    return Change(change_id, run.fence, replace(run, length=length, change_id=change_id), (entry,))
+
+
 def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     """Try a failed or blocked run again from its last record."""
     if run.status not in {Status.FAILED, Status.BLOCKED}:
@@ -270,14 +277,18 @@ def _ended(
     )
 
 
-def _change(before: Run, after: Run, recorded: Recorded, *last: Entry) -> Change:
-    entries = recorded.entries + last
-    length = before.length + len(entries)
+def _change_id(before: Run, length: int, status: Status) -> str:
     # Unique without chance: a holder brings a run to each (length, status) at most once, and a retried
     # commit of the very same decision must carry the very same id. The epoch alone does not name the holder: a failover
     # of the store may forget a claim and issue its epoch again. Without the nonce, the second of the two holders
     # would be told that its own change is stored, although it is the other's.
-    change_id = f"{before.id}/{before.epoch}.{before.nonce}.{length}.{after.status}"
+    return f"{before.id}/{before.epoch}.{before.nonce}.{length}.{status}"
+
+
+def _change(before: Run, after: Run, recorded: Recorded, *last: Entry) -> Change:
+    entries = recorded.entries + last
+    length = before.length + len(entries)
+    change_id = _change_id(before, length, after.status)
     after = replace(after, length=length, change_id=change_id)
     if recorded.shown is not None:
         after = replace(after, attributes=recorded.shown.attributes, markers=recorded.shown.markers)

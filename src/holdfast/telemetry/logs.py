@@ -92,10 +92,10 @@ def _reason(event: Event) -> dict[str, str]:
 
 def log_events(instance: str) -> Emit:
     """A listener that writes each event, with the name of the process that it comes from."""
-    is_enabled = log.isEnabledFor
+    is_enabled, phrases = log.isEnabledFor, PHRASES
 
     def listen(event: Event) -> None:
-        level, phrase = PHRASES[type(event)]
+        level, phrase = phrases[type(event)]
         if type(event) is events.RunEnded and event.status == "failed":
             level, phrase = FAILED
         if is_enabled(level):

@@ -67,10 +67,11 @@ class Pending(Struct):
         return [command for command in fresh if command.step in self.open]
 
     def take_lone(self) -> Command | None:
-        """The step that the code has just asked for, if it is all that the code waits for."""
-        if len(self._fresh) != 1 or len(self.open) != 1 or self.timers or self._fresh[0].step not in self.open:
+        """The step that the code has just asked for, if it asked for one, and still waits for it."""
+        fresh = self._fresh
+        if len(fresh) != 1 or fresh[0].step not in self.open:
             return None
-        return self._fresh.pop()
+        return fresh.pop()
 
     def give_back(self, command: Command) -> None:
         """It was taken, and is not begun yet."""
@@ -146,6 +147,8 @@ class Pending(Struct):
 
 class StepFuture(asyncio.Future[Any]):
     """What the code awaits. Cancelling it says that the code does not wait for the step any more."""
+
+    __slots__ = ("pending", "shield", "step")
 
     pending: Pending
     step: str

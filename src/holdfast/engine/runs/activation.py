@@ -217,7 +217,7 @@ class Activation:
             command = loaded.take_lone_effect()
             if command is None:
                 return
-            await self._make_durable(transitions.progress(self.run, record.frozen()), record)
+            await self._make_durable(record.as_progress(self.run), record)
             record = self._record
             if self._stopping or loaded.arrivals:  # a cancellation must not wait for the effect
                 loaded.machine.pending.give_back(command)
@@ -577,7 +577,7 @@ class Activation:
     async def _progress(self, record: ActivationRecord) -> None:
         """Make what there is to record durable. Messages alone can wait: the next commit takes them along."""
         if record.is_worth_a_commit:
-            await self._make_durable(transitions.progress(self.run, record.frozen()), record)
+            await self._make_durable(record.as_progress(self.run), record)
 
     async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
         change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 from holdfast.kernel import steps, transitions
-from holdfast.kernel.changes import Blob, HookOpen, Shown
+from holdfast.kernel.changes import Blob, Change, HookOpen, Shown
 from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.messages import Message
+from holdfast.kernel.runs import Run
 
 
 class Broken(Struct, frozen=True):
@@ -44,6 +45,13 @@ class ActivationRecord(Struct, gc=False):
     @property
     def is_worth_a_commit(self) -> bool:
         return bool(self.entries or self.opens or self.closes)
+
+    def as_progress(self, run: Run) -> Change:
+        """The change that makes it durable, of a run that goes on."""
+        entries = self.entries
+        if len(entries) == 1 and not (self.blobs or self.read or self.shown or self.opens or self.closes):
+            return transitions.step(run, entries[0])
+        return transitions.progress(run, self.frozen())
 
     def frozen(self) -> transitions.Recorded:
         return transitions.Recorded(

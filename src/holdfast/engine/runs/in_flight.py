@@ -56,9 +56,9 @@ from holdfast.kernel.steps import (
     Undecided,
 )
 from holdfast.kernel.tasks import Task, TaskPlace
-from holdfast.kernel.times import Millis
+from holdfast.kernel.times import Millis, Steady
 from holdfast.kernel.units import milliseconds
-from holdfast.pack import Effect
+from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.store import History
 
 _making_heartbeats = threading.Lock()  # one for all runs: it is held for a moment, and most runs never need it
@@ -182,17 +182,46 @@ class StepsInFlight:
         self, command: Command, outcome: AttemptOutcome, *, interrupted: bool
     ) -> tuple[Returned | Raised, tuple[Blob, ...]]:
         """What has come of an attempt, and the large values of it."""
-        if isinstance(outcome, AttemptReturned):
-            command.returned, (value, blobs) = outcome.read_back, kept(outcome.value)
+        if type(outcome) is AttemptReturned:
+            command.returned = outcome.read_back
+            value, blobs = kept(outcome.value)
             return Returned(value), blobs
+        assert isinstance(outcome, AttemptRaised)
         return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
 
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""
-        effect, policy, performer = command.effect, command.policy, self._host.performer
-        if policy is None:
-            policy = command.policy_on(self._host)
+        host, effect, call = self._host, command.effect, command.call
+        policy = command.policy or command.policy_on(host)
+        performer = host.performer
         assert effect is not None
+        assert call is not None
+        if not (
+            effect.is_plain
+            and policy.timeout_ms is None
+            and policy.safety != "once"
+            and policy.retry.deadline is None
+            and host.tracing is None
+            and performer.has_room
+            and host.trusted
+        ):
+            return await self._attempt_in_turn(command, effect, policy)
+        # Nothing has to be waited for, and nothing limits it.
+        step = command.step
+        scope = self._attempts[step] = AttemptScope.of(command, self._run.id, host, self._heartbeats)
+        scope.entered = True
+        self._begun.add(step)
+        host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
+        began_steady_ms = host.clock.steady_ms()
+        try:
+            outcome = await performer.perform(effect, call.arguments, scope)
+        finally:
+            self._attempts.pop(step, None)
+        return self._completion(command, scope, outcome, began_steady_ms)
+
+    async def _attempt_in_turn(self, command: Command, effect: Effect[..., Any], policy: EffectPolicy) -> Completion:
+        """The same, of an effect that has to wait for its turn, or is limited."""
+        performer = self._host.performer
         if policy.safety == "once":
             await performer.until_ended(self._run.id, command.step)
         in_thread = not effect.is_async
@@ -250,9 +279,15 @@ class StepsInFlight:
             if scope.dropped:
                 raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
             return None
-        self._begun.discard(step)
+        return self._completion(command, scope, outcome, began_steady_ms)
+
+    def _completion(
+        self, command: Command, scope: AttemptScope, outcome: AttemptOutcome, began_steady_ms: Steady
+    ) -> Completion:
+        """What has come of an attempt that was entered."""
+        self._begun.discard(command.step)
         event, blobs = self._event_of(command, outcome, interrupted=scope.dropped and not command.future.done())
-        return Completion(step, event, blobs, host.clock.steady_ms() - began_steady_ms, scope.task)
+        return Completion(command.step, event, blobs, self._host.clock.steady_ms() - began_steady_ms, scope.task)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, host = command.effect, self._run, self._host

@@ -192,10 +192,11 @@ class LoadedRun:
     def take_lone_effect(self) -> Command | None:
         """What the code asks for next, if that is an effect that can be performed at once, and all there is to do."""
         machine, pending = self.machine, self.machine.pending
-        if machine.outcome is not None or pending.dropped or machine.notes.are_there:
-            return None
         command = pending.take_lone()
         if command is None:
+            return None
+        if machine.outcome is not None or pending.dropped or machine.notes.are_there:
+            pending.give_back(command)
             return None
         if self.is_all_there_is(command) and steps.may_call_at_once(command.policy_on(self._host), intended=False):
             return command
@@ -529,11 +530,11 @@ class LoadedRun:
 
     def is_all_there_is(self, command: Command) -> bool:
         """Whether an async effect is the only thing that the run waits for: then it needs no task of its own."""
-        machine = self.machine
+        machine, effect = self.machine, command.effect
         return (
-            command.intent.kind == "effect"
-            and command.effect is not None
-            and command.effect.runs_here
+            effect is not None
+            and effect.runs_here
+            and command.intent.kind == "effect"
             and len(machine.open) == 1
             and not machine.timers
             and not machine.inbox.is_awaited

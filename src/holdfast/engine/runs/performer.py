@@ -98,6 +98,28 @@ class Performer:
         """How many threads are still in the middle of a call that is not waited for any more."""
         return self._threads.given_up
 
+    @property
+    def has_room(self) -> bool:
+        return self._room > 0
+
+    async def perform(
+        self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt
+    ) -> AttemptOutcome:
+        """Perform a plain effect that nothing limits: what most effects are. There is room, and it may be entered."""
+        self._room -= 1
+        context = contextvars.copy_context()
+        try:
+            context.run(RUNNING_EFFECT.set, scope)
+            made = context.run(effect.signature.apply, effect.fn, arguments)
+            call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
+            codec = self._codec
+            data = codec.encode(await call, what=effect.result_name)
+            return AttemptReturned(data, codec.decode(data, effect.signature.returns))
+        except BaseException as error:  # noqa: BLE001 - see there
+            return _raised(error, scope)
+        finally:
+            self._leave()
+
     def attempt(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
     ) -> Coroutine[Any, Any, AttemptOutcome | AttemptRefused]:
@@ -199,16 +221,8 @@ class Performer:
             return AttemptReturned(data, self._codec.decode(data, effect.signature.returns))
         except NotEntered:
             return AttemptRefused()
-        except asyncio.CancelledError as error:
-            if scope.dropped:
-                raise
-            # It cancelled itself, or let a cancellation of its own escape. That is its outcome, and not ours.
-            task = asyncio.current_task()
-            while task is not None and task.cancelling():
-                task.uncancel()
-            return AttemptRaised(error)
-        except BaseException as error:  # noqa: BLE001 - not only Exceptions: a task passes SystemExit on to the loop
-            return AttemptRaised(error)
+        except BaseException as error:  # noqa: BLE001 - see there
+            return _raised(error, scope)
         finally:
             turn.end()
 
@@ -300,6 +314,18 @@ class Performer:
 def is_async(fn: Callable[..., Any]) -> bool:
     """Whether calling it makes a coroutine, so that it needs no thread."""
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - its own kind is asked for
+
+
+def _raised(error: BaseException, scope: StepWork) -> AttemptRaised:
+    """The outcome of an attempt that raised. Not only Exceptions: a task would pass SystemExit on to the loop."""
+    if isinstance(error, asyncio.CancelledError):
+        if scope.dropped:
+            raise error
+        # It cancelled itself, or let a cancellation of its own escape. That is its outcome, and not ours.
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
+    return AttemptRaised(error)
 
 
 def _context_of(scope: EffectAttempt) -> contextvars.Context:
