@@ -318,7 +318,7 @@ def is_async(fn: Callable[..., Any]) -> bool:
 
 def _raised(error: BaseException, scope: StepWork) -> AttemptRaised:
     """The outcome of an attempt that raised. Not only Exceptions: a task would pass SystemExit on to the loop."""
-    if isinstance(error, asyncio.CancelledError):
+    if issubclass(type(error), asyncio.CancelledError):  # an exception of the user may not even have a `__class__`
         if scope.dropped:
             raise error
         # It cancelled itself, or let a cancellation of its own escape. That is its outcome, and not ours.
