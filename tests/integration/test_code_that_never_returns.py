@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -88,6 +90,31 @@ def test_an_interruption_that_comes_too_late_reaches_nothing():
     assert turn.is_firing
     assert turn.settle() == ""
     assert not turn.is_firing
+
+
+TRACED = """
+import sys, threading
+from holdfast.engine.code.turns import HERE
+
+def trace(frame, event, arg):
+    frame.f_trace_opcodes = True
+    return trace
+
+turn = HERE.turn
+turn.is_inside = False
+other = threading.Thread(target=lambda: turn.interrupt(turn.steps, "late.py:1"))
+other.start()
+other.join()
+turn.settle()
+sys.settrace(trace)
+print(sum(map(lambda n: n, range(100))))
+"""
+
+
+def test_python_expects_no_interruption_when_one_has_been_settled():
+    """If it did, a debugger or a coverage tool would hang the process (Python 3.11), and all would be slower."""
+    traced = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=60, check=False)
+    assert (traced.stdout, traced.stderr) == ("4950\n", "")
 
 
 @pytest.mark.parametrize("round_", range(50))

@@ -7,10 +7,12 @@ has left the code. So the two shake hands:
     the watchdog, with the lock                         the thread, when it leaves the code
     ─────────────────────────────────────────────────   ───────────────────────────────────────────────────────
     1. says that it is about to interrupt               1. says that it is outside
-    2. looks whether the thread is still inside         2. looks whether an interruption is on its way, and if so
-    3. interrupts                                          takes the lock, and takes back what has not come yet
+    2. looks whether the thread is still inside         2. looks whether an interruption may be on its way, and if so
+    3. interrupts                                          takes the lock, and waits for it
 
-Whichever comes first, nothing arrives behind the second line on the right.
+Whichever comes first, nothing arrives behind the second line on the right. To be sure that something comes, the thread
+interrupts itself: of two, one is left. It must not take an interruption back instead. Python would believe from then on
+that one is to come, and look for it after every call; with a debugger or a coverage tool it would do nothing else.
 """
 
 from __future__ import annotations
@@ -43,15 +45,21 @@ class ThreadTurn:
                 _raise_in(self.thread_id, HeldUp)
 
     def settle(self) -> str:
-        """Take back an interruption that has not come yet; the line, if there was one. Called by the thread itself."""
+        """Let an interruption come that is on its way; the line, if there was one. Called by the thread itself."""
+        is_last = False
         while True:
             try:
                 with self._lock:
-                    _raise_in(self.thread_id, None)
                     self.is_firing = False
+                    is_last = (
+                        True  # the watchdog is not in the middle of an interruption, and begins none: this is outside
+                    )
+                    _raise_in(self.thread_id, HeldUp)
+                while True:
+                    pass  # it comes here at the latest
             except HeldUp:
-                continue
-            return self._line
+                if is_last:
+                    return self._line
 
 
 class _Here(threading.local):
@@ -61,13 +69,13 @@ class _Here(threading.local):
         self.turn = ThreadTurn()
 
 
-def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
-    """Have the thread raise this when it gets to it; with None, take back what it has not got to."""
+def _raise_in(thread_id: int, error: type[BaseException]) -> None:
+    """Have the thread raise this when it gets to it, and nothing else that it has not got to."""
     import ctypes  # noqa: PLC0415 - few processes ever need it, and each would take longer to start
 
     interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
     interrupt.argtypes = (ctypes.c_ulong, ctypes.py_object)
-    interrupt(thread_id, ctypes.py_object() if error is None else error)
+    interrupt(thread_id, error)
 
 
 HERE = _Here()
