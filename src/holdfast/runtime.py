@@ -93,7 +93,7 @@ class Runtime:
     @property
     def lease_reliable(self) -> bool | None:
         """Whether this process may begin work under its lease; None if it executes none."""
-        return self._replica.lease.reliable if self._replica.lease else None
+        return self._replica.lease.is_reliable() if self._replica.lease else None
 
     @property
     def duties_led(self) -> dict[str, bool]:

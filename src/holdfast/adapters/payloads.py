@@ -35,7 +35,7 @@ class JsonCodec:
         except Exception as error:  # noqa: BLE001 - a foreign type may raise anything while it is written
             data = self._encoded_anyhow(value, what, error)
         # msgspec writes NaN as null; only text that holds a null needs the slow look.
-        if b"null" in data:
+        if data.find(b"null") >= 0:  # `in` asks bytes for a number first, and raises and drops an error for it
             for path, part in _parts(value):
                 if isinstance(part, float) and not math.isfinite(part):
                     raise NotSerializable(f"{_at(what, path)} is {part}, which JSON cannot hold")

@@ -45,8 +45,7 @@ class EffectAttempt(StepWork, EffectScope, Protocol):
 class LeaseTrust(Protocol):
     """Says whether the lease is good enough to touch the world."""
 
-    @property
-    def trusted(self) -> bool: ...
+    def is_trusted(self) -> bool: ...
     async def until_trusted(self) -> None: ...
 
 

@@ -56,7 +56,7 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
 
 _encode = msgspec.json.Encoder().encode
@@ -178,7 +178,8 @@ def step(run: Run, entry: Entry) -> Change:
     """A running run goes on, and all there is to record is this entry."""
     length = run.length + 1
     change_id = _change_id(run, length, run.status)
-    return Change(change_id, run.fence, replace(run, length=length, change_id=change_id), (entry,))
+    guard = Fenced(run.id, run.epoch, run.nonce)
+    return Change(change_id, guard, replace(run, length=length, change_id=change_id), (entry,))
 
 
 def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:

@@ -65,7 +65,6 @@ class Inbox(Struct):
         """Whether nothing has come for any hook so far, and the code has waited for none."""
         return not self._boxes
 
-    @property
     def is_awaited(self) -> bool:
         """Whether the code waits for any hook."""
         return bool(self._boxes) and any(box.waiting for box in self._boxes.values())

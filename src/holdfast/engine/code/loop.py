@@ -90,15 +90,18 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
         self._on_timer = on_timer
         self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[WorkflowTask] = []
+        self._turn = HERE.turn  # of the thread that makes and runs this loop
+        self._evicted = False
+        self._repeated: deque[Handle] | None = None  # cancellations that anyio delivers again and again
+        self._outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
+        self._outer_task: Any = None
+        self.held_up_at = ""  # the line at which its code was interrupted: nothing of it can be relied on since
 
-    held_up_at = ""  # the line at which its code was interrupted: nothing of it can be relied on since
+    # Python looks up what a class has a default for the slow way, also when the instance has it. So only what is seldom
+    # read is a default.
     _made = 0
     _places = 0  # apart from the former: journals of runs under way rely on how tasks hash
     _tasks_kept = 64
-    _evicted = False
-    _repeated: deque[Handle] | None = None  # cancellations that anyio delivers again and again
-    _outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
-    _outer_task: Any = None
 
     # -- driven by the engine
 
@@ -117,7 +120,7 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
 
         The caller's own loop is set aside meanwhile, and with it everything that this process does otherwise.
         """
-        ready, left, turn = self._ready, CALLBACKS_AT_ONCE, HERE.turn
+        ready, left, turn = self._ready, CALLBACKS_AT_ONCE, self._turn
         self._enter()
         try:
             turn.is_inside = True

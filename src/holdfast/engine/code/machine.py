@@ -87,12 +87,7 @@ class _ContinuesAsNew(BaseException):
 class Machine:
     """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
 
-    ended: CodeOutcome | None = None
-    outcome: CodeOutcome | None = None
-    cancelling = False
     _deadline_at_ms = EPOCH  # of a cancellation
-    _refusals = 0
-    _main: WorkflowTask | None = None
     _unwinder: WorkflowTask | None = None
 
     def __init__(
@@ -104,12 +99,17 @@ class Machine:
         blobs: Mapping[str, bytes],
         noted: Noted = NOTHING_NOTED,
     ) -> None:
+        self.ended: CodeOutcome | None = None
+        self.outcome: CodeOutcome | None = None
+        self.cancelling = False
         self.current = current
         self.pending = Pending()
         self.open = self.pending.open
         self.timers = self.pending.timers
         self.inbox = Inbox()
         self._workflow = workflow
+        self._main: WorkflowTask | None = None
+        self._refusals = 0
         self._noted = noted
         self._seed = noted.origin or current.run_id
         self.left = LeftBehind()
@@ -397,9 +397,9 @@ class Machine:
             return self._parked()
         target = call.target
         arguments = self._codec.encode(call.arguments, what=target.input_name)
-        essence = target.signature.essence(call.arguments, arguments, self._codec)
+        given, left_out = target.signature.essence(call.arguments, arguments, self._codec)
         effect = target if isinstance(target, Effect) else None
-        digest, defaults = digest_of(essence.given), {} if effect is None else essence.left_out
+        digest, defaults = digest_of(given), {} if effect is None else left_out
         while True:
             step, named = LINEAGE.get().step(target.step_name), key or ""
             if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step

@@ -45,7 +45,6 @@ class Notes(Struct):
 
     # -- taken by the engine
 
-    @property
     def are_there(self) -> bool:
         return bool(self._new or self._opens or self._closes or self._shows)
 

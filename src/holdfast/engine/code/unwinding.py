@@ -35,7 +35,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.pack import Call, Effect
 
-_OF_CHILDREN = (Spawned, Late, Joined)
+_OF_CHILDREN = frozenset({Spawned, Late, Joined})
 
 
 class Undoer(Protocol):
@@ -75,7 +75,7 @@ class LeftBehind(Struct):
 
     def recorded(self, entry: Entry) -> None:
         """Learn from an entry what is left behind now."""
-        if not self._calls and not isinstance(entry, _OF_CHILDREN):
+        if not self._calls and type(entry) not in _OF_CHILDREN:
             return
         match entry:
             case Performed(step=step, intent=intent, value=value) if step in self._calls:

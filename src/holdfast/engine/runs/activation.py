@@ -41,7 +41,7 @@ from holdfast.errors import (
     WaitsForNothing,
 )
 from holdfast.kernel import transitions, waits
-from holdfast.kernel.changes import Change, Refused
+from holdfast.kernel.changes import Answer, Change, Committed, Refused
 from holdfast.kernel.journal import (
     Continued,
     Stopped,
@@ -71,12 +71,6 @@ class MailCame(Exception):
 class Activation:
     """Drives one run from where its journal ends to its end, to a long wait, or until it is taken away."""
 
-    task: asyncio.Task[None] | None = None  # which drives it
-    _signal: asyncio.Future[None] | None = None
-    _inline: Command | None = None
-    _stopping = False
-    _is_abandoned = False
-
     def __init__(
         self,
         host: RunHost,
@@ -88,6 +82,11 @@ class Activation:
     ) -> None:
         self.run = history.run
         self.number = number  # among the executions of its worker
+        self.task: asyncio.Task[None] | None = None  # which drives it
+        self._signal: asyncio.Future[None] | None = None
+        self._inline: Command | None = None
+        self._stopping = False
+        self._is_abandoned = False
         self._host = host
         self._now_ms = host.store.now_ms
         self._workflow = workflow
@@ -318,7 +317,7 @@ class Activation:
 
     def _may_wake_soon(self) -> bool:
         """Whether something may come before the run would be let go anyway: a child's end, a signal, a timer."""
-        if self._loaded.arrivals or self._loaded.machine.inbox.is_awaited:
+        if self._loaded.arrivals or self._loaded.machine.inbox.is_awaited():
             return True
         if any(command.awaits_a_run for command in self._loaded.machine.open.values()):
             return True
@@ -565,7 +564,7 @@ class Activation:
 
     async def _let_go(self, record: ActivationRecord) -> None:
         machine = self._loaded.machine
-        if not machine.open and not machine.timers and not machine.inbox.is_awaited:
+        if not machine.open and not machine.timers and not machine.inbox.is_awaited():
             place = f" at {where}" if (where := machine.where()) else ""
             error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
             await self._block(error.code, error.message, record)
@@ -588,8 +587,8 @@ class Activation:
             answer = await self._host.offer(change)
         except TransientError as error:
             answer = await self._host.offer_again(change, error)
-        if isinstance(answer, Refused):
-            raise MailCame if answer.current is not None and answer.current.fence == change.guard else TakenAway
+        if type(answer) is not Committed:
+            raise _why_refused(answer, change)
         # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.
         if answer.run is not change.run and (answer.run is None or not _same_holder(answer.run, change.run)):
             raise TakenAway
@@ -601,6 +600,11 @@ class Activation:
         if change.then is not None and change.then.run is not None and change.then.run.id in answer.told:
             successor = change.then.run
             self._host.emit(events.RunAdmitted(successor.id, successor.workflow, successor.key))
+
+
+def _why_refused(answer: Answer, change: Change) -> Exception:
+    current = answer.current if isinstance(answer, Refused) else None
+    return MailCame() if current is not None and current.fence == change.guard else TakenAway()
 
 
 def _same_holder(committed: Run, offered: Run | None) -> bool:

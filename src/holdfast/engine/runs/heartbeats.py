@@ -54,7 +54,7 @@ class AttemptScope(Struct, gc=False):
         have been dropped, so one that is good for the run was good when it was looked at.
         """
         verdict = None
-        if self._host.trusted and not self.dropped:
+        if self._host.is_trusted() and not self.dropped:
             policy = self.policy
             now_ms = EPOCH
             if policy.retry.deadline is not None:

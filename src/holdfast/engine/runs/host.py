@@ -40,8 +40,7 @@ class RunHost(Protocol):
     remote_effects: RemoteEffects
     loop: asyncio.AbstractEventLoop
 
-    @property
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether the lease is good enough to touch the world."""
         ...
 

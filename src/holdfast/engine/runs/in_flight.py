@@ -202,8 +202,8 @@ class StepsInFlight:
             and policy.safety != "once"
             and policy.retry.deadline is None
             and host.tracing is None
-            and performer.has_room
-            and host.trusted
+            and performer.has_room()
+            and host.is_trusted()
         ):
             return await self._attempt_in_turn(command, effect, policy)
         # Nothing has to be waited for, and nothing limits it.
@@ -328,7 +328,7 @@ class StepsInFlight:
         return Completion(command.step, event, blobs, 0.0, scope.task)
 
     async def _until_trusted(self) -> None:
-        while not self._host.trusted:
+        while not self._host.is_trusted():
             await self._host.until_trusted()
 
     async def _reconcile(self, command: Command) -> Completion:

@@ -60,15 +60,11 @@ from holdfast.ports.store import History
 from holdfast.workflow import Current
 
 ENTRIES_MAX = 500  # of one activation, more or less
+_NO_STEPS: frozenset[str] = frozenset()
 
 
 class LoadedRun:
     """One life of a run in memory: its machine, its work in flight, and what lies between the two."""
-
-    in_doubt: frozenset[str] = frozenset()
-    deadline_at_ms: Instant | None = None
-    pausing = False
-    _repeated_left = 0  # how many arrivals are to be recorded again
 
     def __init__(
         self,
@@ -82,6 +78,10 @@ class LoadedRun:
         self.is_fresh = fresh = len(journal) == 1  # nothing has happened to it yet
         self.run = run
         self.history = history
+        self.in_doubt: frozenset[str] = _NO_STEPS
+        self.deadline_at_ms: Instant | None = None
+        self.pausing = False
+        self._repeated_left = 0  # how many arrivals are to be recorded again
         self.blobs = dict(blobs) if blobs else {}
         self.machine = Machine(
             workflow,
@@ -195,7 +195,7 @@ class LoadedRun:
         command = pending.take_lone()
         if command is None:
             return None
-        if machine.outcome is not None or pending.dropped or machine.notes.are_there:
+        if machine.outcome is not None or pending.dropped or machine.notes.are_there():
             pending.give_back(command)
             return None
         if self.is_all_there_is(command) and steps.may_call_at_once(command.policy_on(self._host), intended=False):
@@ -422,7 +422,7 @@ class LoadedRun:
 
     def take_notes(self, record: ActivationRecord) -> None:
         notes = self.machine.notes
-        if notes.are_there:
+        if notes.are_there():
             record.entries += notes.take()
             record.shown = notes.take_shown()
             record.opens, closes = notes.take_hooks()
@@ -537,7 +537,7 @@ class LoadedRun:
             and command.intent.kind == "effect"
             and len(machine.open) == 1
             and not machine.timers
-            and not machine.inbox.is_awaited
+            and not machine.inbox.is_awaited()
             and not self.in_flight.tasks
             and self.deadline_at_ms is None
             and not command.reconciles

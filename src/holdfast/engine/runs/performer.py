@@ -98,7 +98,6 @@ class Performer:
         """How many threads are still in the middle of a call that is not waited for any more."""
         return self._threads.given_up
 
-    @property
     def has_room(self) -> bool:
         return self._room > 0
 
@@ -181,7 +180,7 @@ class Performer:
                     self._emit(ThreadsUsedUp(self._threads.given_up))
                 said = True
                 await self._threads.until_free()
-            elif not gate.trusted:
+            elif not gate.is_trusted():
                 self._next_turn()  # another run's lease is no better, but the turn must not be lost
                 await gate.until_trusted()
             else:

@@ -40,8 +40,7 @@ class Lease(Protocol):
 
     owner: str
 
-    @property
-    def reliable(self) -> bool: ...
+    def is_reliable(self) -> bool: ...
 
 
 class Bell:
@@ -145,7 +144,7 @@ class Claims:
             try:
                 if self._is_unsure:
                     await self._adopt_held()
-                while is_work and self._slots.has_room and self._lease.reliable and await self._claim_batch():
+                while is_work and self._slots.has_room and self._lease.is_reliable() and await self._claim_batch():
                     pass
             except TransientError as error:
                 self._is_unsure = True
@@ -274,7 +273,7 @@ class Claims:
 
         Each is followed by one `adopt_fresh` or one `give_back`.
         """
-        if not self._slots.has_room or not self._lease.reliable or workflow not in self._serves.workflows:
+        if not self._slots.has_room or not self._lease.is_reliable() or workflow not in self._serves.workflows:
             return None
         self._slots.busy()
         self._reserved[run_id] = self._reserved.get(run_id, 0) + 1

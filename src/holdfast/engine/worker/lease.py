@@ -57,14 +57,13 @@ class WorkerLease:
         """How long ago the last successful renewal was sent, by the steady clock."""
         return self._clock.steady_ms() - self._sent_steady_ms
 
-    @property
-    def reliable(self) -> bool:
+    def is_reliable(self) -> bool:
         """Whether work may be begun under it."""
         return self._clock.steady_ms() < self._reliable_until_steady_ms
 
     async def until_reliable(self) -> None:
         """Returns when work may be begun under the lease."""
-        while not self.reliable:
+        while not self.is_reliable():
             self._renewed.clear()
             await self._renewed.wait()
 
@@ -76,7 +75,7 @@ class WorkerLease:
         self._renewed_at(sent_steady_ms)
 
     def _renewed_at(self, sent_steady_ms: Steady) -> None:
-        first, was_reliable = not self._sent_steady_ms, self.reliable
+        first, was_reliable = not self._sent_steady_ms, self.is_reliable()
         self._sent_steady_ms = sent_steady_ms
         self._reliable_until_steady_ms = sent_steady_ms + reliable_for_ms(self._ttl_ms)
         self._renewed.set()

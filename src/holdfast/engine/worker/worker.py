@@ -141,9 +141,8 @@ class Worker:
 
     # -- RunHost
 
-    @property
-    def trusted(self) -> bool:
-        return self._lease.reliable
+    def is_trusted(self) -> bool:
+        return self._lease.is_reliable()
 
     async def until_trusted(self) -> None:
         await self._lease.until_reliable()

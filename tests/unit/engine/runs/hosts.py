@@ -47,7 +47,6 @@ class FakeHost:
 
     tracing = None
     remote_effects: Any = None
-    trusted = True
     pace = PACE
 
     def __init__(self) -> None:
@@ -67,6 +66,9 @@ class FakeHost:
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
+
+    def is_trusted(self) -> bool:
+        return True
 
     async def until_trusted(self) -> None:
         raise AssertionError

@@ -38,7 +38,10 @@ class Lease:
 
     def __init__(self) -> None:
         self.owner = "w-1"
-        self.reliable = True
+        self.is_good = True
+
+    def is_reliable(self) -> bool:
+        return self.is_good
 
 
 class FakeExecution:

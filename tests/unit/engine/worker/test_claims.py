@@ -61,7 +61,7 @@ async def test_a_question_that_brought_nothing_is_told(world: World) -> None:
 @pytest.mark.parametrize("why", ["lease", "stop"])
 async def test_nothing_is_claimed_without_a_lease_or_while_it_stops(world: World, why: str) -> None:
     await world.admit("a")
-    world.lease.reliable = why != "lease"
+    world.lease.is_good = why != "lease"
     world.slots.is_closed = why == "stop"
     world.claims.ring()
     await world.settle()
