@@ -39,6 +39,7 @@ class RunHost(Protocol):
     performer: Performer
     remote_effects: RemoteEffects
     loop: asyncio.AbstractEventLoop
+    strict: bool
 
     @property
     def trusted(self) -> bool:
