@@ -36,6 +36,7 @@ from holdfast import (
     pack,
     resources,
     runtime,
+    warnings,
     workflow,
 )
 from holdfast.adapters import payloads
@@ -64,6 +65,7 @@ PUBLIC: dict[ModuleType, str] = {
     workflow: "what the body of a workflow may call",
     effects: "what the body of an effect may call",
     resources: "what effects share",
+    warnings: "what Holdfast warns of",
     runtime: "what is built on a `Holdfast` needs",
     assembly: "`Holdfast`, and the type of its options",
     gateway_client: "`Client`, and the type of its `api_keys`",

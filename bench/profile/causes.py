@@ -36,6 +36,7 @@ CALL = Cause(
     (
         "client.py",
         "run.py",
+        "calls.py",
         "pack.py",
         "resources.py",
         "signatures.py",
@@ -122,6 +123,7 @@ RECORDING = Cause(
     (
         "engine/runs/activation.py",
         "engine/runs/loaded_run.py",
+        "engine/runs/never_awaited.py",
         "engine/runs/completions.py",
         "engine/runs/leftovers.py",
         "engine/failures.py",

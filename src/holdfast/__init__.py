@@ -3,6 +3,7 @@
 Here are the names that most programs need. The others are in public modules, each with an `__all__`:
 
     holdfast.errors          every error
+    holdfast.warnings        what Holdfast warns of
     holdfast.events          what `hf.listen` hands to a listener
     holdfast.journal         what `run.journal()` and `run.events()` are made of
     holdfast.client          the types that the verbs take and return
@@ -123,6 +124,7 @@ _HOMES = {
     "pack": "Call Effect Pack Retry Workflow",
     "resources": "",
     "runtime": "",
+    "warnings": "",
     "workflow": (
         "ChildRun Hook continue_as_new current hook mark now patched random set_attributes shield sleep spawn timeout "
         "uuid4"

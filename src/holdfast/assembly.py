@@ -138,10 +138,11 @@ class Holdfast(Caller):
     is a candidate for what one process does for all, such as freeing the runs of dead workers; left out, it is one if
     it is a worker. `lease` bounds how long a dead process's work waits for another one. `concurrency` bounds how many
     runs and effects are at work here. A worker serves all queues unless `queues` names some. With `strict=True` (or
-    HOLDFAST_STRICT=1), as in tests, a cancellation that ends in a way its workflow does not declare raises. A store of
-    your own may be passed in place of a URL. `bus` is where replicas on Redis tell each other what has changed:
-    nats://host:4222, several servers with commas between them; left out, Redis itself carries it. `traces` is an
-    OpenTelemetry tracer provider: runs and the attempts of their effects become spans.
+    HOLDFAST_STRICT=1), as in tests, a cancellation that ends in a way its workflow does not declare raises, and a call
+    that a workflow does not await blocks its run. A store of your own may be passed in place of a URL. `bus` is where
+    replicas on Redis tell each other what has changed: nats://host:4222, several servers with commas between them; left
+    out, Redis itself carries it. `traces` is an OpenTelemetry tracer provider: runs and the attempts of their effects
+    become spans.
     """
 
     def __init__(

@@ -29,6 +29,7 @@
     │   ├── WaitsForNothing       the code waits for what nothing can deliver
     │   ├── KilledItsWorkers      its workers died one after the other, without progress
     │   ├── HeldUpItsWorker       its code computed for too long without an await
+    │   ├── NeverAwaited          its code called an effect or a workflow, and did not await it (strict mode)
     │   ├── UndeclaredOutcome     a cancellation ended in a way that the workflow does not declare
     │   └── EngineFault           Holdfast itself failed while it drove the run
     └── TransientError            nothing was decided: try again               (HTTP 503, exit 75)
@@ -65,6 +66,7 @@ __all__ = [
     "InvalidConfig",
     "KilledItsWorkers",
     "LeaseLost",
+    "NeverAwaited",
     "NotAllowedNow",
     "NotAuthenticated",
     "NotPerformed",
@@ -389,6 +391,15 @@ class HeldUpItsWorker(RunError):
 
     code = "held_up_its_worker"
     hint = "Move what takes long into an effect (a sync one runs in a thread), deploy it, then call run.retry()."
+
+
+class NeverAwaited(RunError):
+    """The workflow's code called an effect or a workflow and did not await it. Only strict mode blocks a run for it."""
+
+    code = "never_awaited"
+    hint = (
+        "Write `await` before the call, or `.close()` behind it if it is not wanted; deploy it; then call run.retry()."
+    )
 
 
 class UndeclaredOutcome(RunError):

@@ -14,6 +14,7 @@ from holdfast.kernel.traces import lineage_of
 __all__ = [
     "AskedInVain",
     "BatchCommitted",
+    "CallDropped",
     "CancelRequested",
     "Deposed",
     "DutyFailed",
@@ -149,6 +150,15 @@ class RunBlocked(Event, frozen=True):
     message: str
     workflow: str = ""
     key: str | None = None
+
+
+class CallDropped(Event, frozen=True):
+    """The code of a run called an effect or a workflow and did not await it, so nothing was performed."""
+
+    run_id: str
+    workflow: str
+    call: str
+    line: str
 
 
 class RunRetried(Event, frozen=True):

@@ -10,12 +10,14 @@ a key that names no parameter, `retry=` where there must be none.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast import calls
+from holdfast.calls import EffectCall
 from holdfast.errors import UsageError
 from holdfast.kernel import keys, markers as states
 from holdfast.kernel.cancels import OUTCOMES, Outcome
@@ -24,11 +26,16 @@ from holdfast.kernel.times import Millis
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.resources import Resource
 from holdfast.signatures import Signature
-from holdfast.workflow import running_scope
+
+if TYPE_CHECKING:
+    from holdfast.calls import WorkflowCall as Call
+else:
+    from holdfast.calls import Call
 
 __all__ = [
     "Call",
     "Effect",
+    "EffectCall",
     "EffectPolicy",
     "Markers",
     "Pack",
@@ -50,42 +57,6 @@ _ONLY_EFFECTS_RETRY = (
     "Retries belong to effects alone: only they touch the world. A workflow is continued, not repeated, and a kernel "
     "gives the same answer every time. Put retry= on the effect that may fail."
 )
-
-
-class Call(Generic[R]):
-    """A workflow or an effect with its arguments, not yet executed."""
-
-    __slots__ = ("_place", "arguments", "fits", "target")
-
-    def __init__(
-        self, target: Effect[..., R] | Workflow[..., R], arguments: dict[str, Any], *, fits: bool = False
-    ) -> None:
-        self.target = target
-        self.arguments = arguments
-        self.fits = fits  # the arguments were decoded by the annotations of the target, so they need no check
-        self._place: int | None = None
-
-    def __hash__(self) -> int:
-        # By its place in the run, not by its address: a set of calls is walked alike in every process.
-        if self._place is None:
-            scope = running_scope()
-            self._place = id(self) >> 4 if scope is None else scope.place()
-        return self._place
-
-    def __await__(self) -> Generator[Any, None, R]:
-        scope = running_scope()
-        if scope is None:
-            kind, now = (
-                ("workflow", "hf.start(call)") if isinstance(self.target, Workflow) else ("effect", "a workflow")
-            )
-            raise UsageError(
-                f"{kind} {self.target.name!r} was awaited outside a workflow", hint=f"Pass the call to {now} instead."
-            )
-        return scope.perform(self).__await__()
-
-    def __repr__(self) -> str:
-        listed = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
-        return f"{self.target.name}({listed})"
 
 
 class EffectPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,15 +121,19 @@ class Effect(Generic[P, R]):
         """Whether it can be undone only if its result is known."""
         return self.undo is not None and UNDO_RESULT in self.undo.signature.names
 
-    def undo_call(self, arguments: Mapping[str, Any], result: Any) -> Call[Any]:
+    def undo_call(self, arguments: Mapping[str, Any], result: Any) -> calls.Call[Any]:
         """The call that undoes this effect, performed with these arguments and this result."""
         assert self.undo is not None
         given = {**arguments, UNDO_RESULT: result}
-        names = self.undo.signature.names
-        return self.undo(**{name: value for name, value in given.items() if name in names})
+        signature = self.undo.signature
+        undo = calls.Call(
+            self.undo, signature.bind((), {name: value for name, value in given.items() if name in signature.names})
+        )
+        undo.is_taken = True  # the engine performs it
+        return undo
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        return Call(self, self.signature.bind(args, kwargs))
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> EffectCall[R]:
+        return calls.Call(self, self.signature.bind(args, kwargs))
 
     def __repr__(self) -> str:
         return f"<effect {self.name!r}>"
@@ -217,7 +192,7 @@ class Workflow(Generic[P, R]):
         return self.outcomes is not None and "resumable" in self.outcomes
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        return Call(self, self.signature.bind(args, kwargs))
+        return calls.Call(self, self.signature.bind(args, kwargs))
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r}>"

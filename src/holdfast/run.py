@@ -157,7 +157,7 @@ class Run(Snapshot, Generic[R]):
 
         Raises `RunFailed` (with the workflow's exception as its cause), `RunCancelled`, `TimedOut` if `timeout`
         passes first, or, if the run is blocked, what blocks it: `ReplayDiverged`, `UnknownOutcome`,
-        `WaitsForNothing`, `KilledItsWorkers`, `HeldUpItsWorker`.
+        `WaitsForNothing`, `KilledItsWorkers`, `HeldUpItsWorker`, `NeverAwaited`.
         """
         return cast("R", await self._service.result(self._row, self._service.returns_of(self._row.workflow), timeout))
 

@@ -24,6 +24,7 @@ from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds, utc_of
 
 if TYPE_CHECKING:
+    from holdfast import calls
     from holdfast.pack import Call
 
 __all__ = [
@@ -63,7 +64,11 @@ class WorkflowScope(Protocol):
 
     @property
     def current(self) -> Current: ...
-    def perform(self, call: Call[Any]) -> Awaitable[Any]: ...
+    def perform(self, call: calls.Call[Any]) -> Awaitable[Any]: ...
+    def dropped(self, call: calls.Call[Any]) -> None:
+        """The code has let go of a call that it has not awaited."""
+        ...
+
     def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]: ...
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]: ...
     def open_hook(self, name: str, token: str | None, as_type: Any) -> asyncio.Future[ChildRun[Any] | None] | None:

@@ -26,6 +26,7 @@ from holdfast import (
     spawn,
     timeout,
 )
+from holdfast.pack import EffectCall
 from holdfast.resources import Resource
 
 shop = Pack("shop")
@@ -105,7 +106,11 @@ async def checkout(order: str, items: list[Item], *, gift: bool = False) -> Orde
     assert_type(await child.result(), str)
     assert_type(child.key, str | None)
 
-    # Plain asyncio.
+    # Plain asyncio: a call is a coroutine, so tasks are made of it.
+    assert_type(asyncio.create_task(charge("a", "b")), asyncio.Task[str])
+    async with asyncio.TaskGroup() as group:
+        assert_type(group.create_task(weigh(items[0])), asyncio.Task[float])
+        assert_type(group.create_task(pay(order, cents)), asyncio.Task[str])
     assert_type(await asyncio.gather(charge("a", "b"), weigh(items[0])), tuple[str, float])
     assert_type(await asyncio.wait_for(refund(order), 3), bool)
     assert_type(await asyncio.ensure_future(charge("a", "b")), str)
@@ -117,13 +122,13 @@ async def checkout(order: str, items: list[Item], *, gift: bool = False) -> Orde
 
 
 assert_type(price([]), int)
-assert_type(charge("a", "b"), Call[str])
-assert_type(charge("a", order="b", cents=1), Call[str])
-assert_type(weigh(Item("a", 1)), Call[float])
-assert_type(refund("o-1"), Call[bool])
-assert_type(pack_up([]), Call[None])
-assert_type(pay("o-1", 5), Call[str])
-assert_type(checkout("o-1", []), Call[Order])
+_ = assert_type(charge("a", "b"), EffectCall[str])
+_ = assert_type(charge("a", order="b", cents=1), EffectCall[str])
+_ = assert_type(weigh(Item("a", 1)), EffectCall[float])
+_ = assert_type(refund("o-1"), EffectCall[bool])
+_ = assert_type(pack_up([]), EffectCall[None])
+_ = assert_type(pay("o-1", 5), Call[str])
+_ = assert_type(checkout("o-1", []), Call[Order])
 
 
 def _an_effect(effect: Effect[..., str], workflow: Workflow[..., Order]) -> None:
@@ -165,15 +170,15 @@ async def main() -> None:
 
 async def mistakes(hf: Holdfast) -> None:
     charge("a")  # pyright: ignore[reportCallIssue]
-    charge("a", 5)  # pyright: ignore[reportArgumentType]
-    charge("a", "b", cents="5")  # pyright: ignore[reportArgumentType]
+    _ = charge("a", 5)  # pyright: ignore[reportArgumentType]
+    _ = charge("a", "b", cents="5")  # pyright: ignore[reportArgumentType]
     charge("a", "b", price=5)  # pyright: ignore[reportCallIssue]
     charge("a", "b", 1, 2)  # pyright: ignore[reportCallIssue]
-    weigh("lamp")  # pyright: ignore[reportArgumentType]
+    _ = weigh("lamp")  # pyright: ignore[reportArgumentType]
     refund("o-1", "late")  # pyright: ignore[reportCallIssue]
     pay("o-1")  # pyright: ignore[reportCallIssue]
-    checkout("o-1", ["lamp"])  # pyright: ignore[reportArgumentType]
-    checkout("o-1", [], gift=1)  # pyright: ignore[reportArgumentType]
+    _ = checkout("o-1", ["lamp"])  # pyright: ignore[reportArgumentType]
+    _ = checkout("o-1", [], gift=1)  # pyright: ignore[reportArgumentType]
     price("lamp")  # pyright: ignore[reportArgumentType]
 
     await hf.start(checkout)  # pyright: ignore[reportArgumentType] - not called
@@ -186,6 +191,20 @@ async def mistakes(hf: Holdfast) -> None:
     await spawn(charge)  # pyright: ignore[reportArgumentType] - not called
     item: Item = await weigh(Item("a", 1))  # pyright: ignore[reportAssignmentType]
     print(item)
+
+
+async def forgotten() -> None:
+    charge("a", "b")  # pyright: ignore[reportUnusedCoroutine] - not awaited
+    weigh(Item("a", 1))  # pyright: ignore[reportUnusedCoroutine]
+    pay("o-1", 5)  # pyright: ignore[reportUnusedCoroutine]
+    checkout("o-1", [])  # pyright: ignore[reportUnusedCoroutine]
+
+
+async def effects_are_no_runs(hf: Holdfast) -> None:
+    await hf.start(charge("a", "b"))  # pyright: ignore[reportArgumentType]
+    await spawn(charge("a", "b"))  # pyright: ignore[reportArgumentType]
+    with Holdfast.blocking("memory://") as blocking:
+        blocking.start(charge("a", "b"))  # pyright: ignore[reportArgumentType]
 
 
 def options() -> None:
@@ -234,4 +253,4 @@ async def mistaken(item: str = provider.shared) -> str:  # pyright: ignore[repor
 assert_type(provider, Resource[Item])
 assert_type(pool, Resource[Order])
 assert_type(token, Resource[str])
-assert_type(send("o-1"), Call[str])
+_ = assert_type(send("o-1"), EffectCall[str])

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.calls import Call
 from holdfast.errors import NotSerializable, PayloadTooLarge, UsageError
-from holdfast.pack import Call
 
 PAYLOAD_MAX = 16 * 1024 * 1024
 

@@ -130,6 +130,7 @@ class Replica:
             held=held,
             wakeups=wakeups,
             serves=serves,
+            strict=self._strict,
         )
         waker = Waker(
             ports.store,

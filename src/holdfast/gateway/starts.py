@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct
 
 from holdfast import wire
+from holdfast.calls import Call
 from holdfast.client import Run
 from holdfast.errors import RunError
 from holdfast.gateway import idempotency, waiting
@@ -38,6 +39,7 @@ async def start(request: ApiRequest[StartQuery, wire.StartBody]) -> JsonResponse
     body, verbs = request.body, request.caller.verbs
     seconds = waiting.seconds_of(request.query.wait, request.context.settings)
     call = verbs.call(request.path["name"], b"{}" if body.input is UNSET else bytes(body.input))
+    assert isinstance(call, Call)
     request_id = idempotency.request_id(request, body.request_id)
     is_key = request_id is not None and body.key is None and body.request_id is None and call.target.key is None
     with waiting.slot(request, seconds):

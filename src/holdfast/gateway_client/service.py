@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import wire
+from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.api.decisions import Said
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
@@ -41,7 +42,7 @@ from holdfast.kernel.searches import Search
 from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Wait
-from holdfast.pack import Call, Workflow
+from holdfast.pack import Workflow
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
@@ -105,11 +106,12 @@ class GatewayBackend:
         given = self._codec.decode(arguments, dict[str, Any]) if isinstance(arguments, bytes) else dict(arguments)
         return Call(cast("Workflow[..., Any]", self._workflows.get(workflow) or Named(workflow)), given)
 
-    async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]:
+    async def start(self, call: WorkflowCall[Any], options: StartOptions) -> tuple[Run, bool]:
         if not isinstance(call, Call):
             raise UsageError(
                 f"start() was given {type(call).__name__}", hint="Pass checkout('o-1'), or client.call(...)."
             )
+        call.is_taken = True
         if isinstance(call.target, Workflow):
             self._workflows.setdefault(call.target.name, call.target)  # it says what the result is
         sent = starts.request(

@@ -36,6 +36,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RunLetGo: (logging.DEBUG, "run let go"),
     events.RunEnded: (logging.INFO, "run ended"),
     events.RunBlocked: (logging.ERROR, "run blocked"),
+    events.CallDropped: (logging.WARNING, "call never awaited"),
     events.RunRetried: (logging.INFO, "run retried"),
     events.StepDecided: (logging.WARNING, "step decided by hand"),
     events.RunContinued: (logging.INFO, "run continued as new"),

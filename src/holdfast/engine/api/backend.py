@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.api.decisions import Said
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
@@ -17,7 +18,6 @@ from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.units import Duration
 from holdfast.kernel.waits import Wait
-from holdfast.pack import Call
 from holdfast.ports.store import Backlog, Member
 
 
@@ -68,7 +68,7 @@ class Backend(Protocol):
     def queries(self) -> Querying: ...
 
     def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]: ...
-    async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]: ...
+    async def start(self, call: WorkflowCall[Any], options: StartOptions) -> tuple[Run, bool]: ...
     async def get(self, run_id: str) -> Run: ...
     async def find(self, workflow: str, key: str) -> Run: ...
     async def descriptions(self) -> tuple[Description, ...]: ...

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
+from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.api.admission import Admission, wish
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
@@ -30,6 +31,7 @@ from holdfast.errors import (
     HeldUpItsWorker,
     InputRefused,
     KilledItsWorkers,
+    NeverAwaited,
     NotAllowedNow,
     NotSerializable,
     ReplayDiverged,
@@ -50,11 +52,19 @@ from holdfast.kernel.starts import Wanted
 from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
-from holdfast.pack import Call, Workflow
+from holdfast.pack import Workflow
 
 BLOCKED_AS = {
     error.code: error
-    for error in (ReplayDiverged, UnknownOutcome, WaitsForNothing, KilledItsWorkers, HeldUpItsWorker, EngineFault)
+    for error in (
+        ReplayDiverged,
+        UnknownOutcome,
+        WaitsForNothing,
+        KilledItsWorkers,
+        HeldUpItsWorker,
+        NeverAwaited,
+        EngineFault,
+    )
 }
 
 
@@ -119,7 +129,7 @@ class Service:
         """What one of them declares about itself."""
         return self.registry.description(name)
 
-    async def start(self, call: Call[Any], options: StartOptions) -> tuple[Run, bool]:
+    async def start(self, call: WorkflowCall[Any], options: StartOptions) -> tuple[Run, bool]:
         """Admit `call`; the run that holds its key, and whether this start created it."""
         self.scope.require_open()
         wanted = self._wanted(call, options)
@@ -208,12 +218,13 @@ class Service:
         failed = RunFailed(run.id, failure.type, failure.message, line=failure.line, traceback=failure.traceback)
         raise failed from None if isinstance(cause, EffectFailed) else cause
 
-    def _wanted(self, call: Call[Any], options: StartOptions) -> Wanted:
+    def _wanted(self, call: WorkflowCall[Any], options: StartOptions) -> Wanted:
         if not isinstance(call, Call):
             raise UsageError(
                 f"start() was given {type(call).__name__} {call!r:.60}",
                 hint="Call the workflow: hf.start(checkout('o-1')).",
             )
+        call.is_taken = True
         workflow = call.target
         if not isinstance(workflow, Workflow):
             raise UsageError(f"start() was given the effect {workflow.name!r}", hint="Start a workflow that awaits it.")

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Struct
 
+from holdfast.calls import Call
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import Intent
 from holdfast.kernel.steps import Step
 from holdfast.kernel.times import EPOCH, Instant
-from holdfast.pack import Call, Effect, EffectPolicy
+from holdfast.pack import Effect, EffectPolicy
 
 
 class Policies(Protocol):

@@ -6,8 +6,10 @@ import asyncio
 from pathlib import PurePath
 from types import FrameType
 
+from holdfast import calls
+
 _lines: dict[tuple[object, int], str] = {}
-_FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent))
+_FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent), calls.__file__)
 
 
 def line_of(frame: FrameType) -> str:
@@ -16,6 +18,10 @@ def line_of(frame: FrameType) -> str:
     line = _lines.get(place)
     if line is None:
         path = frame.f_code.co_filename
-        foreign = path.startswith(_FOREIGN)
-        line = _lines[place] = "" if foreign else f"{PurePath(path).name}:{frame.f_lineno}"
+        line = _lines[place] = "" if is_foreign(path) else f"{PurePath(path).name}:{frame.f_lineno}"
     return line
+
+
+def is_foreign(path: str) -> bool:
+    """Whether the code of this file is no author's: asyncio's, or the engine's."""
+    return path.startswith(_FOREIGN)

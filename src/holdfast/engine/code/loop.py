@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.calls import Call
 from holdfast.engine.code.generators import GeneratorOwner, tell_apart
 from holdfast.engine.code.isolated_loop import IsolatedLoop
 from holdfast.engine.code.lineage import LINEAGE, outside_of_its_run
@@ -96,6 +97,7 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
         self._outer: asyncio.AbstractEventLoop | None = None  # what is set aside while this loop runs
         self._outer_task: Any = None
         self.held_up_at = ""  # the line at which its code was interrupted: nothing of it can be relied on since
+        self.is_irregular = False  # it was held up, or has dropped a call: looked at when it is quiet
 
     # Python looks up what a class has a default for the slow way, also when the instance has it. So only what is seldom
     # read is a default.
@@ -139,10 +141,10 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
             finally:
                 turn.is_inside = False
                 if turn.is_firing:
-                    self.held_up_at = turn.settle()
+                    self.held_up_at, self.is_irregular = turn.settle(), True
         except HeldUp:  # it came at a line of ours
             turn.is_inside = False
-            self.held_up_at = turn.settle()
+            self.held_up_at, self.is_irregular = turn.settle(), True
         finally:
             self._leave()
         return bool(ready) or (self._repeated is not None and self._repeat_cancellations())
@@ -311,7 +313,10 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
         context: contextvars.Context | None = None,
         **_: Any,
     ) -> asyncio.Task[Any]:
-        if not asyncio.iscoroutine(coro):
+        if isinstance(coro, Call):
+            coro.is_taken = True  # the task may be cancelled before it begins
+            coro = _awaiting(coro)
+        elif not asyncio.iscoroutine(coro):
             coro = _awaiting(coro)
         if self._evicted:
             coro.close()
@@ -367,6 +372,10 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
 
     async def shutdown_asyncgens(self) -> None:
         """Async generators end with their run."""
+
+    @property
+    def is_evicted(self) -> bool:
+        return self._evicted
 
     def _refuse_if_evicted(self) -> None:
         if self._evicted:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
 from itertools import chain
@@ -26,8 +26,10 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import UNSET
 
+from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.code import shields
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
+from holdfast.engine.code.dropped_calls import DroppedCall, dropped_here
 from holdfast.engine.code.inbox import Inbox
 from holdfast.engine.code.lineage import LINEAGE
 from holdfast.engine.code.lines import line_of
@@ -69,7 +71,7 @@ from holdfast.kernel.journal import (
 from holdfast.kernel.replay import NOTHING_NOTED, Noted, contradiction, ended_early
 from holdfast.kernel.times import EPOCH, Instant, Millis
 from holdfast.kernel.waits import Wait
-from holdfast.pack import Call, Effect, Workflow
+from holdfast.pack import Effect, Workflow
 from holdfast.ports.codec import Codec
 from holdfast.workflow import ChildRun, Current
 
@@ -88,6 +90,7 @@ class Machine:
     """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
 
     _deadline_at_ms = EPOCH  # of a cancellation
+    _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
     _unwinder: WorkflowTask | None = None
 
     def __init__(
@@ -98,11 +101,13 @@ class Machine:
         codec: Codec,
         blobs: Mapping[str, bytes],
         noted: Noted = NOTHING_NOTED,
+        on_dropped: Callable[[DroppedCall], None] | None = None,
     ) -> None:
         self.ended: CodeOutcome | None = None
         self.outcome: CodeOutcome | None = None
         self.cancelling = False
         self.current = current
+        self._on_dropped = on_dropped
         self.pending = Pending()
         self.open = self.pending.open
         self.timers = self.pending.timers
@@ -233,9 +238,18 @@ class Machine:
         line = line_of(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
         return self._ask(kind, call, key, line)
 
-    def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]:
+    def dropped(self, call: Call[Any]) -> None:
+        # What is dropped while the run is let go or cancelled would perhaps have been awaited; what is dropped on a
+        # replay was told of when it happened.
+        if self._on_dropped is None or self._loop.is_evicted or self.cancelling or self.notes.is_replaying:
+            return
+        self._dropped += (dropped_here(call, self._workflow.fn),)
+        self._loop.is_irregular = True
+
+    def spawn(self, call: WorkflowCall[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]:
         if not isinstance(call, Call):
             raise UsageError(f"spawn() was given {type(call).__name__}", hint="Call the workflow: spawn(ship('o-1')).")
+        call.is_taken = True
         target = call.target
         if not isinstance(target, Workflow):
             raise UsageError(
@@ -304,12 +318,13 @@ class Machine:
     def shield(self, limit_ms: Millis) -> AbstractAsyncContextManager[None]:
         return Shield(self._loop, limit_ms, self._shields)
 
-    def continue_as_new(self, call: Call[Any]) -> NoReturn:
+    def continue_as_new(self, call: WorkflowCall[Any]) -> NoReturn:
         if not isinstance(call, Call) or call.target is not self._workflow:
             raise UsageError(
                 f"continue_as_new() was given {call!r:.60}",
                 hint=f"A run stays what it is: call {self._workflow.name} with its new arguments.",
             )
+        call.is_taken = True
         self._codec.encode(call.arguments, what=self._workflow.input_name)  # what cannot be stored is said here
         if self._is_refused():
             raise asyncio.CancelledError
@@ -518,9 +533,8 @@ class Machine:
         except (SystemExit, KeyboardInterrupt) as error:
             self.ended = self.outcome = CodeRaised(error)
             return False
-        if loop.held_up_at:
-            place = f"at {loop.held_up_at}"
-            raise HeldUpItsWorker(f"run {self.current.run_id} computed for too long without an await, {place}")
+        if loop.is_irregular:
+            self._look_into_it()
         if is_more:
             return True
         main = self._main
@@ -529,6 +543,19 @@ class Machine:
         if self.ended is not None or self._has_just_ended():
             self._note_outcome()
         return False
+
+    def _look_into_it(self) -> None:
+        """The code was held up, or has dropped calls that it did not await."""
+        loop = self._loop
+        loop.is_irregular = False
+        if loop.held_up_at:
+            place = f"at {loop.held_up_at}"
+            raise HeldUpItsWorker(f"run {self.current.run_id} computed for too long without an await, {place}")
+        dropped, self._dropped = self._dropped, ()
+        # Code that has failed drops what it would have awaited, and its failure is what there is to say.
+        if self._on_dropped is not None and not isinstance(self._end_of_code(), CodeRaised | CodeCancelled):
+            for call in dropped:
+                self._on_dropped(call)
 
     def _has_just_ended(self) -> bool:
         """Whether the code has ended; `ended` says how."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.calls import Call
 from holdfast.errors import ReplayDiverged
 from holdfast.kernel.cancels import STOP, UNDO
 from holdfast.kernel.journal import (
@@ -33,7 +34,7 @@ from holdfast.kernel.journal import (
     Spawned,
     Value,
 )
-from holdfast.pack import Call, Effect
+from holdfast.pack import Effect
 
 _OF_CHILDREN = frozenset({Spawned, Late, Joined})
 

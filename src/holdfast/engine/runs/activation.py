@@ -35,6 +35,7 @@ from holdfast.errors import (
     EngineFault,
     HeldUpItsWorker,
     LeaseLost,
+    NeverAwaited,
     ReplayDiverged,
     TransientError,
     UsageError,
@@ -166,7 +167,7 @@ class Activation:
                 await self._perform_in_a_row(self._loaded.take_lone_effect())
             while await self._activate():
                 pass
-        except (NeedsPerson, ReplayDiverged, HeldUpItsWorker) as stuck:
+        except (NeedsPerson, ReplayDiverged, HeldUpItsWorker, NeverAwaited) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _activate(self) -> bool:
@@ -179,7 +180,7 @@ class Activation:
                 loaded.let_drop(record)
             loaded.deliver(record)
             commands = [] if self._stopping else loaded.to_begin(record)
-        except (NeedsPerson, HeldUpItsWorker) as stuck:
+        except (NeedsPerson, HeldUpItsWorker, NeverAwaited) as stuck:
             await self._block(stuck.code, stuck.message, await self._see_effects_through(record))
             return False
         loaded.take_notes(record)

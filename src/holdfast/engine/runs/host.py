@@ -39,6 +39,7 @@ class RunHost(Protocol):
     performer: Performer
     remote_effects: RemoteEffects
     loop: asyncio.AbstractEventLoop
+    strict: bool
 
     def is_trusted(self) -> bool:
         """Whether the lease is good enough to touch the world."""

@@ -21,9 +21,11 @@ from msgspec import UNSET
 
 from holdfast import events
 from holdfast.engine.code.commands import Command
+from holdfast.engine.code.dropped_calls import DroppedCall
 from holdfast.engine.code.machine import Machine
 from holdfast.engine.code.replay import replaying
 from holdfast.engine.failures import described
+from holdfast.engine.runs import never_awaited
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Broken, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.in_flight import StepsInFlight
@@ -89,6 +91,7 @@ class LoadedRun:
             codec=host.codec,
             blobs=self.blobs,
             noted=NOTHING_NOTED if fresh else noted(journal, first=run.length - len(journal)),
+            on_dropped=self._tell_of,
         )
         self.in_flight = StepsInFlight(host, history, arrive)
         self.arrivals: deque[Arrival] = deque(history.messages)
@@ -106,6 +109,11 @@ class LoadedRun:
         """The run is not here any more, or begins again."""
         self.in_flight.close()
         self.machine.evict()
+
+    def _tell_of(self, call: DroppedCall) -> None:
+        """The code has called an effect or a workflow, and has not awaited it."""
+        self._host.emit(events.CallDropped(self.run.id, self.run.workflow, call.name, call.line))
+        never_awaited.tell(call, self.run, strict=self._host.strict)
 
     def replaying(self) -> Iterable[None]:
         """Bring the code to where the journal ends, in pieces."""

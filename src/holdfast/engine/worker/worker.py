@@ -67,7 +67,9 @@ class Worker:
         held: HeldRuns,
         wakeups: WorkerWakeups,
         serves: Serves,
+        strict: bool = False,
     ) -> None:
+        self.strict = strict
         self.store = ports.store
         self.clock = ports.clock
         self.codec = ports.codec

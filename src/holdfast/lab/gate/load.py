@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.adapters.machine import SystemIds
+from holdfast.calls import Call as BoundCall
 from holdfast.client import Run
 from holdfast.errors import RunError, TransientError
 from holdfast.gateway_client import Client
@@ -112,6 +113,7 @@ class Load:
         """One run of another workflow, from its start to its result; `call` is given the order's name."""
         number, order = self.numbered()
         wanted = call(order)
+        assert isinstance(wanted, BoundCall)
         self.others.append(OtherOrder(workflow=wanted.target.name, key=order, delay_ms=delay_ms))
         run_id = await self.start(order, wanted, request=self._ids.nonce(), gateway=number, delay_ms=delay_ms)
         is_done = run_id is not None and await self.result(order, run_id, number)
