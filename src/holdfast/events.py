@@ -61,6 +61,7 @@ __all__ = [
     "StoreTroubled",
     "ThreadGivenUp",
     "ThreadsUsedUp",
+    "UndoBegan",
 ]
 
 
@@ -198,6 +199,14 @@ class RunSignalled(Event, frozen=True):
 class CancelRequested(Event, frozen=True):
     run_id: str
     reason: str
+
+
+class UndoBegan(Event, frozen=True):
+    """The code of a run has failed, and its workflow wants what it did to be undone before the run fails."""
+
+    run_id: str
+    workflow: str
+    error: str
 
 
 class KeyWasReleased(Event, frozen=True):

@@ -38,6 +38,7 @@ __all__ = [
     "EffectCall",
     "EffectPolicy",
     "Markers",
+    "OnFailure",
     "Pack",
     "Reconcile",
     "Retry",
@@ -50,6 +51,7 @@ R = TypeVar("R")
 K = TypeVar("K", bound=Callable[..., Any])
 Safety = Literal["keyed", "natural", "once"]
 Reconcile = Callable[[str], Any]
+OnFailure = Literal["keep", "undo"]
 Markers = Sequence[str] | Mapping[str, Sequence[str]]
 UNDO_RESULT = "result"  # the parameter by which an undo gets the result of what it undoes
 
@@ -147,6 +149,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     markers: Markers
     version: str | None
     outcomes: tuple[Outcome, ...] | None
+    undo_ms: Millis | None = None  # how long what a failed run did may be undone; None: it is not
 
 
 class Workflow(Generic[P, R]):
@@ -181,6 +184,7 @@ class Workflow(Generic[P, R]):
         self.queue = traits.queue
         self.version = traits.version
         self.outcomes = traits.outcomes
+        self.undo_ms = traits.undo_ms
         self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
@@ -337,6 +341,8 @@ class Pack:
         markers: Markers = (),
         version: str | None = None,
         outcomes: Collection[Outcome] | None = None,
+        on_failure: OnFailure = "keep",
+        undo_deadline: Duration = "1h",
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -349,6 +355,8 @@ class Pack:
         markers: Markers = (),
         version: str | None = None,
         outcomes: Collection[Outcome] | None = None,
+        on_failure: OnFailure = "keep",
+        undo_deadline: Duration = "1h",
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
@@ -356,18 +364,22 @@ class Pack:
         A finished run keeps its key and its result for `retention`. `queue` says which workers execute it. `markers`
         are its states of progress, in order, or from each those that may follow. `version` is kept with each run that
         is admitted under it. `outcomes` are those that a cancellation can have; with "resumable" among them a
-        cancelled run stands still where it is, instead of being unwound.
+        cancelled run stands still where it is, instead of being unwound. With `on_failure="undo"` a run whose code
+        raises undoes what it has done, as a cancelled one does, and then fails; that may take `undo_deadline`.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
         if version is not None and (not isinstance(version, str) or not 0 < len(version) <= keys.KEY_LENGTH_MAX):
             raise UsageError(f"version={version!r:.60} is not a short text", hint="Write version='2'.")
+        if on_failure not in {"keep", "undo"}:
+            raise UsageError(f"on_failure={on_failure!r:.60} is not known", hint="Use 'keep' or 'undo'.")
         traits = WorkflowTraits(
             retention_ms=milliseconds(retention),
             queue=queue,
             markers=markers,
             version=version,
             outcomes=None if outcomes is None else _outcomes(outcomes),
+            undo_ms=milliseconds(undo_deadline) if on_failure == "undo" else None,
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

@@ -123,6 +123,7 @@ async def test_a_gateway_responds_about_stored_runs_as_it_did_then(tmp_path: Pat
     stored.load()
     now = [_without_errors(json.loads(line)) for line in await responses(stored.path, stored.told.runs)]
     then = [json.loads(line) for line in snapshots.load_lines(WRITTEN / "responses.jsonl.gz")]
+    then = [_told_truly(response, then) for response in then]
     assert {f"{method} {path}": response for method, path, *response in now} == {
         f"{method} {path}": response for method, path, *response in then
     }
@@ -141,6 +142,18 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
         for added in set(of_now) - set(of_then):  # an endpoint that is added breaks no client
             del of_now[added]
     assert json.dumps(_for_machines(now)) == json.dumps(_for_machines(then))
+
+
+def _told_truly(response: list[Any], then: list[list[Any]]) -> list[Any]:
+    """The receipt of a failed run that has effects said `completed_first` then."""
+    method, path, *_, body = response
+    if not path.endswith("/receipt") or '"outcome": "completed_first"' not in str(body):
+        return response
+    shown = next(each[-1] for each in then if each[:2] == [method, path.removesuffix("/receipt")])
+    if json.loads(shown)["status"] != "failed":
+        return response
+    assert json.loads(body)["effects"]
+    return [*response[:-1], body.replace("completed_first", "partial")]
 
 
 def _without_errors(response: list[Any]) -> list[Any]:

@@ -204,6 +204,28 @@ async def trip(name: str, before: int = 0, within: int = 0) -> list[str]:
 STEPS = ("one", "two", "three", "four", "five")
 
 
+@fire.workflow(key="fall:{name}", on_failure="undo")
+async def fall(name: str, with_child: bool = False) -> None:
+    """The same five steps, and then it fails; with a child, that is still under way then."""
+    await do(name, "one", False)
+    await do_in_a_thread(name, "two")
+    if with_child:
+        await spawn(leg(name))
+        await see_the_child(name)
+    else:
+        await do(name, "three", False)
+    await sleep("1ms")
+    await asyncio.gather(do(name, "four", False), do(name, "five", False))
+    raise LookupError("the bridge is out")
+
+
+@fire.effect(key="see:{name}")
+async def see_the_child(name: str) -> None:
+    """Returns when the child has called its effect. It leaves nothing behind, but the engine cannot know that."""
+    while not any(line["step"] == "three" and line["order"] == name for line in ledger.here().calls()):
+        await asyncio.sleep(0.01)
+
+
 # -- a family that is meddled with
 
 

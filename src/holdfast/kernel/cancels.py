@@ -9,7 +9,7 @@
 
     what the journal shows                         outcome
     ─────────────────────────────────────────────  ───────────────
-    it completed, or failed, without being told    completed_first
+    it completed                                   completed_first
     an effect that may or may not have happened    unknown
     no effect performed                            no_effects
     every effect performed and undone              compensated
@@ -17,6 +17,8 @@
     effects left                                   partial
 
 Rules
+- A run that failed without being told has a receipt by the same table: what its effects and its children show. If its
+  workflow undoes on failure, it has been unwound as a cancelled one is.
 - A receipt is read off the journal, never remembered: asked for again, it is the same.
 - An effect that was interrupted, or did not answer within its timeout, counts as unknown until it has been undone; so
   does one whose undoing was cut short.
@@ -59,6 +61,7 @@ from holdfast.kernel.journal import (
     Spawned,
     Stopped,
     Tagged,
+    step_of,
     void_positions,
 )
 from holdfast.kernel.messages import CancelRequest, Envelope
@@ -147,6 +150,15 @@ def request_in(run: Run, journal: tuple[Entry, ...]) -> CancelAsked | None:
     return next((entry for entry in counting if isinstance(entry, CancelAsked)), None)
 
 
+def failure_in(run: Run, journal: tuple[Entry, ...]) -> Stopped | None:
+    """The record that the code failed and is being undone, or has been, if it still counts."""
+    if not any(isinstance(entry, Stopped) and entry.error is not None for entry in journal):
+        return None
+    void, first = void_positions(journal), run.length - len(journal)
+    counting = (entry for position, entry in enumerate(journal, first) if position not in void)
+    return next((entry for entry in counting if isinstance(entry, Stopped) and entry.error is not None), None)
+
+
 def is_unsure(run: Run) -> bool:
     """Whether something may be under way for the run that its journal does not show."""
     if run.epoch == 0 or run.status is Status.WAITING:
@@ -164,18 +176,12 @@ def receipt(run: Run, journal: tuple[Entry, ...], children: tuple[ChildLeft, ...
     stops = [entry for at, entry in enumerate(journal, first) if isinstance(entry, Stopped) and at not in void]
     # A resumption takes a cancellation back, but not what had happened in the world by then.
     effects = _effects([e for at, e in enumerate(journal, first) if at not in void or isinstance(e, Late | Dropped)])
-    outcome = _outcome(run, effects, children, stops) if asked else _uncancelled(run, effects, children)
+    outcome = _outcome(run, effects, children, stops)
     if isinstance(journal[0], Continued) and outcome in {"no_effects", "compensated"}:
         outcome = "partial"  # what earlier generations did is not in the journal any more
     late = any(stop.by_deadline for stop in stops)
-    return Receipt(run.id, outcome, effects, children if asked else (), asked.reason if asked else "", late)
-
-
-def _uncancelled(run: Run, effects: tuple[Left, ...], children: tuple[ChildLeft, ...]) -> Outcome:
-    """It was not asked to: it came to its end before, or cancelled itself."""
-    if run.status is not Status.CANCELLED:
-        return "completed_first"
-    return _outcome(run, effects, children, [])
+    named = children if asked or run.status is Status.FAILED else ()
+    return Receipt(run.id, outcome, effects, named, asked.reason if asked else "", late)
 
 
 def _outcome(run: Run, effects: tuple[Left, ...], children: tuple[ChildLeft, ...], stops: list[Stopped]) -> Outcome:
@@ -286,6 +292,27 @@ def performed_nothing(receipt: Receipt, journal: tuple[Entry, ...], children: It
     """
     is_whole = not isinstance(journal[0], Continued)
     return is_whole and not receipt.effects and all(child.is_empty for child in children)
+
+
+def check_not_undone(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
+    """The positions of the records that its code failed and was unwound, which a retry takes back.
+
+    Raises `NotAllowedNow` if something was undone, or may have been: the code would go on as if it were still there.
+    """
+    first, void = run.length - len(journal), void_positions(journal)
+    counting = [(at, entry) for at, entry in enumerate(journal, first) if at not in void]
+    failed_at = next((at for at, each in counting if isinstance(each, Stopped) and each.error is not None), None)
+    if failed_at is None:
+        return ()
+    since = [(at, entry) for at, entry in counting if at >= failed_at]
+    for _, entry in since:
+        if step_of(entry).startswith((UNDO, STOP)):
+            raise NotAllowedNow(
+                f"run {run.id} has been undone since it failed: {entry.what} {step_of(entry)}",
+                hint="Start it again, under another key or in its place: start(..., replace=run). "
+                "Or fork it from a step before what was undone.",
+            )
+    return tuple(at for at, entry in since if isinstance(entry, Stopped))
 
 
 def is_paused(journal: tuple[Entry, ...]) -> bool:

@@ -110,6 +110,11 @@ def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
             cancels.taken_back(run, journal)
         except NotAllowedNow:
             return tuple(verb for verb in verbs if verb != "resume")
+    if "retry" in verbs and run.status is Status.FAILED:
+        try:
+            cancels.check_not_undone(run, journal)
+        except NotAllowedNow:
+            return tuple(verb for verb in verbs if verb != "retry")
     return verbs
 
 
@@ -161,6 +166,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "was stopped by the deadline, without further cleanup"
         case Stopped(paused=True):
             return "stands still, to be resumed"
+        case Stopped(error=Failure() as error):
+            return f"its code has failed with {_failure(error)}; what it left behind is being undone"
         case Stopped():
             return "its code has ended; what it left behind is being undone"
         case Resumed():

@@ -36,6 +36,7 @@ from holdfast.kernel.journal import (
     Spawned,
     Started,
     StepEntry,
+    Stopped,
     Tagged,
     Value,
     step_of,
@@ -61,6 +62,8 @@ def prefix(source: Run, journal: tuple[Entry, ...], step: str) -> tuple[Entry, .
         raise UsageError(f"run {source.id} has no record of step {step!r}", hint=f"Its steps: {known}.")
     if any(isinstance(entry, CancelAsked) and n not in void for n, entry in enumerate(journal[:at])):
         raise NotAllowedNow(f"step {step!r} belongs to the cancellation of run {source.id}", hint="Choose one before.")
+    if any(isinstance(entry, Stopped) and entry.error and n not in void for n, entry in enumerate(journal[:at])):
+        raise NotAllowedNow(f"step {step!r} belongs to the undoing of run {source.id}", hint="Choose one before.")
     copied = set(map(step_of, journal[:at]))
     undone = next((each for each in journal if step_of(each).removeprefix(UNDO) in copied and _undoes(each)), None)
     if undone is not None:

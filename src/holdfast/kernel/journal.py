@@ -13,7 +13,7 @@ Entries are past participles, because only what has happened is recorded:
     received    a signal arrived                            → delivers a payload to a hook
     opened      a hook's token was claimed, or is taken     → delivers
     cancel_asked  a cancellation was asked for              → cancels the code
-    stopped     the code has ended after that               → begins to undo
+    stopped     the code has ended after that, or has failed  → begins to undo
     completed, failed, cancelled                            how the run ended
     blocked     the run cannot go on without a person; says why
     retried     a person asked to try again; says which entries no longer count
@@ -238,11 +238,17 @@ class CancelAsked(_Entry, frozen=True, tag="cancel_asked"):
 
 
 class Stopped(_Entry, frozen=True):
-    """`by_deadline`: cleanup was cut short. `unsure`: what was under way is not known. `paused`: it may be resumed."""
+    """`by_deadline`: cleanup was cut short. `unsure`: what was under way is not known. `paused`: it may be resumed.
+
+    `error`: no cancellation was asked for; the code has failed with it, and what it did is undone before the run fails,
+    until the deadline.
+    """
 
     by_deadline: bool = False
     unsure: bool = False
     paused: bool = False
+    error: Failure | None = None
+    deadline_at_ms: Instant | None = field(default=None, name="deadline_ms")
 
 
 class Resumed(_Entry, frozen=True):

@@ -19,7 +19,8 @@ Rules
 - A run that continues as new stays what it is, with its key, its inbox and its owner; only its journal begins again.
 - A caller that ends a run that is not its own (a deadline passed, or no code needs to run) raises its epoch.
 - A retry voids the record of the failure that ended the run, if an effect or a child caused it, and nothing else:
-  what the code did about the failure stays recorded, and is not done again if it is asked for again.
+  what the code did about the failure stays recorded, and is not done again if it is asked for again. A run that was
+  undone when it failed cannot be retried.
 """
 
 from __future__ import annotations
@@ -186,7 +187,8 @@ def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     """Try a failed or blocked run again from its last record."""
     if run.status not in {Status.FAILED, Status.BLOCKED}:
         raise NotAllowedNow(f"run {run.id} is {run.status}", hint="Only a failed or a blocked run can be retried.")
-    return go_on(run, Retried(now_ms, _void(run, journal)), now_ms=now_ms)
+    stops = cancels.check_not_undone(run, journal) if run.status is Status.FAILED else ()
+    return go_on(run, Retried(now_ms, (*_void(run, journal), *stops)), now_ms=now_ms)
 
 
 def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:

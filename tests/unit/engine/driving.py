@@ -183,6 +183,15 @@ class Play:
         assert self.machine.ended is not None, f"the code waits for {self.waits_for}"
         return self._deliver(Stopped(self._now()))
 
+    def failed(self) -> Play:
+        """The code has failed, nothing is under way, and its workflow wants to be undone."""
+        outcome = self.machine.outcome
+        assert isinstance(outcome, CodeRaised), f"the code waits for {self.waits_for}"
+        self.machine.fail_by_unwinding()
+        self.dropped()
+        error = described(outcome.error, CODEC)
+        return self._deliver(Stopped(self._now(), error=error, deadline_at_ms=DEADLINE_MS))
+
     def child_stopped(self, step: str) -> Play:
         """The child that was to be stopped has been cancelled."""
         return self.joined(step, error=RunCancelled(self._command(step).child_id))

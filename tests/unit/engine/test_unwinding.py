@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast import Pack, hook, shield, spawn
-from holdfast.engine.code.commands import CodeCancelled
-from holdfast.errors import TimedOut
+from holdfast.engine.code.commands import CodeCancelled, CodeRaised
+from holdfast.errors import ReplayDiverged, TimedOut
 from holdfast.kernel import cancels
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.journal import Cancelled, Forked, Late, Performed
@@ -496,3 +496,53 @@ def test_a_cancellation_that_is_taken_back_is_as_if_it_had_not_been():
     assert life.waits_for == ["look#2"]
     assert not life.machine.cancelling
     assert life.perform("look#2", "B").signal("last", "C").result == ["A", "B", "C"]
+
+
+# -- undone on failure
+
+
+@code_of
+async def failing_sale() -> None:
+    waiting = asyncio.create_task(_more())
+    await buy(5)
+    await send("book")
+    del waiting
+    raise ValueError("no stock")
+
+
+async def _more() -> None:
+    await hook("more")
+    await send("more")
+
+
+def failed_sale() -> Play:
+    play = Play(failing_sale).perform("buy#1", "receipt").perform("send#1", "sent")
+    assert isinstance(play.machine.outcome, CodeRaised)
+    return play.failed()
+
+
+def test_what_failed_code_has_done_is_undone_and_then_it_has_failed() -> None:
+    play = failed_sale()
+    assert play.machine.outcome is None
+    assert play.waits_for == ["undo:send#1"]
+    play.signal("more").perform("undo:send#1").perform("undo:buy#1")  # no task of the code goes on
+    with pytest.raises(ValueError, match="no stock"):
+        _ = play.result
+    assert play.steps == ["buy#1", "send#1", "undo:send#1", "undo:buy#1"]
+    for life in play.prefixes(since=2):
+        life.go_on_as(play)
+        assert (life.steps, life.waits_for, life.journal) == (play.steps, [], play.journal)
+        assert isinstance(life.machine.outcome, CodeRaised)
+
+
+def test_code_that_no_longer_fails_contradicts_a_journal_in_which_it_was_undone() -> None:
+    @code_of
+    async def failing_sale() -> None:
+        waiting = asyncio.create_task(_more())
+        await buy(5)
+        await send("book")
+        await hook("stock")
+        del waiting
+
+    with pytest.raises(ReplayDiverged, match="stopped after a failure as entry 3; the code has not ended there"):
+        failed_sale().again(code=failing_sale)

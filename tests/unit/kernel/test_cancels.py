@@ -57,6 +57,7 @@ from tests.builders import (
 )
 
 STOPPED = Stopped(NOW_MS)
+FAILED_STOP = Stopped(NOW_MS, error=a_failure(), deadline_at_ms=NOW_MS + 60_000)
 END = Cancelled(NOW_MS)
 PAUSED = Stopped(NOW_MS, paused=True)
 SHIP = an_intent("shop.ship", key="ship:o-1")
@@ -231,7 +232,10 @@ def test_what_a_receipt_says_of_a_cancelled_run(entries, outcome, left):
     [
         (Status.COMPLETED, (performed(), Completed(NOW_MS)), "completed_first"),
         (Status.COMPLETED, (performed(), ASKED, Completed(NOW_MS)), "completed_first"),  # it took no notice
-        (Status.FAILED, (performed(), Failed(NOW_MS, a_failure())), "completed_first"),
+        (Status.FAILED, (Failed(NOW_MS, a_failure()),), "no_effects"),
+        (Status.FAILED, (performed(), Failed(NOW_MS, a_failure())), "partial"),
+        (Status.FAILED, (performed(), FAILED_STOP, undone(), Failed(NOW_MS, a_failure())), "compensated"),
+        (Status.FAILED, (performed(), FAILED_STOP, not_undone(), Failed(NOW_MS, a_failure())), "partial"),
         (Status.FAILED, (performed(), ASKED, STOPPED, Failed(NOW_MS, a_failure())), "partial"),  # it was told
         (Status.FAILED, (performed(), ASKED, STOPPED, undone(), Failed(NOW_MS, a_failure())), "compensated"),
     ],
@@ -265,9 +269,11 @@ def test_a_child_that_did_nothing_at_all_leaves_nothing_behind():
     assert receipt(*cancelled(spawned(), ASKED, *CANCELLED), (child,)).outcome == "no_effects"
 
 
-def test_children_are_left_by_a_cancellation_only():
+def test_children_are_left_by_a_cancellation_or_a_failure_only():
     run, journal = with_journal(a_run(status=Status.COMPLETED), spawned(), Completed(NOW_MS))
     assert receipt(run, journal, (CHILD,)).children == ()
+    run, journal = with_journal(a_run(status=Status.FAILED), spawned(), Failed(NOW_MS, a_failure()))
+    assert receipt(run, journal, (CHILD,)).children == (CHILD,)
 
 
 def test_a_receipt_names_the_reason_and_whether_the_deadline_cut_it_short():
@@ -553,3 +559,48 @@ def test_only_a_cancelled_run_is_resumed(status):
 def test_a_run_that_cancelled_itself_is_not_resumed():
     with pytest.raises(NotAllowedNow, match="cancelled itself"):
         taken_back(*cancelled(performed(), Blocked(NOW_MS, "a", "b"), Retried(NOW_MS), END))
+
+
+# -- undone on failure
+
+
+FAILED = Failed(NOW_MS, a_failure(step="charge#1"))
+
+
+def failed(*entries: Entry) -> tuple[Run, tuple[Entry, ...]]:
+    return with_journal(a_run(status=Status.FAILED), *entries, FAILED)
+
+
+@pytest.mark.parametrize(
+    ("entries", "found"),
+    [
+        ((), None),
+        ((ASKED, STOPPED), None),
+        ((FAILED_STOP,), FAILED_STOP),
+        ((FAILED_STOP, FAILED, Retried(NOW_MS, (1,))), None),
+        ((FAILED_STOP, FAILED, Retried(NOW_MS, (1,)), FAILED_STOP), FAILED_STOP),
+    ],
+)
+def test_the_record_that_a_run_is_undone_since_it_failed_counts_until_a_retry_takes_it_back(entries, found):
+    assert cancels.failure_in(*failed(*entries)) == found
+
+
+@pytest.mark.parametrize(
+    ("since", "void"),
+    [
+        ((), ()),
+        ((FAILED_STOP,), (2,)),
+        ((FAILED_STOP, Stopped(NOW_MS, by_deadline=True, error=a_failure())), (2, 3)),
+        ((FAILED_STOP, FAILED, Retried(NOW_MS, (2,)), FAILED_STOP), (5,)),
+    ],
+)
+def test_a_retry_takes_back_that_the_run_was_to_be_undone_if_nothing_was(since, void):
+    assert cancels.check_not_undone(*failed(performed(), *since)) == void
+
+
+@pytest.mark.parametrize(
+    "entry", [undone(), not_undone(), joined(step="stop:pay#1"), dropped(step="undo:charge#1")], ids=lambda e: e.what
+)
+def test_a_run_that_was_undone_or_may_have_been_is_not_retried(entry):
+    with pytest.raises(NotAllowedNow, match="has been undone since it failed"):
+        cancels.check_not_undone(*failed(performed(), FAILED_STOP, entry))

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from holdfast.kernel import explanations
 from holdfast.kernel.explanations import next_actions, story, under_way, worded
-from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Retried
+from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Retried, Stopped
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import Wait
 from tests.builders import (
@@ -22,6 +22,7 @@ from tests.builders import (
     performed,
     running,
     spawned,
+    undone,
     with_journal,
 )
 from tests.unit.kernel.entries import ENTRIES
@@ -78,6 +79,7 @@ def said(what: str) -> list[str]:
                 "its code has ended; what it left behind is being undone",
                 "stands still, to be resumed",
                 "was stopped by the deadline, without further cleanup",
+                "its code has failed with ValueError: boom; what it left behind is being undone",
             ],
         ),
         (
@@ -180,6 +182,8 @@ def test_nobody_joins_a_run_that_has_lost_its_key():
     ("status", "entries", "actions"),
     [
         (Status.CANCELLED, (cancel_asked(), *CANCELLED), ("resume", "fork", "release_key")),
+        (Status.FAILED, (performed(), Stopped(NOW_MS, error=a_failure()), undone()), ("fork", "release_key")),
+        (Status.FAILED, (performed(), Stopped(NOW_MS, error=a_failure())), ("retry", "fork", "release_key")),
         (Status.CANCELLED, (cancel_asked(), performed(), *CANCELLED), ("fork", "release_key")),  # it did something
         (Status.CANCELLED, CANCELLED[1:], ("fork", "release_key")),  # it cancelled itself
         (Status.COMPLETED, (Completed(NOW_MS),), ("fork", "release_key")),

@@ -21,6 +21,7 @@ from holdfast.kernel.journal import (
     Resumed,
     Retried,
     Started,
+    Stopped,
     Tagged,
     to_replay,
 )
@@ -113,6 +114,13 @@ def test_a_run_that_has_continued_as_new_is_not_forked():
     source, journal = with_journal(a_run(status=Status.COMPLETED), continued(), performed(), DONE, first=40)
     with pytest.raises(NotAllowedNow, match="has continued as new"):
         forks.prefix(source, journal, "charge#1")
+
+
+def test_a_fork_does_not_begin_in_the_undoing_of_a_failed_run():
+    source, journal = ended(performed(), Stopped(NOW_MS, error=a_failure()), undone(), DONE)
+    with pytest.raises(NotAllowedNow, match="belongs to the undoing"):
+        forks.prefix(source, journal, "undo:charge#1")
+    assert forks.prefix(source, journal, "charge#1") == journal[:1]
 
 
 @pytest.mark.parametrize("step", ["ship#1", "undo:charge#1"])

@@ -29,7 +29,7 @@ from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
 from holdfast.kernel.doubts import SaidFailed, SaidNotPerformed, SaidReturned, Verdict
 from holdfast.kernel.journal import ByHand, Intended, Value
-from holdfast.kernel.runs import ENDED, Run
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.ports.store import History
@@ -81,8 +81,14 @@ class Operations:
             if not await self._canceller.ask(asked, run):
                 await self._wait(asked)
         receipt = await self.receipt(asked.run_id)
-        self._check_declared(run, receipt)
+        if run.status is not Status.FAILED or await self._was_asked(run):
+            self._check_declared(run, receipt)
         return receipt
+
+    async def _was_asked(self, run: Run) -> bool:
+        """Whether it was told to cancel: what a failure of its own has left behind is no outcome of a cancellation."""
+        history = await self._scope.history(run.id)
+        return cancels.request_in(history.run, history.journal) is not None
 
     async def _wait(self, asked: Cancellation) -> None:
         """Wait for its owner to end it. When the time is over it is stopped from here, even if a worker holds it."""

@@ -10,7 +10,8 @@ others as it is iterated over, so that other runs have their turn in between. Ne
     notes     what the code did besides, to be recorded
     inbox     what has arrived for its hooks
     ended     how the code ended, once it has
-    outcome   how the run ended: as the code did, and after a cancellation once everything has been unwound
+    outcome   how the run ended: as the code did; after a cancellation, and if a workflow undoes on failure, once
+              everything has been unwound
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ class _ContinuesAsNew(BaseException):
 class Machine:
     """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
 
-    _deadline_at_ms = EPOCH  # of a cancellation
+    _deadline_at_ms = EPOCH  # of a cancellation, or of undoing after a failure
     _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
+    failing = False  # the code has failed, and what it left behind is undone before the run fails
     _unwinder: WorkflowTask | None = None
 
     def __init__(
@@ -176,6 +178,8 @@ class Machine:
         if isinstance(entry, Note):
             self.left.recorded(entry)
             return ()
+        if isinstance(entry, Stopped) and entry.error is not None and not self.failing:
+            self._fail_as_recorded(entry, position)
         if self.outcome is not None:
             if isinstance(entry, Received):
                 self.inbox.put(entry)  # it is not taken here; a new generation or a successor may
@@ -191,6 +195,23 @@ class Machine:
         if step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins again
             self._put_by.setdefault(step_of(entry), []).append(entry)
         return ()
+
+    def fail_by_unwinding(self) -> None:
+        """The code has failed: what it left behind is to be taken back before the run fails.
+
+        Tasks of the code that are left stay where they are, as those of any failed run: nothing wakes them any more.
+        """
+        assert self.ended is not None
+        self.failing = True
+        self.outcome = None
+        self.pending.drop_everything()
+        self.inbox = Inbox()
+
+    def _fail_as_recorded(self, entry: Stopped, position: int) -> None:
+        if self.outcome is None:
+            recorded = f"the journal has {entry.what} after a failure as entry {position}; the code has not ended there"
+            raise ReplayDiverged(f"run {self.current.run_id}: {recorded}")
+        self.fail_by_unwinding()
 
     def _deliver_and_run(self, entry: Entry) -> Iterable[None]:
         self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
@@ -493,7 +514,8 @@ class Machine:
             case CancelAsked(deadline_at_ms=deadline_at_ms, pausing=False):
                 self._deadline_at_ms = deadline_at_ms
                 self._cancel()
-            case Stopped():
+            case Stopped(deadline_at_ms=deadline_at_ms):
+                self._deadline_at_ms = deadline_at_ms or self._deadline_at_ms
                 self._unwinder = self._loop.start(self.left.unwind(self), path="undo")
                 shields.shield_for_ever(self._unwinder)
             case _:
@@ -567,7 +589,7 @@ class Machine:
         return True
 
     def _note_outcome(self) -> None:
-        if not self.cancelling or isinstance(self.ended, CodeReturned):
+        if not self.failing and (not self.cancelling or isinstance(self.ended, CodeReturned)):
             self.outcome = self.ended
         elif self._unwinder is not None and self._unwinder.done():
             self._unwinder.result()

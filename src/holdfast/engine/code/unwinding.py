@@ -61,6 +61,11 @@ class LeftBehind(Struct):
         """An effect that can be undone is about to be performed."""
         self._calls[step] = (call, intent)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known that would have to be taken back."""
+        return not self._done and not self._children
+
     def children(self) -> tuple[Other, ...]:
         """The runs that were started, are this run's own, and have not ended as far as is known."""
         return tuple(self._children.values())

@@ -11,6 +11,7 @@ Rules
 - A refused commit means that another worker has the run. Everything here is void then, and ends quietly.
 - A run that only waits holds no slot, and is let go after a short idle time, or at once if nothing can come soon.
 - A run does not end over an unread signal: if one came first, the end is taken back, and the code sees it before.
+- A workflow may want to be undone if its code fails: then it is unwound as a cancelled one is, and fails after that.
 - A cancellation ends by its deadline, whatever the code, its effects and their undoing do.
 """
 
@@ -25,7 +26,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import events
-from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
+from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.failures import described, place_of
 from holdfast.engine.runs import leftovers
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Completion, NeedsPerson
@@ -351,20 +352,16 @@ class Activation:
 
     async def _end(self, record: ActivationRecord) -> bool:
         """The code has ended. True if the run goes on all the same: it begins again, or there is mail to be read."""
-        event: transitions.Event
-        match self._loaded.machine.outcome:
-            case CodeReturned(value):
-                event = self._returned(value, record)
-            case CodeRaised(error):
-                record = await self._see_effects_through(record)
-                event = transitions.RunRaised(described(error, self._host.codec))
-            case CodeCancelled():
-                event = transitions.CancelledItself()
-            case CodeContinued(call):
-                await self._begin_anew(call.arguments, record)
-                return True
-            case None:  # pragma: no cover
-                raise AssertionError
+        outcome = self._loaded.machine.outcome
+        if isinstance(outcome, CodeContinued):
+            await self._begin_anew(outcome.call.arguments, record)
+            return True
+        if isinstance(outcome, CodeRaised) and self._loaded.failure is None:
+            record = await self._see_effects_through(record)
+        event = self._end_of(outcome, record)
+        if isinstance(event, transitions.RunRaised) and self._loaded.undoes_failure:
+            await self._begin_to_undo(event, await self._see_effects_through(record))
+            return True
         self._loaded.take_what_ended(record)
         self._loaded.note_what_may_be_under_way(record)
         if not isinstance(event, transitions.RunReturned):
@@ -380,6 +377,29 @@ class Activation:
             else:
                 self._host.settled(self.run)
                 return False
+
+    def _end_of(self, outcome: CodeOutcome | None, record: ActivationRecord) -> transitions.Event:
+        """How the run ends that has ended in this way."""
+        if self._loaded.failure is not None:  # it has been unwound since
+            return transitions.RunRaised(self._loaded.failure)
+        match outcome:
+            case CodeReturned(value):
+                return self._returned(value, record)
+            case CodeRaised(error):
+                return transitions.RunRaised(described(error, self._host.codec))
+            case _:
+                assert isinstance(outcome, CodeCancelled), outcome
+                return transitions.CancelledItself()
+
+    async def _begin_to_undo(self, event: transitions.RunRaised, record: ActivationRecord) -> None:
+        """The code has failed: take back what it did, unless a signal came before that, which it shall see."""
+        history = await self._as_it_is()
+        here = {*record.read, *(each.id for each in self._loaded.unread_signals())}  # they came after its end
+        if any(isinstance(each, SignalMessage) and each.id not in here for each in history.messages):
+            await self._read_mail_first(event, record)
+            return
+        self._loaded.undo_failure(event.error)
+        self._host.emit(events.UndoBegan(self.run.id, self.run.workflow, f"{event.error.type}: {event.error.message}"))
 
     async def _see_effects_through(self, record: ActivationRecord) -> ActivationRecord:
         """Wait for the effects that are under way though the code goes on no more; the record to go on with.
@@ -423,7 +443,8 @@ class Activation:
         history = await self._as_it_is()
         moves = event.unread if isinstance(event, transitions.RunReturned) else ()
         news = [message for message in history.messages if message.id not in {*record.read, *moves}]
-        if self._loaded.machine.cancelling or not any(isinstance(message, SignalMessage) for message in news):
+        is_over = self._loaded.machine.cancelling or self._loaded.failure is not None
+        if is_over or not any(isinstance(message, SignalMessage) for message in news):
             if isinstance(event, transitions.RunReturned) and not history.run.holds_key:
                 event = msgspec.structs.replace(event, unheard=(), unread=())
                 news = [message for message in history.messages if message.id not in record.read]
@@ -494,30 +515,33 @@ class Activation:
             await self._host.clock.pause(0)
 
     async def _stop_here(self, record: ActivationRecord) -> None:
-        """End a cancelled run where it stands: its time is over, or it is to be resumed some day."""
+        """End a run where it stands that is being cancelled or undone: its time is over, or it is to be resumed."""
         assert self._loaded.deadline_at_ms is not None
         self._loaded.take_what_ended(record)
         self._loaded.note_what_may_be_under_way(record)
         late = bool(self._loaded.in_flight.tasks) or not self._loaded.pausing
-        record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=self._loaded.pausing))
-        await self._end_cancelled(record)
+        error, paused = self._loaded.failure, self._loaded.pausing
+        record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=paused, error=error))
+        await self._end_stopped(record)
 
     async def _stop_in_doubt(self, record: ActivationRecord) -> None:
-        """End a cancelled run that can neither go on nor be unwound."""
+        """End a run that is being cancelled or undone, and can neither go on nor be unwound."""
         for arrival in self._loaded.arrivals:
             if isinstance(arrival, CancelRequest) and self._loaded.deadline_at_ms is None:
                 record.read.append(arrival.id)
                 record.entries.append(self._loaded.cancel(arrival))
         self._loaded.note_what_may_be_under_way(record)
-        record.entries.append(Stopped(self._now_ms(), unsure=True))
-        await self._end_cancelled(record)
+        record.entries.append(Stopped(self._now_ms(), unsure=True, error=self._loaded.failure))
+        await self._end_stopped(record)
 
-    async def _end_cancelled(self, record: ActivationRecord) -> None:
+    async def _end_stopped(self, record: ActivationRecord) -> None:
         """End it whatever is still in its inbox: signals are recorded, and seen if it is resumed some day."""
         leftovers.record_leftovers(self._loaded, record)
+        failure = self._loaded.failure
+        event = transitions.CancelledItself() if failure is None else transitions.RunRaised(failure)
         while True:
             try:
-                await self._commit(transitions.CancelledItself(), record)
+                await self._commit(event, record)
             except MailCame:
                 history = await self._as_it_is()
                 news = [each for each in history.messages if each.id not in record.read]
@@ -543,9 +567,11 @@ class Activation:
 
     async def _block(self, code: str, message: str, record: ActivationRecord) -> None:
         """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
-        if self._loaded.deadline_at_ms is not None or any(
-            isinstance(arrival, CancelRequest) for arrival in self._loaded.arrivals
-        ):
+        loaded = self._loaded
+        asked = loaded.deadline_at_ms is not None or any(isinstance(each, CancelRequest) for each in loaded.arrivals)
+        if asked and (
+            loaded.failure is None or loaded.machine.failing
+        ):  # otherwise the code differs from the one that failed
             await self._stop_in_doubt(record)
             return
         self._loaded.note_what_may_be_under_way(record)

@@ -69,6 +69,7 @@ class StepsInFlight:
 
     def __init__(self, host: RunHost, history: History, complete: Callable[[Completion], None]) -> None:
         self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.parent_ended = "was cancelled"  # why its children are stopped
         self.is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
         self._host = host
         self._run = history.run
@@ -379,7 +380,7 @@ class StepsInFlight:
         return None  # another worker has this run; the next commit will say so
 
     async def _stop(self, command: Command) -> Completion:
-        reason = f"its parent {self._run.id} was cancelled"
+        reason = f"its parent {self._run.id} {self.parent_ended}"
         await self._host.cancel(command.child_id, reason, nonce=self._run.id, deadline_at_ms=command.deadline_at_ms)
         return await self._watch(command)
 

@@ -8,6 +8,7 @@ follows from a completion is decided in `kernel/steps.py`; here that is applied 
     dropped     what the code has stopped waiting for, and may come back all the same
     in_doubt    steps that a former holder of the run may have begun
     deadline    of a cancellation, once there is one; `pausing` if the code is not told of it
+    failure     with which the code has ended, if what it did is undone before the run fails; `deadline` is that of it
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ _NO_STEPS: frozenset[str] = frozenset()
 class LoadedRun:
     """One life of a run in memory: its machine, its work in flight, and what lies between the two."""
 
+    failure: Failure | None = None
+
     def __init__(
         self,
         host: RunHost,
@@ -102,6 +105,7 @@ class LoadedRun:
         self._host = host
         self._now_ms = host.store.now_ms
         self._pauses = workflow.pauses
+        self._undo_ms = workflow.undo_ms
         self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
         self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
@@ -121,7 +125,27 @@ class LoadedRun:
         asked = None if len(journal) == 1 else cancels.request_in(self.run, journal)
         if asked is not None:
             self.deadline_at_ms, self.pausing = asked.deadline_at_ms, asked.pausing
+        failed = None if len(journal) == 1 else cancels.failure_in(self.run, journal)
+        if failed is not None and failed.error is not None:
+            self._undo_until(failed.deadline_at_ms, failed.error)
         return replaying(self.machine, self.run, journal)
+
+    @property
+    def undoes_failure(self) -> bool:
+        """Whether the workflow wants to be undone if its code fails, there may be something, and it is not done yet."""
+        machine = self.machine
+        may_be_left = bool(machine.open) or not machine.left.is_empty
+        return self._undo_ms is not None and not machine.cancelling and not machine.failing and may_be_left
+
+    def undo_failure(self, error: Failure) -> None:
+        """The code has failed with this: take back what it did. It begins when nothing is under way any more."""
+        assert self._undo_ms is not None
+        self._undo_until(self._now_ms() + self._undo_ms, error)
+        self.machine.fail_by_unwinding()
+
+    def _undo_until(self, deadline_at_ms: Instant | None, error: Failure) -> None:
+        self.failure, self.deadline_at_ms, self.pausing = error, deadline_at_ms, False
+        self.in_flight.parent_ended = "failed"
 
     @property
     def has_unseen_mail(self) -> bool:
@@ -171,7 +195,8 @@ class LoadedRun:
             elif self.pausing or mail_only:
                 return
             elif machine.ended is not None and self._may_unwind():
-                entry = Stopped(self._now_ms())
+                deadline_at_ms = None if self.failure is None else self.deadline_at_ms
+                entry = Stopped(self._now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms)
             else:
                 due = self._due()
                 if due is None:
@@ -232,6 +257,8 @@ class LoadedRun:
         match arrival:
             case CancelRequest():
                 record.read.append(arrival.id)
+                if self.failure is not None and self.deadline_at_ms is not None:  # it is undone as it is
+                    self.deadline_at_ms = min(self.deadline_at_ms, arrival.deadline_at_ms)
                 return None if self.deadline_at_ms is not None else self.cancel(arrival)
             case SignalMessage() | KeyTaken():
                 record.read.append(arrival.id)
@@ -391,6 +418,8 @@ class LoadedRun:
     def let_drop(self, record: ActivationRecord) -> None:
         """Interrupt what the code no longer waits for; note what may have been under way."""
         for command in self.machine.pending.take_dropped():
+            if command.step in self.came_to_its_end:
+                continue  # the code had failed meanwhile, and what came of it is recorded
             self.dropped[command.step] = command
             self._stop(command)
             step = command.as_step(waited=False, begun=self._may_have_begun(command))
