@@ -222,6 +222,9 @@ class _Reader:
                 case "hook":
                     lane = self._lane(f"hook {wait.name}", "hook")
                     lane.bars.append(Bar(self._start_of(""), until_ms, "open", f"waits for {wait}"))
+                case "running" if wait.effect is not None:
+                    lane = self._lane(wait.step, _kind_of(wait.step))
+                    lane.bars.append(Bar(wait.effect.since_ms, until_ms, "open", str(wait)))
                 case "running":
                     self._lane("at work", "work").bars.append(Bar(self._last_at_ms, until_ms, "open", str(wait)))
                 case "worker" | "no_worker" | "delay":

@@ -28,6 +28,7 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
+from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.waits import Wait
 
 NONE = Value(json=Raw(b"null"))
@@ -130,6 +131,15 @@ def test_what_is_waited_for_is_open_until_now(wait: Wait, lane: str):
     found = row(lane, drawn(performed(100, "a#1"), waits=(wait,), until_ms=900))
     assert [(bar.state, found.took) for bar in found.bars] == [("open", "800 ms")]
     assert round(found.bars[0].x + found.bars[0].width) == 100
+
+
+def test_an_effect_that_runs_has_a_bar_from_its_true_beginning_to_now():
+    wait = Wait("running", "w-1", None, "b#1", RunningEffect("p.b", 2, 700))
+    found = drawn(performed(100, "a#1"), waits=(wait,))
+    assert took(found) == {"a#1": "100 ms", "b#1": "300 ms"}
+    [bar] = row("b#1", found).bars
+    assert bar.state == "open"
+    assert "effect b#1, attempt 2, running since" in bar.text
 
 
 def test_markers_share_a_lane():
