@@ -170,7 +170,9 @@ class Caller:
             if isinstance(error.run, RunRow):
                 error.run = Run[Any](error.run, self._service)
             raise
-        return Started(await snapshot(row, self._service, just_started=True), created)
+        if row.wake_at_ms is None:  # it does not wait for a worker. What it is at is not looked for: it has just begun
+            return Started(Run(row, self._service), created)
+        return Started(await snapshot(row, self._service), created)
 
     def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
         """A call by name, for `start`: arguments by name, or the JSON object that holds them.

@@ -284,13 +284,10 @@ class Cancelling:
         return await self._operations.cancelled(self._asked)
 
 
-async def snapshot(row: RunRow, service: Backend, *, just_started: bool = False) -> Run[Any]:
-    """The run of this row. Whether there is a worker for it is of interest only while it waits for one.
-
-    What it is at is not looked for if it was just started: it has hardly begun, and a start costs no read.
-    """
+async def snapshot(row: RunRow, service: Backend) -> Run[Any]:
+    """The run of this row. Whether there is a worker for it is of interest only while it waits for one."""
     served = None if row.wake_at_ms is None else await service.queries.served([row])
-    if just_started or row.status is not Status.RUNNING:
+    if row.status is not Status.RUNNING:
         return Run(row, service, served)
     return Run(row, service, served, (await service.queries.at_work([row])).get(row.id, ()))
 

@@ -33,8 +33,8 @@ FOR_PEOPLE = {"summary", "description"}  # sentences may be written better
 
 # Changed since: the holder of a lease is named after its process, with a shorter nonce behind.
 HOLDER = re.compile(r"[\w.-]+-\d+-[0-9a-f]{4}\.<key id>")
-# Added since: failures are stored with a traceback.
-ADDED = re.compile(r',"traceback":"(?:[^"\\]|\\.)*"')
+# Added since: failures are stored with a traceback; attempts that began late, with how long they took.
+ADDED = re.compile(r',"traceback":"(?:[^"\\]|\\.)*"|,"took_ms":\d+')
 
 encode_json = msgspec.json.encode
 

@@ -93,7 +93,8 @@ def _label(step: StepEntries, began_at_ms: Instant) -> Text:
         case Performed(intent=intent, attempt=attempt):
             verb = "undone by " if intent.kind == "undo" else ""
             tries = f", attempt {attempt}" if attempt > 1 else ""
-            words = Text.assemble(("✓ ", "green"), verb, plain(step.name), plain(f"  {intent.key}{tries}", "dim"))
+            took = f", took {duration(last.took_ms)}" if last.took_ms else ""
+            words = Text.assemble(("✓ ", "green"), verb, plain(step.name), plain(f"  {intent.key}{tries}{took}", "dim"))
         case Joined(error=None) | Spawned():
             words = Text.assemble(("✓ " if isinstance(last, Joined) else "→ ", "green"), plain(step.name))
         case Joined() | GaveUp():

@@ -68,6 +68,7 @@ class LoadedRun:
     in_doubt: frozenset[str] = frozenset()
     deadline_at_ms: Instant | None = None
     pausing = False
+    _admitted_at_ms: Instant | None = None  # if no worker took it at once
     _repeated_left = 0  # how many arrivals are to be recorded again
 
     def __init__(
@@ -81,6 +82,8 @@ class LoadedRun:
         run, journal = history.run, history.journal
         self.is_fresh = fresh = len(journal) == 1  # nothing has happened to it yet
         self.run = run
+        if run.started_at_ms != run.created_at_ms:
+            self._admitted_at_ms = run.created_at_ms
         self.history = history
         self.blobs = dict(blobs) if blobs else {}
         self.machine = Machine(
@@ -249,7 +252,7 @@ class LoadedRun:
             if waited:
                 raise event.error
             return None
-        decision = self._decide(command, event, waited=waited)
+        decision = self._decide(command, event, waited=waited, took_ms=completion.took_ms)
         if waited and command.touches_the_world:
             self._tell(decision, completion)
         return self._follow(decision, command, completion, record)
@@ -257,9 +260,29 @@ class LoadedRun:
     def _perform(self, command: Command, event: Returned, completion: Completion) -> Performed:
         """What nearly always happens: an attempt of an effect has returned, and its code waits for it."""
         step, intent = command.step, command.intent
-        entry = steps.perform(step, intent, command.failures, event.value, self._now_ms())
-        self._host.emit(events.EffectPerformed(self.run.id, step, entry.attempt, intent.name, completion.took_ms))
+        took_ms = completion.took_ms
+        told_at_ms = command.asked_at_ms if self._admitted_at_ms is None else self._told_at_ms(command)
+        entry = steps.perform(
+            step,
+            intent,
+            command.failures,
+            event.value,
+            now_ms=self._now_ms(),
+            told_at_ms=told_at_ms,
+            took_ms=took_ms,
+        )
+        self._host.emit(events.EffectPerformed(self.run.id, step, entry.attempt, intent.name, took_ms))
         return entry
+
+    def _told_at_ms(self, command: Command) -> Instant:
+        """When the code asked for the step, as the journal tells it.
+
+        For the code, time begins when a worker takes the run; those who read the journal know when it was admitted.
+        """
+        asked_at_ms = command.asked_at_ms
+        if self._admitted_at_ms is None or asked_at_ms != self.run.started_at_ms:
+            return asked_at_ms
+        return self._admitted_at_ms
 
     def _take(self, completion: Completion, record: ActivationRecord) -> None:
         """The work for the step is done; the outcome of a remote task need not be kept once it is recorded."""
@@ -268,9 +291,11 @@ class LoadedRun:
         if completion.task is not None:
             record.heard += (completion.task,)
 
-    def _decide(self, command: Command, event: steps.Event, *, waited: bool) -> steps.Decision:
+    def _decide(
+        self, command: Command, event: steps.Event, *, waited: bool, took_ms: float | None = None
+    ) -> steps.Decision:
         chance = self._host.ids.chance() if isinstance(event, Raised) else 0.0
-        step = command.as_step(waited=waited)
+        step = command.as_step(waited=waited, told_at_ms=self._told_at_ms(command), took_ms=took_ms)
         return steps.decide(step, event, self._policy(command), now_ms=self._now_ms(), chance=chance)
 
     def _follow(
