@@ -129,6 +129,7 @@ class Options(TypedDict, total=False):
     queues: Collection[str] | None
     strict: bool | None
     traces: TracerProvider | None
+    record_inputs: bool
 
 
 class Holdfast(Caller):
@@ -141,7 +142,8 @@ class Holdfast(Caller):
     HOLDFAST_STRICT=1), as in tests, a cancellation that ends in a way its workflow does not declare raises. A store of
     your own may be passed in place of a URL. `bus` is where replicas on Redis tell each other what has changed:
     nats://host:4222, several servers with commas between them; left out, Redis itself carries it. `traces` is an
-    OpenTelemetry tracer provider: runs and the attempts of their effects become spans.
+    OpenTelemetry tracer provider: runs and the attempts of their effects become spans. With `record_inputs=True` the
+    arguments of effects are recorded with what came of them, unless their workflow says otherwise.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class Holdfast(Caller):
         queues: Collection[str] | None = None,
         strict: bool | None = None,
         traces: TracerProvider | None = None,
+        record_inputs: bool = False,
         _pace: Pace | None = None,
     ) -> None:
         if concurrency < 1:
@@ -194,6 +197,7 @@ class Holdfast(Caller):
             instance=instance,
             lease_ms=checked_ttl(milliseconds(lease)),
             strict=os.environ.get("HOLDFAST_STRICT", "") not in {"", "0"} if strict is None else strict,
+            record_inputs=record_inputs,
         )
         self.api_keys: ApiKeys = self._replica.api_keys
         self._runtime = Runtime(self._replica, bus=carrier, events=self._events, instance=instance)

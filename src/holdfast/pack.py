@@ -171,6 +171,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     markers: Markers
     version: str | None
     outcomes: tuple[Outcome, ...] | None
+    record_inputs: bool | None = None
 
 
 class Workflow(Generic[P, R]):
@@ -205,6 +206,7 @@ class Workflow(Generic[P, R]):
         self.queue = traits.queue
         self.version = traits.version
         self.outcomes = traits.outcomes
+        self.record_inputs = traits.record_inputs
         self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
@@ -361,6 +363,7 @@ class Pack:
         markers: Markers = (),
         version: str | None = None,
         outcomes: Collection[Outcome] | None = None,
+        record_inputs: bool | None = None,
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -373,6 +376,7 @@ class Pack:
         markers: Markers = (),
         version: str | None = None,
         outcomes: Collection[Outcome] | None = None,
+        record_inputs: bool | None = None,
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
@@ -380,7 +384,8 @@ class Pack:
         A finished run keeps its key and its result for `retention`. `queue` says which workers execute it. `markers`
         are its states of progress, in order, or from each those that may follow. `version` is kept with each run that
         is admitted under it. `outcomes` are those that a cancellation can have; with "resumable" among them a
-        cancelled run stands still where it is, instead of being unwound.
+        cancelled run stands still where it is, instead of being unwound. With `record_inputs=True` the arguments of its
+        effects are recorded with what came of them; with False never, whatever the Holdfast says.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
@@ -392,6 +397,7 @@ class Pack:
             markers=markers,
             version=version,
             outcomes=None if outcomes is None else _outcomes(outcomes),
+            record_inputs=record_inputs,
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

@@ -54,7 +54,7 @@ async def rise(flag: str) -> str:
     return "risen"
 
 
-@bakery.workflow(key="prove:{flag}")
+@bakery.workflow(key="prove:{flag}", record_inputs=True)
 async def prove(flag: str) -> str:
     """Let the dough rise."""
     return await rise(flag)

@@ -354,3 +354,7 @@ def test_what_runs_now_is_shown_with_its_attempt_its_instance_and_its_last_heart
         assert worker["instance"] in flat
     flag.touch()
     assert there("result", run["id"]).json == "risen"
+    assert f'input: {{"flag":"{flag}"}}' in " ".join(there("show", run["id"], "--inputs").out.split())
+    assert "input:" not in there("show", run["id"]).out
+    [performed] = [line for line in there("journal", run["id"]).lines if line["what"] == "performed"]
+    assert performed["input"] == {"json": {"flag": str(flag)}}

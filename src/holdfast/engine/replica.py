@@ -66,11 +66,13 @@ class Replica:
         instance: str,
         lease_ms: Millis,
         strict: bool,
+        record_inputs: bool,
     ) -> None:
         self.store = ports.store
         self._ports = ports
         self._registry = registry
         self._strict = strict
+        self._record_inputs = record_inputs
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
         self._winding_since_steady_ms: Steady | None = None
@@ -133,6 +135,7 @@ class Replica:
             held=held,
             wakeups=wakeups,
             serves=serves,
+            record_inputs=self._record_inputs,
         )
         waker = Waker(
             ports.store,

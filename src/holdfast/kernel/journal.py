@@ -32,6 +32,7 @@ Notes deliver nothing. They say what the code did besides:
     key_released     a person released the key, or a successor took it
 
 What came of an attempt carries how long it took, unless it began when the code asked for it.
+The first entry of an effect carries its arguments, where the workflow or the installation says so. Replay ignores them.
 Every entry of a step carries its intent (name, key, input digest, source line) as computed before the call.
 The position of an entry is its place in the run's journal; entries are delivered in that order, always.
 """
@@ -134,6 +135,12 @@ class IntentEntry(StepEntry, frozen=True):
     intent: Intent
 
 
+class EffectEntry(IntentEntry, frozen=True, kw_only=True):
+    """An entry of an effect. `input` has its arguments by name, where they are recorded: in the first of its step."""
+
+    input: Value | None = None
+
+
 class Started(_Entry, frozen=True):
     input: Value
     attributes: Raw | UnsetType = UNSET  # those it was started with
@@ -154,11 +161,11 @@ class ByHand(Struct, frozen=True, gc=False, omit_defaults=True):
     reason: str = ""
 
 
-class Intended(IntentEntry, frozen=True):
+class Intended(EffectEntry, frozen=True):
     attempt: int
 
 
-class AttemptEntry(IntentEntry, frozen=True, kw_only=True):
+class AttemptEntry(EffectEntry, frozen=True, kw_only=True):
     """An entry of what came of an attempt of an effect.
 
     `took_ms` is how long the attempt took, if it did not begin when the code asked for it: no worker was there, there
@@ -292,11 +299,11 @@ class Ignored(_Entry, frozen=True):
     why: str
 
 
-class Dropped(IntentEntry, frozen=True):
+class Dropped(EffectEntry, frozen=True):
     pass
 
 
-class Late(IntentEntry, frozen=True):
+class Late(EffectEntry, frozen=True):
     """Of an effect its value or its failure; of a child that was still admitted, its run id."""
 
     attempt: int

@@ -39,6 +39,7 @@ class RunHost(Protocol):
     performer: Performer
     remote_effects: RemoteEffects
     loop: asyncio.AbstractEventLoop
+    record_inputs: bool  # of effects, where a workflow does not say
 
     @property
     def trusted(self) -> bool:

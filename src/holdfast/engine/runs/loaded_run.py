@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.engine.code.commands import Command
@@ -34,6 +35,7 @@ from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import (
     Attempted,
     CancelAsked,
+    EffectEntry,
     Elapsed,
     Entry,
     Failure,
@@ -59,6 +61,7 @@ from holdfast.pack import EffectPolicy, Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
 
+E = TypeVar("E", bound=EffectEntry)
 ENTRIES_MAX = 500  # of one activation, more or less
 
 
@@ -102,6 +105,8 @@ class LoadedRun:
         self._host = host
         self._now_ms = host.store.now_ms
         self._pauses = workflow.pauses
+        recorded = workflow.record_inputs
+        self._records_inputs = host.record_inputs if recorded is None else recorded
         self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
         self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
@@ -188,6 +193,8 @@ class LoadedRun:
         if machine.open.get(command.step) is not command:
             return False
         entry = self._perform(command, event, completion)
+        if self._records_inputs:
+            entry = self._with_input(entry, command, record)
         record.entries.append(entry)
         machine.apply(entry, self.run.length)
         return True
@@ -342,6 +349,8 @@ class LoadedRun:
         entry = steps.decide(step, event, None, now_ms=self._now_ms())
         if isinstance(entry, Performed | Late) and entry.value is not None:
             record.blobs += self.kept(entry.value)
+        if isinstance(entry, EffectEntry) and entry.input is not None:
+            record.blobs += self.kept(entry.input)
         return entry if isinstance(entry, StepEntry) else None
 
     def _tell(self, decision: steps.Decision, completion: Completion) -> None:
@@ -400,7 +409,17 @@ class LoadedRun:
                     self._stop(command)
         return CancelAsked(self._now_ms(), request.deadline_at_ms, request.reason, self.pausing)
 
+    def _with_input(self, entry: E, command: Command, record: ActivationRecord) -> E:
+        """The entry, with the arguments of the effect if it is the first one of its step."""
+        if command.failures or command.intended or entry.input is not None:
+            return entry
+        return replace(entry, input=self.keep(command.arguments, record))
+
     def _apply(self, entry: Entry, record: ActivationRecord) -> None:
+        if self._records_inputs and isinstance(entry, EffectEntry):
+            command = self.machine.open.get(entry.step) or self.dropped.get(entry.step)
+            if command is not None:
+                entry = self._with_input(entry, command, record)
         record.entries.append(entry)
         self.machine.apply(entry, self.run.length + len(record.entries) - 1)
 
@@ -543,6 +562,8 @@ class LoadedRun:
                 continue  # the journal says so already
             known = command.as_step(waited=True, begun=self._may_have_begun(command))
             entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._now_ms())
+            if self._records_inputs and isinstance(entry, EffectEntry):
+                entry = self._with_input(entry, command, record)
             if isinstance(entry, StepEntry):
                 record.entries.append(entry)
 

@@ -67,7 +67,9 @@ class Worker:
         held: HeldRuns,
         wakeups: WorkerWakeups,
         serves: Serves,
+        record_inputs: bool,
     ) -> None:
+        self.record_inputs = record_inputs
         self.store = ports.store
         self.clock = ports.clock
         self.codec = ports.codec
