@@ -217,5 +217,6 @@ ALIKE = (
 
 ALONE = {
     "hangs": "a document under the name of a lease, which one process has, once",
+    "running": "a document under the name of a lease, which one process has, once",
     "secret": "32 bytes drawn at random; every process reads what is stored and takes that",
 }

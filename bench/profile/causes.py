@@ -49,6 +49,7 @@ CALL = Cause(
         "engine/api/backend.py",
         "engine/api/registry.py",
         "engine/api/queries.py",
+        "engine/api/at_work.py",
         "kernel/keys.py",
         "kernel/key_types.py",
     ),

@@ -129,6 +129,7 @@ class Options(TypedDict, total=False):
     queues: Collection[str] | None
     strict: bool | None
     traces: TracerProvider | None
+    record_inputs: bool
 
 
 class Holdfast(Caller):
@@ -142,7 +143,8 @@ class Holdfast(Caller):
     that a workflow does not await blocks its run. A store of your own may be passed in place of a URL. `bus` is where
     replicas on Redis tell each other what has changed: nats://host:4222, several servers with commas between them; left
     out, Redis itself carries it. `traces` is an OpenTelemetry tracer provider: runs and the attempts of their effects
-    become spans.
+    become spans. With `record_inputs=True` the arguments of effects are recorded with what came of them,
+    unless their workflow says otherwise.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class Holdfast(Caller):
         queues: Collection[str] | None = None,
         strict: bool | None = None,
         traces: TracerProvider | None = None,
+        record_inputs: bool = False,
         _pace: Pace | None = None,
     ) -> None:
         if concurrency < 1:
@@ -195,6 +198,7 @@ class Holdfast(Caller):
             instance=instance,
             lease_ms=checked_ttl(milliseconds(lease)),
             strict=os.environ.get("HOLDFAST_STRICT", "") not in {"", "0"} if strict is None else strict,
+            record_inputs=record_inputs,
         )
         self.api_keys: ApiKeys = self._replica.api_keys
         self._runtime = Runtime(self._replica, bus=carrier, events=self._events, instance=instance)

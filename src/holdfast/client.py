@@ -21,6 +21,7 @@ from holdfast.kernel import searches
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as EffectState
 from holdfast.kernel.explanations import Line, Story
+from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
 from holdfast.kernel.times import Instant, Millis
@@ -52,6 +53,7 @@ __all__ = [
     "Receipt",
     "Replayed",
     "Run",
+    "RunningEffect",
     "Runs",
     "Scalar",
     "Serves",
@@ -108,7 +110,8 @@ class Runs:
         place = None if after is None else searches.place_of(after)
         rows = await self._service.queries.search(replace(self._search, after=place, limit=limit))
         served = await self._service.queries.served(rows)
-        runs = tuple(Run[Any](row, self._service, served) for row in rows)
+        at_work = await self._service.queries.at_work(rows)
+        runs = tuple(Run[Any](row, self._service, served, at_work.get(row.id, ())) for row in rows)
         return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
 
 
@@ -167,6 +170,8 @@ class Caller:
             if isinstance(error.run, RunRow):
                 error.run = Run[Any](error.run, self._service)
             raise
+        if row.wake_at_ms is None:  # it does not wait for a worker. What it is at is not looked for: it has just begun
+            return Started(Run(row, self._service), created)
         return Started(await snapshot(row, self._service), created)
 
     def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:

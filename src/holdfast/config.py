@@ -48,6 +48,7 @@ class Config(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] | None = None
     concurrency: int = 200
     lease: str = "30s"
+    record_inputs: bool = False
     host: str = "127.0.0.1"
     port: int = 8787
     require_keys: bool | None = None
@@ -197,6 +198,12 @@ SETTINGS = (
         _whole_number(1, 100_000),
     ),
     Setting("lease", "How long the work of a dead process waits for another one.", "a duration from 200ms on", _lease),
+    Setting(
+        "record_inputs",
+        "Whether the arguments of effects are recorded, where a workflow does not say.",
+        "true or false",
+        _truth,
+    ),
     Setting("host", "The address that is listened on.", "a name or an address", _text),
     Setting("port", "The port that is listened on; 0 takes a free one.", "0 to 65535", _whole_number(0, 65_535)),
     Setting(

@@ -150,6 +150,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     outcomes: tuple[Outcome, ...] | None
     undo_ms: Millis | None = None  # how long what a failed run did may be undone; None: it is not
+    record_inputs: bool | None = None
 
 
 class Workflow(Generic[P, R]):
@@ -185,6 +186,7 @@ class Workflow(Generic[P, R]):
         self.version = traits.version
         self.outcomes = traits.outcomes
         self.undo_ms = traits.undo_ms
+        self.record_inputs = traits.record_inputs
         self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
@@ -343,6 +345,7 @@ class Pack:
         outcomes: Collection[Outcome] | None = None,
         on_failure: OnFailure = "keep",
         undo_deadline: Duration = "1h",
+        record_inputs: bool | None = None,
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -357,6 +360,7 @@ class Pack:
         outcomes: Collection[Outcome] | None = None,
         on_failure: OnFailure = "keep",
         undo_deadline: Duration = "1h",
+        record_inputs: bool | None = None,
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
@@ -366,6 +370,8 @@ class Pack:
         is admitted under it. `outcomes` are those that a cancellation can have; with "resumable" among them a
         cancelled run stands still where it is, instead of being unwound. With `on_failure="undo"` a run whose code
         raises undoes what it has done, as a cancelled one does, and then fails; that may take `undo_deadline`.
+        With `record_inputs=True` the arguments of its effects are recorded with what came of them; with False never,
+        whatever the Holdfast says.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
@@ -380,6 +386,7 @@ class Pack:
             version=version,
             outcomes=None if outcomes is None else _outcomes(outcomes),
             undo_ms=milliseconds(undo_deadline) if on_failure == "undo" else None,
+            record_inputs=record_inputs,
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

@@ -23,6 +23,7 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
@@ -41,12 +42,19 @@ class Marker(NamedTuple):
 class Snapshot:
     """What can be seen of a run: as it was when this was taken."""
 
-    __slots__ = ("_row", "_served", "_service")
+    __slots__ = ("_at_work", "_row", "_served", "_service")
 
-    def __init__(self, row: RunRow, service: Backend, served: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        row: RunRow,
+        service: Backend,
+        served: frozenset[str] | None = None,
+        at_work: tuple[StepAtWork, ...] = (),
+    ) -> None:
         self._row = row
         self._service = service
         self._served = served
+        self._at_work = at_work
 
     @property
     def id(self) -> str:
@@ -106,8 +114,11 @@ class Snapshot:
 
     @property
     def waiting_on(self) -> tuple[Wait, ...]:
-        """Why it is not finished: timers, hooks, children, retries, a worker, a person. Empty once it has ended."""
-        return self._service.queries.waits_of(self._row, self._served)
+        """Why it is not finished: effects that run, timers, hooks, children, retries, a worker, a person.
+
+        Empty once it has ended. Of an effect that runs in another process, everyone knows within a third of the lease.
+        """
+        return self._service.queries.waits_of(self._row, self._served, self._at_work)
 
     @property
     def next_actions(self) -> tuple[str, ...]:
@@ -276,7 +287,9 @@ class Cancelling:
 async def snapshot(row: RunRow, service: Backend) -> Run[Any]:
     """The run of this row. Whether there is a worker for it is of interest only while it waits for one."""
     served = None if row.wake_at_ms is None else await service.queries.served([row])
-    return Run(row, service, served)
+    if row.status is not Status.RUNNING:
+        return Run(row, service, served)
+    return Run(row, service, served, (await service.queries.at_work([row])).get(row.id, ()))
 
 
 def _words(reason: str | None) -> str:

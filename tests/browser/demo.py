@@ -85,6 +85,7 @@ async def ship(order: str) -> str:
     key="order:{order}",
     markers=("placed", "charged", "approved", "shipped"),
     outcomes=("no_effects", "partial", "compensated", "completed_first"),
+    record_inputs=True,
 )
 async def checkout(order: str, customer: str, items: list[Item], approval: bool = False) -> dict[str, str]:
     """Sell something.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
-from holdfast import Pack, Permanent, Retry, attempt, hook, mark, set_attributes, spawn
+from holdfast import Pack, Permanent, Retry, attempt, heartbeat, hook, mark, set_attributes, spawn
 
 bakery = Pack("bakery")
 
@@ -41,6 +43,21 @@ async def bake(name: str, grams: int = 500) -> Loaf:
     await knead(name, grams)
     await mark("kneaded")
     return Loaf(name, grams)
+
+
+@bakery.effect(timeout="1h")
+async def rise(flag: str) -> str:
+    """Until a file is there."""
+    heartbeat({"risen": "half"})
+    while not Path(flag).exists():
+        await asyncio.sleep(0.02)
+    return "risen"
+
+
+@bakery.workflow(key="prove:{flag}", record_inputs=True)
+async def prove(flag: str) -> str:
+    """Let the dough rise."""
+    return await rise(flag)
 
 
 @bakery.workflow(key="order:{name}")

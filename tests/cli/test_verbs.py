@@ -334,3 +334,27 @@ def test_a_run_is_named_by_the_short_name_of_its_workflow_though_no_pack_is_at_h
     assert said[0].json == said[1].json
     assert stranger("show", "bake/another", "--json").problem["code"] == "unknown_run"
     assert stranger("replay-check", "--json").problem["code"] == "invalid_config"
+
+
+def test_what_runs_now_is_shown_with_its_attempt_its_instance_and_its_last_heartbeat(there, name, tmp_path):
+    flag = tmp_path / name
+    run = started(there, "prove", f"flag={flag}")
+    until(lambda: "effect rise#1" in there("show", run["id"]).out, lambda: there("show", run["id"]))
+    [worker] = there("workers", "--json").json["workers"]
+    [wait] = there("show", run["id"], "--json").json["waiting_on"]
+    assert (wait["instance"], wait["effect"]["name"], wait["effect"]["heartbeat"]) == (
+        worker["instance"],
+        "bakery.rise",
+        {"risen": "half"},
+    )
+    assert worker["instance"] in there("workers").out
+    for said in (there("show", run["id"]), there("explain", run["id"]), there("runs", "--key-prefix", "prove:")):
+        flat = " ".join(said.out.split())
+        assert "effect rise#1, attempt 1, running since" in flat
+        assert worker["instance"] in flat
+    flag.touch()
+    assert there("result", run["id"]).json == "risen"
+    assert f'input: {{"flag":"{flag}"}}' in " ".join(there("show", run["id"], "--inputs").out.split())
+    assert "input:" not in there("show", run["id"]).out
+    [performed] = [line for line in there("journal", run["id"]).lines if line["what"] == "performed"]
+    assert performed["input"] == {"json": {"flag": str(flag)}}

@@ -61,6 +61,32 @@ async def test_runs_are_found_by_all_that_is_known_about_them(serve: Serve, work
         assert await _listed(gateway, attributes=json.dumps(wanted)) == found, wanted
 
 
+async def test_a_run_shows_the_effect_that_runs_and_by_which_instance(gateway: Gateway, works: Works) -> None:
+    works.ledger.hold("act:a")
+    run = await started(gateway, "plain", name="a")
+    await works.ledger.until_begun("act:a")
+    [worker] = (await gateway.http.get("/v1/workers")).json()["workers"]
+    shown = (await gateway.http.get(f"/v1/runs/{run['id']}")).json()
+    listed = (await gateway.http.get("/v1/runs")).json()["runs"][0]
+    told = (await gateway.http.get(f"/v1/runs/{run['id']}/explain")).json()
+    assert worker["instance"] == gateway.hf.runtime.instance
+    for each in (shown, listed, told):
+        [wait] = each["waiting_on"]
+        effect = wait["effect"]
+        assert (wait["kind"], wait["step"], wait["instance"]) == ("running", "act#1", worker["instance"])
+        assert (effect["name"], effect["attempt"], effect["timeout_ms"], effect["remote"], effect["lost"]) == (
+            "w.act",
+            1,
+            None,
+            False,
+            False,
+        )
+        assert effect["since"] >= run["created_at"]
+        assert wait["text"].startswith("effect act#1, attempt 1, running since ")
+    works.ledger.let_go()
+    assert (await settled(gateway, run))["waiting_on"] == []
+
+
 async def test_pages_follow_each_other_whatever_happens_meanwhile(gateway: Gateway) -> None:
     ids = [(await started(gateway, "plain", name=f"{n}"))["id"] for n in range(5)]
     seen: list[str] = []

@@ -221,7 +221,8 @@ async def test_whoever_executes_it(home: Home, works: Works) -> None:
         run = await run.refresh()
         [wait] = run.waiting_on
         assert (run.status, wait.kind, wait.name) == ("running", "running", owner_of(hf))
-        assert "executes it" in str(wait)
+        assert wait.effect is not None
+        assert (wait.effect.name, wait.instance) == ("p.hold", hf.runtime.instance)
         works.gate.set()
 
 

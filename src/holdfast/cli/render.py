@@ -81,7 +81,7 @@ def _two_lines(run: Run[Any]) -> Text:
 def _why(run: Run[Any]) -> Text:
     if run.status == "failed" and run.error is not None:
         return plain(f"{run.error.type}: {run.error.message}", "red")
-    return plain("; ".join(str(wait) for wait in run.waiting_on if wait.kind != "running"), "dim")
+    return plain("; ".join(str(wait) for wait in run.waiting_on if wait.kind != "running" or wait.effect), "dim")
 
 
 def headline(run: Run[Any]) -> Table:
@@ -156,7 +156,7 @@ def workers(members: Sequence[Member], backlog: Backlog) -> RenderableType:
     """Who works, and how much there is to do."""
     rows = [
         (
-            plain(member.owner),
+            plain(member.instance),
             plain(f"{member.serves.host}:{member.serves.pid}"),
             f"{member.holds} of {member.serves.concurrency}",
             ago(member.joined_at),

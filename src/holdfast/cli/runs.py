@@ -75,6 +75,7 @@ async def show(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Tell what happens, line by line, to the end.")
     ] = False,
+    inputs: Annotated[bool, typer.Option("--inputs", help="With the arguments of effects, where recorded.")] = False,
 ) -> None:
     """Show a run: what it is, why it waits, what may be done now, and its steps with their attempts."""
     async with session.caller() as caller:
@@ -84,11 +85,11 @@ async def show(
         elif watch:
 
             async def look() -> View:
-                return await _view(caller, await found.refresh())
+                return await _view(caller, await found.refresh(), inputs=inputs)
 
             await keep_showing(session.out, look)
         else:
-            view = await _view(caller, found)
+            view = await _view(caller, found, inputs=inputs)
             session.out.show(view.document, view.shown)
 
 
@@ -106,8 +107,8 @@ async def journal(session: Session, run: RunReference) -> None:
             session.out.record(entry)
 
 
-async def _view(caller: Caller, run: Run[Any]) -> View:
-    tree = await tree_of(caller, run)
+async def _view(caller: Caller, run: Run[Any], *, inputs: bool) -> View:
+    tree = await tree_of(caller, run, inputs=inputs)
     return View(outbound.run(run), Group(render.headline(run), "", tree), over=Status(run.status) in ENDED)
 
 

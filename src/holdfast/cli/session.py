@@ -143,6 +143,7 @@ class Session:
             lease=config.lease,
             concurrency=config.concurrency,
             queues=config.queues,
+            record_inputs=config.record_inputs,
             traces=traces.configured(),  # after the packs: a module of theirs may set it up
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from rich.text import Text
 from rich.tree import Tree
 
@@ -14,11 +14,12 @@ from holdfast.cli.output import plain
 from holdfast.client import Caller, Run
 from holdfast.errors import UnknownRun
 from holdfast.kernel.explanations import worded
-from holdfast.kernel.journal import Attempted, Entry, GaveUp, Intended, Joined, Performed, Spawned
+from holdfast.kernel.journal import Attempted, EffectEntry, Entry, GaveUp, Intended, Joined, Performed, Spawned, Value
 from holdfast.kernel.times import Instant
 from holdfast.wire.times import duration
 
 DEPTH_MAX = 5
+INPUT_CHARACTERS = 2_000
 StepEntry = Intended | Attempted | Performed | GaveUp | Spawned | Joined
 
 
@@ -35,6 +36,12 @@ class StepEntries(Struct):
     @property
     def failures(self) -> list[Attempted | GaveUp]:
         return [entry for entry in self.entries if isinstance(entry, Attempted | GaveUp)]
+
+    @property
+    def input(self) -> Value | None:
+        """The arguments of the effect, if they are recorded."""
+        recorded = (entry.input for entry in self.entries if isinstance(entry, EffectEntry))
+        return next((value for value in recorded if value is not None), None)
 
     @property
     def child(self) -> str | None:
@@ -56,17 +63,22 @@ def steps_of(journal: Sequence[Entry]) -> list[StepEntries | Entry]:
     return told
 
 
-async def tree_of(caller: Caller, run: Run[Any], *, depth: int = 0) -> Tree:
-    """The tree of a run; branches end where they are too deep, or where a child is no longer kept."""
+async def tree_of(caller: Caller, run: Run[Any], *, depth: int = 0, inputs: bool = False) -> Tree:
+    """The tree of a run; branches end where they are too deep, or where a child is no longer kept.
+
+    With `inputs` each effect has its arguments below it, where they are recorded.
+    """
     tree = Tree(Text.assemble(plain(run.workflow), " ", render.status(run.status)) if depth == 0 else _child(run))
     journal = await run.journal()
     began_at_ms = journal[0].at_ms
     for each in steps_of(journal):
         if isinstance(each, StepEntries):
             branch = tree.add(_label(each, began_at_ms))
+            if inputs and each.input is not None:
+                branch.add(plain(f"input: {shown(each.input)}"))
             for failure in each.failures:
                 branch.add(plain(f"attempt {failure.attempt}: {failure.error.type}: {failure.error.message}", "red"))
-            await _grow(branch, caller, each.child, depth)
+            await _grow(branch, caller, each.child, depth, inputs=inputs)
         else:
             tree.add(Text.assemble(_at(each, began_at_ms), plain(worded(each), "dim")))
     for wait in run.waiting_on:
@@ -74,13 +86,21 @@ async def tree_of(caller: Caller, run: Run[Any], *, depth: int = 0) -> Tree:
     return tree
 
 
-async def _grow(branch: Tree, caller: Caller, child: str | None, depth: int) -> None:
+async def _grow(branch: Tree, caller: Caller, child: str | None, depth: int, *, inputs: bool) -> None:
     if child is None or depth >= DEPTH_MAX:
         return
     try:
-        branch.children.append(await tree_of(caller, await caller.get(child), depth=depth + 1))
+        branch.children.append(await tree_of(caller, await caller.get(child), depth=depth + 1, inputs=inputs))
     except UnknownRun:
         branch.add(plain(f"run {child}, which is no longer kept", "dim"))
+
+
+def shown(value: Value) -> str:
+    """A value on one line; of a large one, only how large it is."""
+    if value.json is UNSET:
+        return f"{value.size:,} bytes"
+    text = bytes(value.json).decode()
+    return text if len(text) <= INPUT_CHARACTERS else text[:INPUT_CHARACTERS].rstrip() + " ..."
 
 
 def _child(run: Run[Any]) -> Text:
@@ -93,7 +113,8 @@ def _label(step: StepEntries, began_at_ms: Instant) -> Text:
         case Performed(intent=intent, attempt=attempt):
             verb = "undone by " if intent.kind == "undo" else ""
             tries = f", attempt {attempt}" if attempt > 1 else ""
-            words = Text.assemble(("✓ ", "green"), verb, plain(step.name), plain(f"  {intent.key}{tries}", "dim"))
+            took = f", took {duration(last.took_ms)}" if last.took_ms else ""
+            words = Text.assemble(("✓ ", "green"), verb, plain(step.name), plain(f"  {intent.key}{tries}{took}", "dim"))
         case Joined(error=None) | Spawned():
             words = Text.assemble(("✓ " if isinstance(last, Joined) else "→ ", "green"), plain(step.name))
         case Joined() | GaveUp():

@@ -20,7 +20,7 @@ from holdfast.kernel import explanations
 from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.attributes import FORKED_FROM, PARENT, RESERVED, ROOT
 from holdfast.kernel.cancels import UNDO, Receipt
-from holdfast.kernel.journal import CancelAsked, Continued, Entry, Failed, Failure, Started, void_positions
+from holdfast.kernel.journal import CancelAsked, Continued, EffectEntry, Entry, Failed, Failure, Started, void_positions
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 
@@ -43,6 +43,7 @@ class Written(NamedTuple):
     words: str
     value: str
     counts: bool
+    input: str = ""  # of an effect, where it is recorded
 
 
 async def run(visit: Visit, *, problem: Problem | None = None, refused: str = "") -> HtmlPage:
@@ -136,6 +137,7 @@ def _written(journal: Sequence[Entry], first: int, *, whole: bool) -> list[Writt
             explanations.worded(entry),
             kept(getattr(entry, "value", None)),
             position not in void,
+            kept(entry.input) if isinstance(entry, EffectEntry) else "",
         )
         for position, entry in enumerate(journal[skipped:], first + skipped)
     ]

@@ -2,8 +2,11 @@
 
 Rules
 - A lane is a step, a hook, or what happens to the run as a whole; lanes come in the order in which they began.
-- The journal records ends. A step began when its own task last had something delivered; if that task has nothing yet,
-  when the task that made it had. A retry begins where the pause before it ends.
+- The journal records ends. A step was asked for when its own task last had something delivered; if that task has
+  nothing yet, when the task that made it had. A retry is asked for where the pause before it ends.
+- An effect began when it was asked for, unless its entry says that it began later. What lies between is drawn as a
+  wait, and is no part of what the effect took.
+- A failure of the run stays where it was when the run is retried.
 - What goes on is drawn up to the present, as far as the run says what it waits for.
 - Time is compressed where it is long: a stretch between two events gets a width that grows with its duration, but much
   slower, so that a call of milliseconds shows beside a wait of days. Durations are always written out.
@@ -43,6 +46,7 @@ from holdfast.kernel.journal import (
     Started,
     Stopped,
 )
+from holdfast.kernel.steps import AT_ONCE_MS
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
@@ -154,15 +158,20 @@ class _Reader:
                 self._begun[step] = at_ms
             case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
                 lane = self._lane(step, _kind_of(step))
+                self._wait_to_begin(lane, step, entry.began_at_ms)
                 self._bar(lane, step, at_ms, "failed", f"attempt {attempt} failed with {_words(error)}")
                 lane.bars.append(Bar(at_ms, retry_at_ms, "pause", f"pause before attempt {attempt + 1}"))
                 self._begun[step] = retry_at_ms
             case Performed(step=step, attempt=attempt):
-                self._bar(self._lane(step, _kind_of(step)), step, at_ms, "done", f"returned in attempt {attempt}")
+                lane = self._lane(step, _kind_of(step))
+                self._wait_to_begin(lane, step, entry.began_at_ms)
+                self._bar(lane, step, at_ms, "done", f"returned in attempt {attempt}")
             case GaveUp(step=step, attempt=attempt, error=error):
                 when = f"after attempt {attempt}" if attempt else "before the first attempt"
                 text = f"gave up {when}: {_words(error)}"
-                self._bar(self._lane(step, _kind_of(step)), step, at_ms, "failed", text)
+                lane = self._lane(step, _kind_of(step))
+                self._wait_to_begin(lane, step, entry.began_at_ms)
+                self._bar(lane, step, at_ms, "failed", text)
             case Dropped(step=step):
                 text = "was no longer waited for, and may have happened"
                 self._bar(self._lane(step, _kind_of(step)), step, at_ms, "failed", text)
@@ -199,13 +208,16 @@ class _Reader:
                 self._began_again_at_ms = at_ms  # what is undone is undone from here on
             case Cancelled():
                 self._close("cancellation", at_ms, "took until the run had ended")
-            case Failed() if "cancellation" in self._begun:
+            case Failed(error=error):
                 self._close("cancellation", at_ms, "took until the run had failed")
+                self._lane("failed", "blocked").points.append(Point(at_ms, _words(error)))
+                self._begun["failed"] = at_ms
             case Blocked(code=code, message=message):
                 self._lane("blocked", "blocked").points.append(Point(at_ms, f"{code}: {message}"))
                 self._begun["blocked"] = at_ms
             case Retried() | Resumed():
                 self._close("blocked", at_ms, f"until it was {entry.what}")
+                self._close("failed", at_ms, f"until it was {entry.what}")
                 self._began_again_at_ms = at_ms
             case _:
                 pass  # notes, and ends that have no lane of their own
@@ -222,6 +234,10 @@ class _Reader:
                 case "hook":
                     lane = self._lane(f"hook {wait.name}", "hook")
                     lane.bars.append(Bar(self._start_of(""), until_ms, "open", f"waits for {wait}"))
+                case "running" if wait.effect is not None:
+                    lane = self._lane(wait.step, _kind_of(wait.step))
+                    self._wait_to_begin(lane, wait.step, wait.effect.since_ms)
+                    lane.bars.append(Bar(wait.effect.since_ms, until_ms, "open", str(wait)))
                 case "running":
                     self._lane("at work", "work").bars.append(Bar(self._last_at_ms, until_ms, "open", str(wait)))
                 case "worker" | "no_worker" | "delay":
@@ -241,6 +257,16 @@ class _Reader:
         lane.bars.append(Bar(self._start_of(step) if start_at_ms is None else start_at_ms, end_at_ms, state, text))
         if deliver:
             self._deliver(step, end_at_ms)
+
+    def _wait_to_begin(self, lane: Lane, step: str, began_at_ms: Instant | None) -> None:
+        """What lies between the moment when the step was asked for and the one when it began."""
+        if began_at_ms is None:
+            return
+        asked_at_ms = self._begun.get(step)
+        asked_at_ms = self._start_of(step) if asked_at_ms is None else asked_at_ms
+        if began_at_ms - asked_at_ms > AT_ONCE_MS:
+            lane.bars.append(Bar(asked_at_ms, began_at_ms, "pause", "waited to begin: for a worker, or for room"))
+        self._begun[step] = began_at_ms
 
     def _close(self, name: str, at_ms: Instant, text: str) -> None:
         start_at_ms = self._begun.pop(name, None)
@@ -315,7 +341,8 @@ def _row(lane: Lane, scale: Scale, until_ms: Instant) -> Row:
     dots = tuple(Dot(scale.at(point.at_ms), f"{point.text}, {exact(utc_of(point.at_ms))}") for point in lane.points)
     took = ""
     if lane.bars:
-        took = duration(min(lane.bars[-1].end_at_ms, until_ms) - lane.bars[0].start_at_ms)
+        began = next((bar for bar in lane.bars if bar.state != "pause"), lane.bars[0])
+        took = duration(min(lane.bars[-1].end_at_ms, until_ms) - began.start_at_ms)
     text = "; ".join([*(bar.text for bar in bars), *(dot.text for dot in dots)])
     return Row(lane.name, lane.kind, bars, dots, took, f"{lane.name}: {text}", lane.run_id)
 

@@ -15,6 +15,7 @@ from typing import Any
 from holdfast import events
 from holdfast.engine.api.admission import Admission
 from holdfast.engine.api.apikeys import ApiKeys
+from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.documents import Documents
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries
@@ -25,6 +26,7 @@ from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.code.sandbox import forbid_blocking_calls, keep_order, keep_the_collector_out
 from holdfast.engine.committer import Committer
+from holdfast.engine.duties.announcer import Announcer
 from holdfast.engine.duties.hangs import Hangs
 from holdfast.engine.duties.leaders import DUTIES, Leaders
 from holdfast.engine.duties.periodic import Duty, Periodic, name_of
@@ -64,11 +66,13 @@ class Replica:
         instance: str,
         lease_ms: Millis,
         strict: bool,
+        record_inputs: bool,
     ) -> None:
         self.store = ports.store
         self._ports = ports
         self._registry = registry
         self._strict = strict
+        self._record_inputs = record_inputs
         self._tasks: list[asyncio.Task[Any]] = []
         self._started = False
         self._winding_since_steady_ms: Steady | None = None
@@ -80,7 +84,7 @@ class Replica:
         self.leaders: Leaders | None = None
         self.is_open = False
 
-        held = HeldRuns()
+        held = self._held = HeldRuns()
         self.api_keys = ApiKeys(ports.store, pace=ports.pace)
         self.subscriptions = Subscriptions()
         self._task_watch = TaskWatch(ports.store, clock=ports.clock, emit=ports.emit, pace=ports.pace)
@@ -101,18 +105,19 @@ class Replica:
             on_unsure=self._wakeups.on_unsure,
         )
         if worker:
-            self._employ(held, serves, lease_ms)
+            self._employ(held, serves, instance, lease_ms)
         if duties:
             self._lead(Holder(instance, ports.ids.nonce()), lease_ms)
         self.service = self.service_in(serves.namespace)
 
-    def _employ(self, held: HeldRuns, serves: Serves, lease_ms: Millis) -> None:
+    def _employ(self, held: HeldRuns, serves: Serves, instance: str, lease_ms: Millis) -> None:
         """Execute runs here."""
         ports, wakeups = self._ports, self._wakeups
         lease = self.lease = WorkerLease(
             ports.store,
             clock=ports.clock,
             ids=ports.ids,
+            instance=instance,
             ttl_ms=lease_ms,
             serves=serves,
             emit=ports.emit,
@@ -131,6 +136,7 @@ class Replica:
             wakeups=wakeups,
             serves=serves,
             strict=self._strict,
+            record_inputs=self._record_inputs,
         )
         waker = Waker(
             ports.store,
@@ -148,6 +154,15 @@ class Replica:
                 owner=lambda: lease.owner,
                 threads=lambda: worker.performer.threads_given_up,
                 pace=ports.pace,
+            )
+        )
+        self._attend(
+            Announcer(
+                ports.store,
+                namespace=serves.namespace,
+                owner=lambda: lease.owner,
+                at_work=lambda: held.at_work,
+                ttl_ms=lease_ms,
             )
         )
         wakeups.attach(Woken(worker, lease, waker, waking, serves.namespace, frozenset(serves.workflows)))
@@ -206,7 +221,12 @@ class Replica:
             operations=Operations(
                 scope, waiters=self._waiters, strict=self._strict, on_pending=self._wakeups.on_pending
             ),
-            queries=Queries(scope, self.subscriptions, served_here=frozenset(self._registry.served if worker else ())),
+            queries=Queries(
+                scope,
+                self.subscriptions,
+                served_here=frozenset(self._registry.served if worker else ()),
+                at_work=StepsAtWork(ports.store, namespace, self._held.at_work_for if worker else None),
+            ),
             replayer=ReplayCheck(scope),
             on_pending=self._wakeups.on_pending,
         )

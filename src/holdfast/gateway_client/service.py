@@ -37,6 +37,7 @@ from holdfast.kernel import cancels, waits
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import NO_TIME, Instant
@@ -159,8 +160,14 @@ class GatewayBackend:
         del runs  # the gateway has said what each waits for
         return None
 
-    def waits_of(self, run: Run, served: frozenset[str] | None) -> tuple[Wait, ...]:
-        del served
+    async def at_work(self, runs: Sequence[Run]) -> Mapping[str, tuple[StepAtWork, ...]]:
+        del runs
+        return {}
+
+    def waits_of(
+        self, run: Run, served: frozenset[str] | None, at_work: tuple[StepAtWork, ...] = ()
+    ) -> tuple[Wait, ...]:
+        del served, at_work
         return () if run.waits is None else waits.decode(run.waits)
 
     async def descriptions(self) -> tuple[Description, ...]:

@@ -12,6 +12,7 @@ from holdfast.errors import NotAllowedNow
 from holdfast.kernel import cancels, waits
 from holdfast.kernel.journal import (
     Attempted,
+    AttemptEntry,
     Blocked,
     CancelAsked,
     Cancelled,
@@ -138,13 +139,14 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return f"was about to call {step}, attempt {attempt}"
         case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
             again = utc_of(retry_at_ms).isoformat(timespec="milliseconds")
-            return f"attempt {attempt} of {step} failed with {_failure(error)}; to be tried again at {again}"
+            began = f"{_began(entry)}," if entry.took_ms else ""
+            return f"attempt {attempt} of {step}{began} failed with {_failure(error)}; to be tried again at {again}"
         case Performed(step=step, intent=intent, attempt=attempt):
             verb = "undid" if intent.kind == "undo" else "performed"
-            return f"{verb} {step} under key {intent.key!r}, in attempt {attempt}"
+            return f"{verb} {step} under key {intent.key!r}, in attempt {attempt}{_began(entry)}"
         case GaveUp(step=step, attempt=attempt, error=error):
             when = f"after attempt {attempt}" if attempt else "before the first attempt"
-            return f"gave up on {step} {when}: {_failure(error)}"
+            return f"gave up on {step} {when}{_began(entry)}: {_failure(error)}"
         case Elapsed(step=step):
             return f"timer {step} elapsed"
         case Spawned(step=step, run_id=run_id, created=created):
@@ -204,6 +206,11 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "lost its key" + (f": {reason}" if reason else "")
         case _:  # pragma: no cover
             assert_never(entry)
+
+
+def _began(entry: AttemptEntry) -> str:
+    """When the attempt began, if the entry before does not tell."""
+    return "" if entry.began_at is None else f", which began at {entry.began_at.isoformat(timespec='milliseconds')}"
 
 
 MEMBERS_SHOWN = 10

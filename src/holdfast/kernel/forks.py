@@ -24,6 +24,7 @@ from holdfast.kernel.journal import (
     CancelAsked,
     Closed,
     Continued,
+    EffectEntry,
     Entry,
     Forked,
     Joined,
@@ -101,11 +102,12 @@ def taken_back_later(journal: tuple[Entry, ...], length: int) -> tuple[int, ...]
 
 def values(entries: tuple[Entry, ...]) -> list[Value]:
     """The values in these entries."""
-    found = [
+    found: list[Value | None] = [
         entry.input if isinstance(entry, Started | Continued) else entry.value
         for entry in entries
         if isinstance(entry, Started | Continued | Performed | Joined | Received | Late)
     ]
+    found += [entry.input for entry in entries if isinstance(entry, EffectEntry)]
     return [value for value in found if value is not None]
 
 

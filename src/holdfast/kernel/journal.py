@@ -31,6 +31,8 @@ Notes deliver nothing. They say what the code did besides:
     forked           up to here the journal is that of another run
     key_released     a person released the key, or a successor took it
 
+What came of an attempt carries how long it took, unless it began when the code asked for it.
+The first entry of an effect carries its arguments, where the workflow or the installation says so. Replay ignores them.
 Every entry of a step carries its intent (name, key, input digest, source line) as computed before the call.
 The position of an entry is its place in the run's journal; entries are delivered in that order, always.
 """
@@ -43,8 +45,8 @@ from typing import Literal, NamedTuple
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from holdfast.errors import TimedOut
-from holdfast.kernel.times import Instant
-from holdfast.kernel.units import utc_of
+from holdfast.kernel.times import NO_TIME, Instant, Millis
+from holdfast.kernel.units import utc_of, utc_or_none
 
 TIMED_OUT = f"{TimedOut.__module__}.{TimedOut.__qualname__}"  # as a failure names it
 
@@ -133,6 +135,12 @@ class IntentEntry(StepEntry, frozen=True):
     intent: Intent
 
 
+class EffectEntry(IntentEntry, frozen=True, kw_only=True):
+    """An entry of an effect. `input` has its arguments by name, where they are recorded: in the first of its step."""
+
+    input: Value | None = None
+
+
 class Started(_Entry, frozen=True):
     input: Value
     attributes: Raw | UnsetType = UNSET  # those it was started with
@@ -153,11 +161,31 @@ class ByHand(Struct, frozen=True, gc=False, omit_defaults=True):
     reason: str = ""
 
 
-class Intended(IntentEntry, frozen=True):
+class Intended(EffectEntry, frozen=True):
     attempt: int
 
 
-class Attempted(IntentEntry, frozen=True):
+class AttemptEntry(EffectEntry, frozen=True, kw_only=True):
+    """An entry of what came of an attempt of an effect.
+
+    `took_ms` is how long the attempt took, if it did not begin when the code asked for it: no worker was there, there
+    was no room, an earlier attempt had failed. Otherwise it is left out: the entry before tells when it began.
+    """
+
+    took_ms: Millis = NO_TIME
+
+    @property
+    def began_at_ms(self) -> Instant | None:
+        """As `began_at`."""
+        return self.at_ms - self.took_ms if self.took_ms else None
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When the attempt began; None if that was when the code asked for it."""
+        return utc_or_none(self.began_at_ms)
+
+
+class Attempted(AttemptEntry, frozen=True):
     attempt: int
     error: Failure
     retry_at_ms: Instant
@@ -169,13 +197,13 @@ class Attempted(IntentEntry, frozen=True):
         return utc_of(self.retry_at_ms)
 
 
-class Performed(IntentEntry, frozen=True):
+class Performed(AttemptEntry, frozen=True):
     attempt: int
     value: Value
     by_hand: ByHand | None = None
 
 
-class GaveUp(IntentEntry, frozen=True, tag="gave_up"):
+class GaveUp(AttemptEntry, frozen=True, tag="gave_up"):
     attempt: int
     error: Failure
     by_hand: ByHand | None = None
@@ -277,11 +305,11 @@ class Ignored(_Entry, frozen=True):
     why: str
 
 
-class Dropped(IntentEntry, frozen=True):
+class Dropped(EffectEntry, frozen=True):
     pass
 
 
-class Late(IntentEntry, frozen=True):
+class Late(EffectEntry, frozen=True):
     """Of an effect its value or its failure; of a child that was still admitted, its run id."""
 
     attempt: int

@@ -12,6 +12,9 @@ ever measures durations by its own monotonic clock, from before it sent the rene
 
 Between LOST and the store's expiry lies a fifth of the ttl: the margin for a slow last effect. It narrows the
 window in which two replicas touch the world, and cannot close it; that the late write is refused, the fence does.
+
+The holder of a lease has a name that was never used before: that of its process, which logs and metrics bear, and a
+nonce behind it. So whatever shows a holder shows the process by the one name that people know.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from holdfast.errors import UsageError
 from holdfast.kernel.times import Millis
 
 TTL_MS_MIN = Millis(200)
+NONCE_CHARACTERS = 16  # of a process that has a nonce in its own name
 
 
 class Standing(Enum):
@@ -40,6 +44,16 @@ def checked_ttl(ttl_ms: Millis) -> Millis:
             f"a lease of {ttl_ms} ms is too short", hint=f"Use at least {TTL_MS_MIN} ms; 30 s is the default."
         )
     return ttl_ms
+
+
+def owner_named(instance: str, nonce: str) -> str:
+    """The name of a holder in the process `instance`."""
+    return f"{instance}.{nonce[:NONCE_CHARACTERS]}"
+
+
+def instance_of(owner: str) -> str:
+    """The process of a holder. Earlier versions named a holder by a nonce alone: that has to do."""
+    return owner.rpartition(".")[0] or owner
 
 
 def standing(age_ms: float, *, ttl_ms: Millis) -> Standing:

@@ -34,6 +34,8 @@ Rules
   not. So a retry, a resumption or an undoing knows of it.
 - A `once` effect is called only by the process that has recorded its intent, or that knows that it never happened.
 - Where only a person can say whether a `once` effect happened, the run is blocked.
+- What came of an attempt is recorded with how long it took, if it began later than the entry that the code asked for it
+  after. If not, that entry says when it began, and nothing is added to what most runs record.
 - What a former holder of the run may have begun is found out: a remote task is taken back, a child is admitted again,
   which finds the one that exists.
 """
@@ -64,7 +66,9 @@ from holdfast.kernel.journal import (
     Value,
 )
 from holdfast.kernel.retries import Retry
-from holdfast.kernel.times import EPOCH, Instant
+from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
+
+AT_ONCE_MS = 20  # a step that begins so soon after it was asked for has begun then, as far as a timeline shows
 
 
 class StepPolicy(Protocol):
@@ -87,6 +91,8 @@ class Step(Struct, frozen=True, gc=False):
     begun      whether the world may have been touched, here or by a former holder of the run
     under_way  whether something is being done for it here
     in_doubt   whether a former holder of the run may have begun it, and no record says what came of that
+    told_at_ms when it was asked for, as far as the journal tells: the entry before is from then
+    took_ms    how long the attempt took that has come to its end, by the clock of this process
     """
 
     id: str
@@ -101,6 +107,8 @@ class Step(Struct, frozen=True, gc=False):
     begun: bool = False
     under_way: bool = False
     in_doubt: bool = False
+    told_at_ms: Instant = EPOCH
+    took_ms: float | None = None
 
     @property
     def is_effect(self) -> bool:
@@ -266,7 +274,7 @@ def decide(step: Step, event: Event, policy: StepPolicy | None, *, now_ms: Insta
     """
     match event:  # the most frequent first
         case Returned() if step.waited:
-            return perform(step.id, step.intent, step.failures, event.value, now_ms)
+            return _perform(step, event.value, now_ms)
         case ToBegin():
             return _begin(step, policy, now_ms)
         case Repeated(entry=entry):
@@ -282,9 +290,36 @@ def decide(step: Step, event: Event, policy: StepPolicy | None, *, now_ms: Insta
             return _complete(step, event, policy, now_ms, chance) if step.waited else _note_late(step, event, now_ms)
 
 
-def perform(step_id: str, intent: Intent, failures: int, value: Value, now_ms: Instant) -> Performed:
+def perform(
+    step_id: str,
+    intent: Intent,
+    failures: int,
+    value: Value,
+    *,
+    now_ms: Instant,
+    told_at_ms: Instant,
+    took_ms: float | None,
+) -> Performed:
     """What follows if an attempt returns that the code waits for. Nearly all that happens to steps is this."""
-    return Performed(now_ms, step_id, intent, failures + 1, value)
+    if took_ms is None or now_ms - took_ms - told_at_ms <= AT_ONCE_MS:
+        return Performed(now_ms, step_id, intent, failures + 1, value)
+    return Performed(now_ms, step_id, intent, failures + 1, value, took_ms=_took(took_ms))
+
+
+def _perform(step: Step, value: Value, now_ms: Instant) -> Performed:
+    told_at_ms, took_ms = step.told_at_ms, step.took_ms
+    return perform(step.id, step.intent, step.failures, value, now_ms=now_ms, told_at_ms=told_at_ms, took_ms=took_ms)
+
+
+def _took(took_ms: float) -> Millis:
+    return Millis(max(1, round(took_ms)))
+
+
+def _took_if_later(step: Step, now_ms: Instant) -> Millis:
+    """How long the attempt took, if it began later than the journal tells."""
+    if step.took_ms is None or now_ms - step.took_ms - step.told_at_ms <= AT_ONCE_MS:
+        return NO_TIME
+    return _took(step.took_ms)
 
 
 def may_call_at_once(policy: StepPolicy, *, intended: bool) -> bool:
@@ -338,7 +373,7 @@ def _complete(step: Step, event: _Completion, policy: StepPolicy | None, now_ms:
     """Something has come of a step that the code waits for."""
     match event:
         case Returned(value=value) | Confirmed(value=value):
-            return perform(step.id, step.intent, step.failures, value, now_ms)
+            return _perform(step, value, now_ms)
         case Raised():
             assert policy is not None, step
             return _fail(step, event, policy, now_ms, chance)
@@ -371,13 +406,14 @@ def _fail(step: Step, event: Raised, policy: StepPolicy, now_ms: Instant, chance
     if policy.safety == "once" and isinstance(event.error, TimedOut):
         # It may be happening still. This is the case that `once` exists for.
         return _reconcile(step, policy, "it did not answer in time")
-    attempt = step.failures + 1
+    attempt, took_ms = step.failures + 1, _took_if_later(step, now_ms)
     verdict = retries.decide(
         policy.retry, event.error, attempt=attempt, asked_at_ms=step.asked_at_ms, now_ms=now_ms, chance=chance
     )
     if isinstance(verdict, retries.GiveUp):
-        return GaveUp(now_ms, step.id, step.intent, attempt, event.failure)
-    return Attempted(now_ms, step.id, step.intent, attempt, event.failure, now_ms + verdict.delay_ms)
+        return GaveUp(now_ms, step.id, step.intent, attempt, event.failure, took_ms=took_ms)
+    retry_at_ms = now_ms + verdict.delay_ms
+    return Attempted(now_ms, step.id, step.intent, attempt, event.failure, retry_at_ms, took_ms=took_ms)
 
 
 def _note_late(step: Step, event: _Completion, now_ms: Instant) -> Late | Act | None:

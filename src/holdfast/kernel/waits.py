@@ -3,7 +3,8 @@
     status      waits for
     ──────────  ────────────────────────────────────────────────────────────────────
     pending     a delayed start; a free worker; a worker at all, if none serves it
-    running     the worker that executes it; and, in its story, the outcome of a `once` effect that was begun
+    running     its effects that run now, each with the instance that performs it; as long as none is known, that
+                instance; and, in its story, the outcome of a `once` effect that was begun
     waiting     timers, hooks, children, retries, as they were when it was let go
     blocked     a person
     ended       nothing
@@ -13,33 +14,42 @@ Nothing is ever stuck without a legal next action: every status has at least one
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Literal, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct
 
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.leases import instance_of
+from holdfast.kernel.running_effects import RunningEffect, StepAtWork
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 
 Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "outcome", "blocked"]
+HEARTBEAT_CHARACTERS = 80  # of the details, in words
 
 
 class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One thing that a run waits for; as text, a sentence's end: `waits for ...`."""
+    """One thing that a run waits for; as text, a sentence's end: `waits for ...`. `effect` is there if one runs."""
 
     kind: Kind
     name: str = ""
     until_ms: Instant | None = None
     step: str = ""
+    effect: RunningEffect | None = None
 
     @property
     def until(self) -> datetime | None:
         """When it is over at the latest, if that is known."""
         return None if self.until_ms is None else utc_of(self.until_ms)
+
+    @property
+    def instance(self) -> str:
+        """The process that executes the run, by the name that it has in logs and metrics; empty if none does."""
+        return instance_of(self.name) if self.kind == "running" else ""
 
     def __str__(self) -> str:
         until = "" if self.until is None else self.until.isoformat(timespec="milliseconds")
@@ -58,8 +68,10 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
                 return f"a free worker of queue {self.name!r}"
             case "no_worker":
                 return f"a worker: none serves queue {self.name!r}"
+            case "running" if self.effect is not None:
+                return _running(self.step, self.effect, self.instance)
             case "running":
-                return f"replica {self.name}, which executes it"
+                return f"instance {self.instance}, which executes it"
             case "outcome":
                 return f"the outcome of {self.step}, which was begun"
             case "blocked":
@@ -68,20 +80,38 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
                 assert_never(self.kind)
 
 
+def _running(step: str, effect: RunningEffect, instance: str) -> str:
+    what, where = f"effect {step}, attempt {effect.attempt}", f"on instance {instance}"
+    if effect.lost:
+        return f"{what}, which ran {where} when its lease expired"
+    since = effect.since.isoformat(timespec="milliseconds")
+    beat = "" if effect.heartbeat_json is UNSET else f"; last heartbeat: {_clipped(effect.heartbeat_json)}"
+    return f"{what}, {'with remote workers' if effect.remote else 'running'} since {since} {where}{beat}"
+
+
+def _clipped(json: Raw) -> str:
+    text = bytes(json).decode()
+    return text if len(text) <= HEARTBEAT_CHARACTERS else text[:HEARTBEAT_CHARACTERS].rstrip() + " ..."
+
+
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(tuple[Wait, ...]).decode
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
-def waits_of(run: Run, *, served: Collection[str], now_ms: Instant) -> tuple[Wait, ...]:
-    """What `run` waits for; `served` are the workflows that some live worker executes."""
+def waits_of(
+    run: Run, *, served: Collection[str], now_ms: Instant, running: Iterable[StepAtWork] = ()
+) -> tuple[Wait, ...]:
+    """What `run` waits for; `served` are the workflows that some live worker executes, `running` what it is at."""
     match run.status:
         case Status.PENDING if run.wake_at_ms is not None and run.wake_at_ms > now_ms:
             return (Wait("delay", until_ms=run.wake_at_ms),)
         case Status.PENDING:
             return (_worker(run, served),)
         case Status.RUNNING:
-            return (Wait("running", run.owner or ""),)
+            owner = run.owner or ""
+            at_work = tuple(Wait("running", owner, each.effect.until_ms, each.step, each.effect) for each in running)
+            return at_work or (Wait("running", owner),)
         case Status.WAITING if run.wake_at_ms is not None and run.wake_at_ms <= now_ms:
             return (_worker(run, served),)
         case Status.WAITING:

@@ -28,6 +28,7 @@ from msgspec import Struct, field
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.leases import instance_of
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
@@ -98,6 +99,11 @@ class Member(Struct, frozen=True, gc=False):
     until_ms: Instant
     serves: Serves
     holds: int
+
+    @property
+    def instance(self) -> str:
+        """Its process, by the name that it has in logs and metrics."""
+        return instance_of(self.owner)
 
     @property
     def joined_at(self) -> datetime:

@@ -17,6 +17,7 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import ChildLeft, Left, Receipt
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Range
 from holdfast.kernel.times import NO_TIME, Instant
@@ -31,6 +32,7 @@ from holdfast.wire.types import (
     ErrorView,
     Filter,
     ReceiptView,
+    RunningEffectView,
     RunView,
     StoryView,
     WaitView,
@@ -67,7 +69,27 @@ def run(shown: RunView, namespace: str) -> Run:
 
 def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
     return tuple(
-        Wait(cast("waits.Kind", each.kind), each.name, _instant_or_none(each.until), each.step) for each in shown
+        Wait(
+            cast("waits.Kind", each.kind),
+            each.name,
+            _instant_or_none(each.until),
+            each.step,
+            None if each.effect is UNSET else _running(each.effect),
+        )
+        for each in shown
+    )
+
+
+def _running(shown: RunningEffectView) -> RunningEffect:
+    return RunningEffect(
+        shown.name,
+        shown.attempt,
+        _instant(shown.since),
+        shown.timeout_ms,
+        remote=shown.remote,
+        lost=shown.lost,
+        heartbeat_json=shown.heartbeat,
+        heartbeat_at_ms=_instant_or_none(shown.heartbeat_at),
     )
 
 

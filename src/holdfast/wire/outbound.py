@@ -18,6 +18,7 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Entry, Failure
+from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.kernel.units import milliseconds, utc_or_none
 from holdfast.kernel.waits import Wait
@@ -36,6 +37,7 @@ from holdfast.wire.types import (
     LineView,
     MarkerView,
     ReceiptView,
+    RunningEffectView,
     RunPageView,
     RunView,
     StoryView,
@@ -119,6 +121,7 @@ def worker(member: Member) -> WorkerView:
         holds=member.holds,
         joined_at=member.joined_at,
         lease_until=member.lease_until,
+        instance=member.instance,
     )
 
 
@@ -193,7 +196,28 @@ def _error(failure: Failure | None) -> ErrorView | UnsetType:
 
 
 def _wait(wait: Wait) -> WaitView:
-    return WaitView(kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait))
+    return WaitView(
+        kind=wait.kind,
+        name=wait.name,
+        until=wait.until,
+        step=wait.step,
+        text=str(wait),
+        instance=wait.instance or UNSET,
+        effect=UNSET if wait.effect is None else _running(wait.effect),
+    )
+
+
+def _running(effect: RunningEffect) -> RunningEffectView:
+    return RunningEffectView(
+        name=effect.name,
+        attempt=effect.attempt,
+        since=effect.since,
+        timeout_ms=effect.timeout_ms,
+        remote=effect.remote,
+        lost=effect.lost,
+        heartbeat=effect.heartbeat_json,
+        heartbeat_at=effect.heartbeat_at,
+    )
 
 
 def _conditions(conditions: tuple[Condition, ...]) -> str | None:

@@ -69,14 +69,35 @@ class MarkerView(Struct, frozen=True):
     at: Timestamp
 
 
+class RunningEffectView(Struct, frozen=True, kw_only=True):
+    """An attempt of an effect that runs. `heartbeat` is what its last heartbeat said.
+
+    `remote`: remote workers perform it. `lost`: the lease of its instance has expired, so it may have ended.
+    """
+
+    name: str
+    attempt: int
+    since: Timestamp
+    timeout_ms: Millis | None
+    remote: bool
+    lost: bool
+    heartbeat: Raw | UnsetType = UNSET
+    heartbeat_at: Timestamp | None = None
+
+
 class WaitView(Struct, frozen=True, kw_only=True):
-    """One thing that a run waits for; `text` says it in words."""
+    """One thing that a run waits for; `text` says it in words.
+
+    `instance` is the process that executes it, if one does; `effect` is what that performs, if it is known.
+    """
 
     kind: str
     name: str
     until: Timestamp | None
     step: str
     text: str
+    instance: str | UnsetType = UNSET
+    effect: RunningEffectView | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):
@@ -200,7 +221,7 @@ class WorkflowsView(Struct, frozen=True):
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """A live worker."""
+    """A live worker. `instance` is its process, as logs and metrics name it; `id` is that of its lease."""
 
     id: str
     host: str
@@ -210,6 +231,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     holds: int
     joined_at: Timestamp
     lease_until: Timestamp
+    instance: str = ""
 
 
 class WorkersView(Struct, frozen=True):

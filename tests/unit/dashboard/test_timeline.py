@@ -14,6 +14,7 @@ from holdfast.kernel.journal import (
     Completed,
     Elapsed,
     Entry,
+    Failed,
     Failure,
     GaveUp,
     Intent,
@@ -28,6 +29,7 @@ from holdfast.kernel.journal import (
     Stopped,
     Value,
 )
+from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.waits import Wait
 
 NONE = Value(json=Raw(b"null"))
@@ -130,6 +132,53 @@ def test_what_is_waited_for_is_open_until_now(wait: Wait, lane: str):
     found = row(lane, drawn(performed(100, "a#1"), waits=(wait,), until_ms=900))
     assert [(bar.state, found.took) for bar in found.bars] == [("open", "800 ms")]
     assert round(found.bars[0].x + found.bars[0].width) == 100
+
+
+def test_an_effect_that_runs_has_a_bar_from_its_true_beginning_to_now():
+    wait = Wait("running", "w-1", None, "b#1", RunningEffect("p.b", 2, 700))
+    found = drawn(performed(100, "a#1"), waits=(wait,))
+    assert took(found) == {"a#1": "100 ms", "b#1": "300 ms"}
+    [queued, bar] = row("b#1", found).bars
+    assert (queued.state, bar.state) == ("pause", "open")
+    assert "effect b#1, attempt 2, running since" in bar.text
+
+
+def test_an_effect_of_twenty_milliseconds_is_drawn_as_such_however_long_no_worker_was_there():
+    late = Performed(32_900, "a#1", intent("a"), 1, NONE, took_ms=20)
+    found = drawn(late, performed(32_930, "b#1"), Completed(32_930), until_ms=32_930)
+    assert took(found) == {"a#1": "20 ms", "b#1": "30 ms"}
+    [queued, bar] = row("a#1", found).bars
+    assert (queued.state, bar.state) == ("pause", "done")
+    assert "waited to begin: for a worker, or for room, 32.9 s from" in queued.text
+    assert "returned in attempt 1, 20 ms from" in bar.text
+
+
+def test_an_attempt_that_began_when_its_pause_was_over_did_not_wait_to_begin():
+    found = drawn(
+        Attempted(100, "a#1", intent("a"), 1, BROKEN, 300),
+        GaveUp(400, "a#1", intent("a"), 2, BROKEN, took_ms=95),
+        Completed(400),
+        until_ms=400,
+    )
+    assert [bar.state for bar in row("a#1", found).bars] == ["failed", "pause", "failed"]
+    assert row("a#1", found).text.count("waited to begin") == 0
+    later = drawn(
+        Attempted(100, "a#1", intent("a"), 1, BROKEN, 300, took_ms=30),
+        GaveUp(900, "a#1", intent("a"), 2, BROKEN, took_ms=50),
+        until_ms=900,
+    )
+    assert [bar.state for bar in row("a#1", later).bars] == ["pause", "failed", "pause", "pause", "failed"]
+    assert took(later) == {"a#1": "830 ms"}
+
+
+def test_a_failure_stays_on_the_timeline_of_a_run_that_is_retried():
+    found = drawn(
+        performed(100, "a#1"), Failed(150, BROKEN), Retried(600), performed(700, "b#1"), Completed(700), until_ms=700
+    )
+    assert took(found) == {"a#1": "100 ms", "failed": "450 ms", "b#1": "100 ms"}
+    lane = row("failed", found)
+    assert [dot.text.partition(",")[0] for dot in lane.dots] == ["OSError: broken"]
+    assert "until it was retried" in lane.text
 
 
 def test_markers_share_a_lane():

@@ -197,3 +197,19 @@ def test_the_journal_says_more_exactly_what_may_be_done(status, entries, actions
 def test_a_run_that_has_continued_as_new_cannot_be_forked():
     run, journal = with_journal(a_run(status=Status.COMPLETED), continued(), Completed(NOW_MS), first=40)
     assert next_actions(run, journal) == ("release_key",)
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (performed(), "performed charge#1 under key 'charge:o-1', in attempt 1, which began at {}"),
+        (gave_up(), "gave up on charge#1 after attempt 3, which began at {}: "),
+        (attempted(), "attempt 1 of charge#1, which began at {}, failed with "),
+    ],
+)
+def test_an_attempt_that_began_later_than_it_was_asked_for_says_when(entry, text):
+    late = replace(entry, took_ms=20)
+    assert late.began_at is not None
+    said = text.format(late.began_at.isoformat(timespec="milliseconds"))
+    assert explanations.worded(late).startswith(said)
+    assert "began" not in explanations.worded(entry)

@@ -23,6 +23,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.retries import ONCE, Retry
 from holdfast.kernel.steps import (
+    AT_ONCE_MS,
     CODE_LEFT,
     DENIED,
     RUN_LEFT,
@@ -47,6 +48,7 @@ from holdfast.kernel.steps import (
     Undecided,
     decide,
 )
+from holdfast.kernel.units import utc_of
 from tests.builders import NOW_MS, a_failure, a_value, an_intent
 
 LATER = NOW_MS + 5
@@ -288,3 +290,42 @@ def test_how_a_step_is_stopped(step, becomes):
 def test_an_effect_that_raised_has_a_policy():
     with pytest.raises(AssertionError):
         decided(CHARGE, Raised(BOOM, FAILURE), None)
+
+
+QUEUED = AT_ONCE_MS + 1  # later than it was asked for
+TOOK = 20.4
+
+
+def ended_after(queued_ms: int) -> int:
+    """The present, when an attempt ends that began so long after it was asked for."""
+    return NOW_MS + queued_ms + 21
+
+
+@pytest.mark.parametrize(
+    ("event", "policy", "kind"),
+    [
+        (Returned(VALUE), KEYED, Performed),
+        (Confirmed(VALUE), ASKING, Performed),
+        (Raised(BOOM, FAILURE), KEYED, Attempted),
+        (Raised(BOOM, FAILURE), Policy(retry=ONCE), GaveUp),
+    ],
+)
+@pytest.mark.parametrize(
+    ("took_ms", "now_ms", "recorded_ms"),
+    [
+        (TOOK, ended_after(QUEUED), 20),
+        (TOOK, ended_after(30_000), 20),
+        (0.2, ended_after(30_000), 1),  # so short that it would look as if nothing was recorded
+        (TOOK, ended_after(0), 0),
+        (TOOK, ended_after(AT_ONCE_MS - 1), 0),
+        (None, ended_after(30_000), 0),  # what came of it was not measured
+    ],
+)
+def test_how_long_an_attempt_took_is_recorded_if_it_began_later_than_it_was_asked_for(
+    event, policy, kind, took_ms, now_ms, recorded_ms
+):
+    entry = decide(known(CHARGE, told_at_ms=NOW_MS, took_ms=took_ms), event, policy, now_ms=now_ms, chance=0.5)
+    assert isinstance(entry, kind)
+    assert entry.took_ms == recorded_ms
+    assert entry.began_at_ms == (now_ms - recorded_ms if recorded_ms else None)
+    assert entry.began_at == (utc_of(now_ms - recorded_ms) if recorded_ms else None)

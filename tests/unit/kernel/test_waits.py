@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
 from holdfast.kernel import transitions, waits
 from holdfast.kernel.cancels import Way, way
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.running_effects import RunningEffect, StepAtWork
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.waits import Kind, Wait, next_actions, waits_of
 from tests.builders import CANCELLED, NOW_MS, STARTED, a_run, cancel_asked, running
@@ -23,6 +25,14 @@ TIMER = Wait("timer", "sleep#1", LATER_MS, "sleep#1")
 HOOK = Wait("hook", "approval")
 CHILD = Wait("child", "child-1", step="pay#1")
 RETRY = Wait("retry", "shop.charge", LATER_MS, "charge#1")
+STEP = StepAtWork("run-1", 1, 1, "charge#1", RunningEffect("shop.charge", 2, LATER_MS, 500))
+
+
+def at_work(**fields: Any) -> Wait:
+    return Wait("running", "w-1", LATER_MS + 500, "charge#1", replace(STEP.effect, **fields))
+
+
+AT_WORK = at_work()
 
 
 def waiting(*on: Wait, **fields: Any) -> Run:
@@ -135,7 +145,13 @@ AT = "2023-11-14T22:14:20.000+00:00"
         (Wait("delay", until_ms=LATER_MS), f"its delayed start at {AT}"),
         (Wait("worker", "gpu"), "a free worker of queue 'gpu'"),
         (Wait("no_worker", "gpu"), "a worker: none serves queue 'gpu'"),
-        (Wait("running", "w-1"), "replica w-1, which executes it"),
+        (Wait("running", "w-1"), "instance w-1, which executes it"),
+        (Wait("running", "host-7-ab12.0123456789abcdef"), "instance host-7-ab12, which executes it"),
+        (AT_WORK, f"effect charge#1, attempt 2, running since {AT} on instance w-1"),
+        (at_work(remote=True), f"effect charge#1, attempt 2, with remote workers since {AT} on instance w-1"),
+        (at_work(lost=True), "effect charge#1, attempt 2, which ran on instance w-1 when its lease expired"),
+        (at_work(heartbeat_json=Raw(b"[3,9]")), f"{AT_WORK}; last heartbeat: [3,9]"),
+        (at_work(heartbeat_json=Raw(b'"%b"' % (b"x" * 99))), f'{AT_WORK}; last heartbeat: "{"x" * 79} ...'),
         (Wait("blocked", "unknown_outcome: why"), "a person: unknown_outcome: why"),
     ],
 )
@@ -145,6 +161,19 @@ def test_a_wait_is_the_end_of_a_sentence(wait, text):
 
 def test_each_kind_of_wait_is_worded():
     assert all(str(Wait(kind, "x", NOW_MS, "x")) for kind in typing.get_args(Kind))
+
+
+def test_a_running_run_waits_for_each_effect_that_runs():
+    other = StepAtWork("run-1", 1, 1, "ship#1", RunningEffect("shop.ship", 1, LATER_MS))
+    assert waits_of(running(), served=SERVED, now_ms=NOW_MS, running=(STEP, other)) == (
+        AT_WORK,
+        Wait("running", "w-1", None, "ship#1", other.effect),
+    )
+    assert waits_of(a_run(), served=SERVED, now_ms=NOW_MS, running=(STEP,)) == (Wait("worker", "default"),)
+
+
+def test_only_a_run_that_is_executed_names_an_instance():
+    assert (AT_WORK.instance, HOOK.instance) == ("w-1", "")
 
 
 def test_when_a_wait_is_over_is_an_aware_instant():

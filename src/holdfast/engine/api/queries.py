@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
+from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import explanations, waits
 from holdfast.kernel.explanations import Story
+from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.waits import Wait
@@ -29,8 +31,11 @@ class Replayed(NamedTuple):
 class Queries:
     """The verbs that change nothing."""
 
-    def __init__(self, scope: Scope, subscriptions: Subscriptions, *, served_here: frozenset[str]) -> None:
+    def __init__(
+        self, scope: Scope, subscriptions: Subscriptions, *, served_here: frozenset[str], at_work: StepsAtWork
+    ) -> None:
         self._scope = scope
+        self._at_work = at_work
         self._served_here = served_here
         self._subscriptions = subscriptions
         self._served: frozenset[str] = frozenset()
@@ -65,17 +70,27 @@ class Queries:
         self._scope.require_open()
         return await self._scope.store.backlog(self._scope.namespace)
 
-    def waits_of(self, run: Run, served: frozenset[str] | None) -> tuple[Wait, ...]:
+    async def at_work(self, runs: Sequence[Run]) -> Mapping[str, tuple[StepAtWork, ...]]:
+        """The effects that run now for these runs, by run id."""
+        self._scope.require_open()
+        return await self._at_work.of(runs)
+
+    def waits_of(
+        self, run: Run, served: frozenset[str] | None, at_work: tuple[StepAtWork, ...] = ()
+    ) -> tuple[Wait, ...]:
         if run.status in ENDED:
             return ()
         known = frozenset({run.workflow}) if served is None else served
-        return waits.waits_of(run, served=known, now_ms=self._scope.store.now_ms())
+        return waits.waits_of(run, served=known, now_ms=self._scope.store.now_ms(), running=at_work)
 
     async def explain(self, run_id: str) -> Story:
         """The story of a run."""
         history = await self._scope.history(run_id)
         run = history.run
-        waiting_on = (*self.waits_of(run, await self.served([run])), *explanations.under_way(run, history.journal))
+        at_work = await self._at_work.in_history(history)
+        shown = {each.step for each in at_work}
+        begun = (each for each in explanations.under_way(run, history.journal) if each.step not in shown)
+        waiting_on = (*self.waits_of(run, await self.served([run]), at_work), *begun)
         return explanations.story(
             run, history.journal, waiting_on=waiting_on, next_actions=explanations.next_actions(run, history.journal)
         )

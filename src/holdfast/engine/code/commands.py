@@ -80,7 +80,16 @@ class Command(Struct):
             return True
         return self.retry_at_ms is not None and self.retry_at_ms > now_ms()
 
-    def as_step(self, *, waited: bool, begun: bool = False, under_way: bool = False, in_doubt: bool = False) -> Step:
+    def as_step(
+        self,
+        *,
+        waited: bool,
+        begun: bool = False,
+        under_way: bool = False,
+        in_doubt: bool = False,
+        told_at_ms: Instant = EPOCH,
+        took_ms: float | None = None,
+    ) -> Step:
         """What is known of the step, for the kernel to decide."""
         return Step(
             self.step,
@@ -95,6 +104,8 @@ class Command(Struct):
             begun,
             under_way,
             in_doubt,
+            told_at_ms,
+            took_ms,
         )
 
     def policy_on(self, host: Policies) -> EffectPolicy:

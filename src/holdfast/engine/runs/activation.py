@@ -52,6 +52,7 @@ from holdfast.kernel.journal import (
     original_input,
 )
 from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, SignalMessage
+from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run
 from holdfast.kernel.steps import Interrupted
 from holdfast.kernel.times import NO_TIME, Millis
@@ -137,6 +138,11 @@ class Activation:
     def in_flight(self) -> list[asyncio.Task[None]]:
         """What is being done for the run at this moment."""
         return list(self._loaded.in_flight.tasks.values())
+
+    @property
+    def at_work(self) -> list[StepAtWork]:
+        """The effects of the run that run now."""
+        return self._loaded.in_flight.at_work(self.run.length)
 
     def abandon(self) -> None:
         """The run is taken away; its task is about to be cancelled."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct
 
 from holdfast.engine.code.commands import Command
 from holdfast.engine.runs.host import RunHost
@@ -15,8 +15,9 @@ from holdfast.kernel import retries
 from holdfast.kernel.changes import Beat, Change
 from holdfast.kernel.documents import Document
 from holdfast.kernel.retries import Begin, GiveUp
+from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run
-from holdfast.kernel.times import EPOCH, Instant
+from holdfast.kernel.times import EPOCH, Instant, Steady
 from holdfast.pack import EffectPolicy
 
 
@@ -36,6 +37,8 @@ class AttemptScope(Struct, gc=False):
     dropped: bool = False  # the outcome is not waited for any more; it is still recorded
     abandoned: bool = False  # the run is not here any more: the outcome could not be recorded
     entered: bool = False
+    began_steady_ms: Steady = Steady(0.0)
+    since_ms: Instant | None = None  # the same by the store's clock, once that was asked for
     task: Document | None = None  # of a remote effect, once its outcome is there
 
     @classmethod
@@ -71,6 +74,31 @@ class AttemptScope(Struct, gc=False):
     def beat(self, details: Any) -> None:
         self._heartbeats().beat(self._command, self.attempt, details)
 
+    def running(self, details: LastBeat | None) -> RunningEffect:
+        """The attempt, as others see it while it runs."""
+        now_ms, now_steady_ms = self._host.store.now_ms(), self._host.clock.steady_ms()
+        if self.since_ms is None:
+            self.since_ms = Instant(int(now_ms - (now_steady_ms - self.began_steady_ms)))
+        at_ms = None
+        if details is not None and details.steady_ms is not None:
+            at_ms = Instant(int(now_ms - (now_steady_ms - details.steady_ms)))
+        return RunningEffect(
+            self.effect,
+            self.attempt,
+            self.since_ms,
+            self.policy.timeout_ms,
+            remote=self._command.is_remote,
+            heartbeat_json=UNSET if details is None else Raw(details.data),
+            heartbeat_at_ms=at_ms,
+        )
+
+
+class LastBeat(NamedTuple):
+    """What the last heartbeat of a step said, and when it came if it came here, by the steady clock."""
+
+    data: bytes
+    steady_ms: Steady | None = None
+
 
 class Heartbeats:
     """What the steps of one run have said last."""
@@ -78,22 +106,26 @@ class Heartbeats:
     def __init__(self, host: RunHost, run: Run, beats: tuple[Beat, ...]) -> None:
         self._host = host
         self._run = run
-        self._newest = {beat.step: beat.details for beat in beats} if beats else dict[str, bytes]()
+        self._newest = {beat.step: LastBeat(beat.details) for beat in beats}
         self._unwritten: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._written = 0
 
     def last(self, step: str) -> Any:
         """What the last heartbeat of the step said, in whatever attempt."""
-        details = self._newest.get(step)
-        return None if details is None else self._host.codec.decode(details, Any)
+        beat = self._newest.get(step)
+        return None if beat is None else self._host.codec.decode(beat.data, Any)
+
+    def last_beat(self, step: str) -> LastBeat | None:
+        """The same, as it is stored."""
+        return self._newest.get(step)
 
     def beat(self, command: Command, attempt: int, details: Any) -> None:
         """Take a heartbeat of this attempt, in whatever thread it runs."""
         data = self._host.codec.encode(details, what="the details of heartbeat()")
         if attempt != command.failures + 1 or command.future.done():
             return  # a thread that goes on after its attempt was given up
-        self._newest[command.step] = data
+        self._newest[command.step] = LastBeat(data, self._host.clock.steady_ms())
         if asyncio._get_running_loop() is self._host.loop:  # noqa: SLF001 - it is asked in any thread, with or without a loop
             self._write_soon(command.step)
         else:
@@ -111,6 +143,6 @@ class Heartbeats:
         self._written += 1
         change_id = f"{self._run.id}/{self._run.epoch}.beat{self._written}"
         try:
-            await self._host.commit(Change(change_id, self._run.fence, beats=(Beat(step, self._newest[step]),)))
+            await self._host.commit(Change(change_id, self._run.fence, beats=(Beat(step, self._newest[step].data),)))
         except LeaseLost:
             return  # another worker has the run; this one has said so

@@ -40,6 +40,7 @@ class RunHost(Protocol):
     remote_effects: RemoteEffects
     loop: asyncio.AbstractEventLoop
     strict: bool
+    record_inputs: bool  # of effects, where a workflow does not say
 
     def is_trusted(self) -> bool:
         """Whether the lease is good enough to touch the world."""

@@ -42,6 +42,7 @@ from holdfast.kernel.changes import Blob, Change, Committed, TokenFree
 from holdfast.kernel.journal import Other
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.retries import Begin, Retry
+from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.steps import (
     DENIED,
     WATCHING,
@@ -137,6 +138,17 @@ class StepsInFlight:
         """Whether an attempt of the effect has begun and did not come to its end, as far as is known here."""
         return step in self._begun
 
+    def at_work(self, length: int) -> list[StepAtWork]:
+        """The effects that run now, as far as they are waited for; `length` is how far the run has come."""
+        if not self._attempts:
+            return []
+        beats, run = self._kept_heartbeats, self._run
+        return [
+            StepAtWork(run.id, run.epoch, length, step, scope.running(beats.last_beat(step) if beats else None))
+            for step, scope in self._attempts.items()
+            if isinstance(scope, AttemptScope) and not scope.dropped
+        ]
+
     def interrupt(self, step: str) -> None:
         """Interrupt what is being done for the step."""
         self.tell_dropped(step)
@@ -213,7 +225,7 @@ class StepsInFlight:
         scope.entered = True
         self._begun.add(step)
         host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
-        began_steady_ms = host.clock.steady_ms()
+        began_steady_ms = scope.began_steady_ms = host.clock.steady_ms()
         try:
             outcome = await performer.perform(effect, call.arguments, scope)
         finally:
@@ -269,7 +281,7 @@ class StepsInFlight:
             work = host.performer.attempt(effect, call.arguments, scope, turn, once=scope.policy.safety == "once")
         if host.tracing is not None:
             work = host.tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
-        began_steady_ms = host.clock.steady_ms()
+        began_steady_ms = scope.began_steady_ms = host.clock.steady_ms()
         try:
             outcome = await work
         finally:

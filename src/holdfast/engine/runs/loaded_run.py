@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.engine.code.commands import Command
@@ -37,6 +38,7 @@ from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import (
     Attempted,
     CancelAsked,
+    EffectEntry,
     Elapsed,
     Entry,
     Failure,
@@ -62,6 +64,7 @@ from holdfast.pack import EffectPolicy, Workflow
 from holdfast.ports.store import History
 from holdfast.workflow import Current
 
+E = TypeVar("E", bound=EffectEntry)
 ENTRIES_MAX = 500  # of one activation, more or less
 _NO_STEPS: frozenset[str] = frozenset()
 
@@ -82,6 +85,8 @@ class LoadedRun:
         run, journal = history.run, history.journal
         self.is_fresh = fresh = len(journal) == 1  # nothing has happened to it yet
         self.run = run
+        # When it was admitted, if no worker took it at once.
+        self._admitted_at_ms = run.created_at_ms if run.started_at_ms != run.created_at_ms else None
         self.history = history
         self.in_doubt: frozenset[str] = _NO_STEPS
         self.deadline_at_ms: Instant | None = None
@@ -106,6 +111,8 @@ class LoadedRun:
         self._now_ms = host.store.now_ms
         self._pauses = workflow.pauses
         self._undo_ms = workflow.undo_ms
+        recorded = workflow.record_inputs
+        self._records_inputs = host.record_inputs if recorded is None else recorded
         self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
         self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
@@ -218,6 +225,8 @@ class LoadedRun:
         if machine.open.get(command.step) is not command:
             return False
         entry = self._perform(command, event, completion)
+        if self._records_inputs:
+            entry = self._with_input(entry, command, record)
         record.entries.append(entry)
         machine.apply(entry, self.run.length)
         return True
@@ -285,7 +294,7 @@ class LoadedRun:
             if waited:
                 raise event.error
             return None
-        decision = self._decide(command, event, waited=waited)
+        decision = self._decide(command, event, waited=waited, took_ms=completion.took_ms)
         if waited and command.touches_the_world:
             self._tell(decision, completion)
         return self._follow(decision, command, completion, record)
@@ -293,9 +302,29 @@ class LoadedRun:
     def _perform(self, command: Command, event: Returned, completion: Completion) -> Performed:
         """What nearly always happens: an attempt of an effect has returned, and its code waits for it."""
         step, intent = command.step, command.intent
-        entry = steps.perform(step, intent, command.failures, event.value, self._now_ms())
-        self._host.emit(events.EffectPerformed(self.run.id, step, entry.attempt, intent.name, completion.took_ms))
+        took_ms = completion.took_ms
+        told_at_ms = command.asked_at_ms if self._admitted_at_ms is None else self._told_at_ms(command)
+        entry = steps.perform(
+            step,
+            intent,
+            command.failures,
+            event.value,
+            now_ms=self._now_ms(),
+            told_at_ms=told_at_ms,
+            took_ms=took_ms,
+        )
+        self._host.emit(events.EffectPerformed(self.run.id, step, entry.attempt, intent.name, took_ms))
         return entry
+
+    def _told_at_ms(self, command: Command) -> Instant:
+        """When the code asked for the step, as the journal tells it.
+
+        For the code, time begins when a worker takes the run; those who read the journal know when it was admitted.
+        """
+        asked_at_ms = command.asked_at_ms
+        if self._admitted_at_ms is None or asked_at_ms != self.run.started_at_ms:
+            return asked_at_ms
+        return self._admitted_at_ms
 
     def _take(self, completion: Completion, record: ActivationRecord) -> None:
         """The work for the step is done; the outcome of a remote task need not be kept once it is recorded."""
@@ -304,9 +333,11 @@ class LoadedRun:
         if completion.task is not None:
             record.heard += (completion.task,)
 
-    def _decide(self, command: Command, event: steps.Event, *, waited: bool) -> steps.Decision:
+    def _decide(
+        self, command: Command, event: steps.Event, *, waited: bool, took_ms: float | None = None
+    ) -> steps.Decision:
         chance = self._host.ids.chance() if isinstance(event, Raised) else 0.0
-        step = command.as_step(waited=waited)
+        step = command.as_step(waited=waited, told_at_ms=self._told_at_ms(command), took_ms=took_ms)
         return steps.decide(step, event, self._policy(command), now_ms=self._now_ms(), chance=chance)
 
     def _follow(
@@ -353,6 +384,8 @@ class LoadedRun:
         entry = steps.decide(step, event, None, now_ms=self._now_ms())
         if isinstance(entry, Performed | Late) and entry.value is not None:
             record.blobs += self.kept(entry.value)
+        if isinstance(entry, EffectEntry) and entry.input is not None:
+            record.blobs += self.kept(entry.input)
         return entry if isinstance(entry, StepEntry) else None
 
     def _tell(self, decision: steps.Decision, completion: Completion) -> None:
@@ -411,7 +444,17 @@ class LoadedRun:
                     self._stop(command)
         return CancelAsked(self._now_ms(), request.deadline_at_ms, request.reason, self.pausing)
 
+    def _with_input(self, entry: E, command: Command, record: ActivationRecord) -> E:
+        """The entry, with the arguments of the effect if it is the first one of its step."""
+        if command.failures or command.intended or entry.input is not None:
+            return entry
+        return replace(entry, input=self.keep(command.arguments, record))
+
     def _apply(self, entry: Entry, record: ActivationRecord) -> None:
+        if self._records_inputs and isinstance(entry, EffectEntry):
+            command = self.machine.open.get(entry.step) or self.dropped.get(entry.step)
+            if command is not None:
+                entry = self._with_input(entry, command, record)
         record.entries.append(entry)
         self.machine.apply(entry, self.run.length + len(record.entries) - 1)
 
@@ -556,6 +599,8 @@ class LoadedRun:
                 continue  # the journal says so already
             known = command.as_step(waited=True, begun=self._may_have_begun(command))
             entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._now_ms())
+            if self._records_inputs and isinstance(entry, EffectEntry):
+                entry = self._with_input(entry, command, record)
             if isinstance(entry, StepEntry):
                 record.entries.append(entry)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 from holdfast.kernel.messages import Message
+from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run
 
 
@@ -24,6 +25,9 @@ class HeldActivation(Protocol):
 
     @property
     def in_flight(self) -> list[asyncio.Task[None]]: ...
+
+    @property
+    def at_work(self) -> list[StepAtWork]: ...
 
 
 class Held(NamedTuple):
@@ -63,6 +67,18 @@ class HeldRuns:
     def effects(self) -> list[asyncio.Task[None]]:
         """What is being done for the runs at this moment."""
         return [task for held in self._by_id.values() for task in held.execution.in_flight]
+
+    @property
+    def at_work(self) -> list[StepAtWork]:
+        """The effects that run here now."""
+        return [step for held in self._by_id.values() for step in held.execution.at_work]
+
+    def at_work_for(self, run: Run) -> tuple[StepAtWork, ...] | None:
+        """The effects of this run that run here now; None if it is not in memory here."""
+        held = self._by_id.get(run.id)
+        if held is None or held.execution.run.epoch != run.epoch:
+            return None
+        return tuple(held.execution.at_work)
 
     def begin(self, run_id: str, execution: HeldActivation, on_done: Callable[[asyncio.Task[None]], object]) -> None:
         """Drive the run from now on. `on_done` is called when its task has ended, whether or not it is held then."""

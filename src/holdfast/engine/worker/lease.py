@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
-from holdfast.kernel.leases import Standing, look_again_in_ms, reliable_for_ms, standing
+from holdfast.kernel.leases import Standing, look_again_in_ms, owner_named, reliable_for_ms, standing
 from holdfast.kernel.times import Millis, Steady
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
@@ -24,6 +24,7 @@ class WorkerLease:
         *,
         clock: Clock,
         ids: Ids,
+        instance: str,
         ttl_ms: Millis,
         serves: Serves,
         emit: Emit,
@@ -36,6 +37,7 @@ class WorkerLease:
         self._store = store
         self._clock = clock
         self._ids = ids
+        self._instance = instance
         self._ttl_ms = ttl_ms
         self._serves = serves
         self._emit = emit
@@ -69,7 +71,7 @@ class WorkerLease:
 
     async def join(self) -> None:
         """Open a lease under a new name."""
-        owner, sent_steady_ms = self._ids.nonce(), self._clock.steady_ms()
+        owner, sent_steady_ms = owner_named(self._instance, self._ids.nonce()), self._clock.steady_ms()
         await self._store.join(owner, self._ttl_ms, self._serves)
         self.owner = owner
         self._renewed_at(sent_steady_ms)

@@ -68,8 +68,10 @@ class Worker:
         wakeups: WorkerWakeups,
         serves: Serves,
         strict: bool = False,
+        record_inputs: bool,
     ) -> None:
         self.strict = strict
+        self.record_inputs = record_inputs
         self.store = ports.store
         self.clock = ports.clock
         self.codec = ports.codec

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Pack
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.engine.api.admission import Admission, Taker
+from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries
 from holdfast.engine.api.registry import Registry
@@ -76,7 +77,12 @@ class Api:
         )
         self.admission = Admission(self.store, self.committer, emit=self.events.append, taker=taker)
         self.operations = Operations(self.scope, waiters=self.waiters, strict=strict, on_pending=self._on_pending)
-        self.queries = Queries(self.scope, self.subscriptions, served_here=frozenset())
+        self.queries = Queries(
+            self.scope,
+            self.subscriptions,
+            served_here=frozenset(),
+            at_work=StepsAtWork(self.scope.store, self.scope.namespace, None),
+        )
         self.service = Service(
             self.scope,
             admission=self.admission,

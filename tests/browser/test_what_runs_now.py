@@ -1,0 +1,27 @@
+"""The page of a run says which effect runs, since when and where; and what each effect was given, where recorded."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import Site, Visiting
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_run_shows_the_effect_that_runs_and_its_instance(site: Site, visit: Visiting):
+    page = await visit(f"/runs/{site.runs['running'].id}")
+    waits = page.get_by_role("region", name="Why it waits")
+    await expect(waits).to_contain_text("effect at_the_gate#1, attempt 1, running since")
+    await expect(waits).to_contain_text(f"on instance {site.hf.runtime.instance}")
+    await expect(waits).to_contain_text("(began ")
+    await page.goto("/workers")
+    await expect(page.get_by_role("cell", name=site.hf.runtime.instance)).to_be_visible()
+
+
+async def test_what_an_effect_was_given_is_in_the_journal_where_it_is_recorded(site: Site, visit: Visiting):
+    page = await visit(f"/runs/{site.runs['completed'].id}")
+    given = page.locator("details", has=page.locator("summary", has_text="input")).first
+    await given.locator("summary").click()
+    await expect(given.locator("pre")).to_contain_text('"order": "o-1-flaky"')
