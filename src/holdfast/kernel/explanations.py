@@ -163,10 +163,10 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "stands still, to be resumed"
         case Stopped():
             return "its code has ended; what it left behind is being undone"
-        case Resumed():
-            return "was resumed; the cancellation no longer counts"
-        case Retried():
-            return "was retried"
+        case Resumed(bulk=bulk):
+            return f"was resumed{_by(bulk)}; the cancellation no longer counts"
+        case Retried(bulk=bulk):
+            return f"was retried{_by(bulk)}"
         case Completed():
             return "completed"
         case Failed(error=error):
@@ -197,6 +197,10 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "lost its key" + (f": {reason}" if reason else "")
         case _:  # pragma: no cover
             assert_never(entry)
+
+
+def _by(bulk: str) -> str:
+    return f" by bulk run {bulk}" if bulk else ""
 
 
 MEMBERS_SHOWN = 10
