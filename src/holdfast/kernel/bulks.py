@@ -52,6 +52,7 @@ WORKFLOW = "holdfast.bulk"
 PAGE = 100
 ERRORS_MAX = 10
 PREVIEW_MAX = 100
+DEADLINE_MS = Millis(30_000)
 GONE, CHANGED, REFUSED, LEFT = "gone", "changed", "refused", "left"
 _LIVE = (Status.PENDING, Status.RUNNING, Status.WAITING, Status.BLOCKED)
 TAKES: Mapping[BulkVerb, tuple[Status, ...]] = {
@@ -101,7 +102,7 @@ class BulkOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: int | None = None  # how many runs at most
     rate: BulkRate | None = None
     reason: str = ""
-    deadline_ms: Millis = Millis(30_000)  # of each cancellation
+    deadline_ms: Millis = DEADLINE_MS  # of each cancellation
     hook: str = ""
     payload: Any = None
 
@@ -256,8 +257,8 @@ def order(
         status=tuple(sorted(search.statuses if search.statuses is not None else takes)),
         conditions=search.conditions,
         key_prefix=search.key_prefix,
-        created=search.created,
-        finished=search.finished,
+        created=search.created if search.created.is_set else ALWAYS,  # the same one, so that it is left out
+        finished=search.finished if search.finished.is_set else ALWAYS,
         newest_first=search.newest_first,
     )
     return BulkOrder(
@@ -266,7 +267,7 @@ def order(
         limit=limit,
         rate=rate_of(rate),
         reason=reason,
-        deadline_ms=deadline_ms,
+        deadline_ms=deadline_ms if verb == "cancel" else DEADLINE_MS,
         hook=hook or "",
         payload=payload,
     )

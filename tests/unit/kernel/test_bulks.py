@@ -15,7 +15,6 @@ from holdfast.kernel.bulks import (
     CHANGED,
     BulkCounts,
     BulkError,
-    BulkFilter,
     BulkOrder,
     BulkRate,
     BulkReport,
@@ -211,7 +210,13 @@ def test_a_report_accounts_for_every_run_that_matched(matched: int, report: Bulk
 
 
 def test_an_order_is_stored_without_what_it_does_not_say() -> None:
-    wanted = BulkOrder(verb="retry", runs=BulkFilter(workflow="shop.checkout", status=(Status.FAILED,)))
+    search = replace(
+        SEARCH, workflow="shop.checkout", statuses=frozenset({Status.FAILED}), created=Span(), finished=Span()
+    )
+    wanted = order("retry", search)
     data = msgspec.json.encode(wanted)
     assert data == b'{"verb":"retry","runs":{"workflow":"shop.checkout","status":["failed"]}}'
     assert msgspec.json.decode(data, type=BulkOrder) == wanted
+    until = order("cancel", replace(SEARCH, created=Span(None, NOW_MS), finished=Span(NOW_MS)))
+    assert (until.runs.created, until.runs.finished) == (Span(None, NOW_MS), Span(NOW_MS))
+    assert msgspec.json.decode(msgspec.json.encode(until), type=BulkOrder) == until
