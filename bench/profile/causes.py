@@ -162,6 +162,8 @@ OTHER = Cause(
     (
         "engine/api/signals.py",
         "engine/api/operations.py",
+        "engine/api/bulk.py",
+        "engine/bulk_pack.py",
         "engine/api/decisions.py",
         "engine/api/documents.py",
         "engine/api/apikeys.py",

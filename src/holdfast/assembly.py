@@ -18,6 +18,7 @@ from holdfast.client import Caller
 from holdfast.config import REDIS_SCHEMES, shown
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.registry import Registry
+from holdfast.engine.bulk_pack import pack as bulk_pack
 from holdfast.engine.pace import Pace
 from holdfast.engine.ports import Ports
 from holdfast.engine.replica import Replica
@@ -188,7 +189,7 @@ class Holdfast(Caller):
         self._events.listen(logs.log_events(instance))
         if tracing is not None:
             self._events.listen(tracing)
-        registry = Registry(packs, codec=ports.codec, queues=queues)
+        registry = Registry(packs, codec=ports.codec, queues=queues, own=(bulk_pack,))
         self._replica = Replica(
             ports,
             registry,

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, Typed
 
 from msgspec import UNSET
 
-from holdfast.client import Caller, Run, Runs, Snapshot, Started
+from holdfast.client import BulkVerb, Caller, Run, Runs, Snapshot, Started
 from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
 from holdfast.journal import RunEvent
@@ -33,7 +33,9 @@ from holdfast.ports.store import Backlog, Member
 
 __all__ = [
     "Blocking",
+    "BlockingBulkPreview",
     "BlockingPage",
+    "BlockingPreviewedRun",
     "BlockingRun",
     "BlockingRuns",
     "BlockingStarted",
@@ -296,8 +298,38 @@ class BlockingPage(NamedTuple):
     next: str | None
 
 
+class BlockingPreviewedRun(NamedTuple):
+    """A run, and why a verb would not be applied to it; empty if it would."""
+
+    run: BlockingRun[Any]
+    refusal: str
+
+
+class BlockingBulkPreview(NamedTuple):
+    """What a bulk operation would do if it began now; see `BulkPreview`."""
+
+    verb: BulkVerb
+    matched: int
+    is_all: bool
+    first: tuple[BlockingPreviewedRun, ...]
+
+
+def _of_runs(
+    verb: Callable[Concatenate[Runs, P], Coroutine[Any, Any, Started[R]]],
+) -> Callable[Concatenate[Any, P], BlockingStarted[R]]:
+    """The blocking twin of a bulk verb of `Runs`."""
+
+    def blocking(self: BlockingRuns, *args: P.args, **kwargs: P.kwargs) -> BlockingStarted[R]:
+        started = self._portal.call(verb(self._runs, *args, **kwargs))
+        return BlockingStarted(BlockingRun(started.run, self._portal), started.created)
+
+    update_wrapper(blocking, verb, assigned=("__doc__",))
+    blocking.__signature__ = inspect.signature(verb).replace(return_annotation="BlockingStarted[BulkReport]")
+    return blocking
+
+
 class BlockingRuns:
-    """The runs that a search means: iterate over them, or ask for a page."""
+    """The runs that a search means: iterate over them, ask for a page, or apply a verb to all of them."""
 
     def __init__(self, runs: Runs, portal: Portal) -> None:
         self._runs = runs
@@ -311,6 +343,20 @@ class BlockingRuns:
         """Up to `limit` runs, those that come behind the cursor `after`."""
         page = self._portal.call(self._runs.page(after=after, limit=limit))
         return BlockingPage(tuple(BlockingRun(run, self._portal) for run in page.runs), page.next)
+
+    retry = _of_runs(Runs.retry)
+    resume = _of_runs(Runs.resume)
+    cancel = _of_runs(Runs.cancel)
+    signal = _of_runs(Runs.signal)
+    bulk = _of_runs(Runs.bulk)
+
+    def dry_run(
+        self, verb: BulkVerb, *, hook: str | None = None, payload: Any = None, first: int = 10
+    ) -> BlockingBulkPreview:
+        """What `bulk` would do if it began now; see `Runs.dry_run`."""
+        found = self._portal.call(self._runs.dry_run(verb, hook=hook, payload=payload, first=first))
+        runs = [BlockingPreviewedRun(BlockingRun(each.run, self._portal), each.refusal) for each in found.first]
+        return BlockingBulkPreview(found.verb, found.matched, found.is_all, tuple(runs))
 
 
 class Blocking:

@@ -17,23 +17,28 @@ from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.start_options import Signal, StartOptions
 from holdfast.errors import InputMismatch, Overtaken, UsageError
-from holdfast.kernel import searches
+from holdfast.kernel import bulks, searches
 from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.bulks import PREVIEW_MAX, BulkError, BulkReport, BulkVerb
 from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as EffectState
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
 from holdfast.kernel.times import Instant, Millis
-from holdfast.kernel.units import Duration
+from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Kind as WaitKind, Wait
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Depth, Member, Serves
-from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot
+from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot, words
 
 __all__ = [
     "Backlog",
     "Bound",
+    "BulkError",
+    "BulkPreview",
+    "BulkReport",
+    "BulkVerb",
     "Caller",
     "Cancelling",
     "ChildLeft",
@@ -49,6 +54,7 @@ __all__ = [
     "Millis",
     "Outcome",
     "Page",
+    "PreviewedRun",
     "Range",
     "Receipt",
     "Replayed",
@@ -85,8 +91,27 @@ class Page(NamedTuple):
     next: str | None
 
 
+class PreviewedRun(NamedTuple):
+    """A run, and why a verb would not be applied to it; empty if it would."""
+
+    run: Run[Any]
+    refusal: str
+
+
+class BulkPreview(NamedTuple):
+    """What a bulk operation would do if it began now.
+
+    `matched` runs are meant, or more if not `is_all`: counts stop at 10,000. `first` are the first of them.
+    """
+
+    verb: BulkVerb
+    matched: int
+    is_all: bool
+    first: tuple[PreviewedRun, ...]
+
+
 class Runs:
-    """The runs that a search means: iterate over them, or ask for a page."""
+    """The runs that a search means: iterate over them, ask for a page, or apply a verb to all of them."""
 
     def __init__(self, search: Search, service: Backend, limit: int | None) -> None:
         self._search = search
@@ -113,6 +138,100 @@ class Runs:
         at_work = await self._service.queries.at_work(rows)
         runs = tuple(Run[Any](row, self._service, served, at_work.get(row.id, ())) for row in rows)
         return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
+
+    async def retry(
+        self, *, rate: str | None = None, reason: str | None = None, key: str | None = None
+    ) -> Started[BulkReport]:
+        """Try all of them again that have failed or are blocked, as a run of its own; see `bulk`."""
+        return await self.bulk("retry", rate=rate, reason=reason, key=key)
+
+    async def resume(
+        self, *, rate: str | None = None, reason: str | None = None, key: str | None = None
+    ) -> Started[BulkReport]:
+        """Let all of them go on that were cancelled, as a run of its own; see `bulk`."""
+        return await self.bulk("resume", rate=rate, reason=reason, key=key)
+
+    async def cancel(
+        self,
+        reason: str | None = None,
+        *,
+        deadline: Duration = "30s",
+        rate: str | None = None,
+        key: str | None = None,
+    ) -> Started[BulkReport]:
+        """Ask all of them to cancel that have not ended, as a run of its own; see `bulk`."""
+        return await self.bulk("cancel", rate=rate, reason=reason, key=key, deadline=deadline)
+
+    async def signal(
+        self,
+        hook: str,
+        payload: Any = None,
+        *,
+        rate: str | None = None,
+        reason: str | None = None,
+        key: str | None = None,
+    ) -> Started[BulkReport]:
+        """Send a payload to a hook of all of them that have not ended, as a run of its own; see `bulk`."""
+        return await self.bulk("signal", rate=rate, reason=reason, key=key, hook=hook, payload=payload)
+
+    async def bulk(
+        self,
+        verb: BulkVerb,
+        *,
+        rate: str | None = None,
+        reason: str | None = None,
+        key: str | None = None,
+        request_id: str | None = None,
+        deadline: Duration = "30s",
+        hook: str | None = None,
+        payload: Any = None,
+    ) -> Started[BulkReport]:
+        """Start a run that applies a verb to all of these runs, each once: retry, cancel, resume or signal.
+
+        It takes the runs that were created before it, in the order of the search, and of those the ones in a status
+        that the verb takes. `rate="50/1s"` bounds how many it takes in any second. What it returns is started like any
+        run: once per `key`, or per `request_id` if its reply was lost. `run.attributes` say how far it has come,
+        `await run.result()` is a `BulkReport`; cancelled, it stands still, and `run.resume()` lets it go on.
+        """
+        order = self._order(verb, rate=rate, reason=reason, deadline=deadline, hook=hook, payload=payload)
+        row, created = await self._service.bulk.start(order, StartOptions(key=key, request_id=request_id))
+        return Started(await snapshot(row, self._service), created)
+
+    async def dry_run(
+        self, verb: BulkVerb, *, hook: str | None = None, payload: Any = None, first: int = 10
+    ) -> BulkPreview:
+        """What `bulk` would do if it began now: how many runs are meant, and what would become of the first ones.
+
+        Nothing is changed.
+        """
+        if not 0 <= first <= PREVIEW_MAX:
+            raise UsageError(f"first={first} is not possible", hint=f"Ask for 0 to {PREVIEW_MAX}.")
+        order = self._order(verb, hook=hook, payload=payload)
+        found = await self._service.bulk.preview(order, first)
+        served = await self._service.queries.served([each.run for each in found.first])
+        runs = [PreviewedRun(Run[Any](each.run, self._service, served), each.refusal) for each in found.first]
+        return BulkPreview(verb, found.matched, found.is_all, tuple(runs))
+
+    def _order(
+        self,
+        verb: BulkVerb,
+        *,
+        hook: str | None,
+        payload: Any,
+        rate: str | None = None,
+        reason: str | None = None,
+        deadline: Duration = 0,
+    ) -> bulks.BulkOrder:
+        return bulks.order(
+            verb,
+            self._search,
+            limit=self._limit,
+            rate=rate,
+            reason=words(reason),
+            deadline_ms=milliseconds(deadline),
+            hook=hook,
+            payload=payload,
+        )
 
 
 class Caller:

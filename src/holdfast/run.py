@@ -220,12 +220,12 @@ class Run(Snapshot, Generic[R]):
 
         When `deadline` has passed it is stopped without further cleanup, and the receipt says so.
         """
-        return await self._service.operations.cancel(self._row.id, _words(reason), deadline)
+        return await self._service.operations.cancel(self._row.id, words(reason), deadline)
 
     async def ask_cancel(self, reason: str | None = None, *, deadline: Duration = "30s") -> Cancelling:
         """Ask for the cancellation, durably, without waiting for it: `await cancelling.receipt()` does."""
         operations = self._service.operations
-        return Cancelling(await operations.ask_cancel(self._row.id, _words(reason), deadline), operations)
+        return Cancelling(await operations.ask_cancel(self._row.id, words(reason), deadline), operations)
 
     async def receipt(self) -> Receipt:
         """What the cancellation of an ended run has left behind."""
@@ -250,7 +250,7 @@ class Run(Snapshot, Generic[R]):
         `returned` is what the code gets; `failed` is raised in it as `Permanent`; with `not_performed` the effect is
         called. Raises `NotAllowedNow` if the step is not in doubt, or was decided otherwise; the same again is no harm.
         """
-        said = Said(returned=returned, failed=failed, not_performed=not_performed, by=_words(by), reason=_words(reason))
+        said = Said(returned=returned, failed=failed, not_performed=not_performed, by=words(by), reason=words(reason))
         return await snapshot(await self._service.operations.decide(self._row.id, step, said), self._service)
 
     async def resume(self) -> Run[R]:
@@ -269,7 +269,7 @@ class Run(Snapshot, Generic[R]):
 
     async def release_key(self, reason: str | None = None) -> Run[R]:
         """Take the key from this run, so that it can be used again. For operators; it is recorded."""
-        return await snapshot(await self._service.operations.release_key(self._row.id, _words(reason)), self._service)
+        return await snapshot(await self._service.operations.release_key(self._row.id, words(reason)), self._service)
 
 
 class Cancelling:
@@ -292,7 +292,8 @@ async def snapshot(row: RunRow, service: Backend) -> Run[Any]:
     return Run(row, service, served, (await service.queries.at_work([row])).get(row.id, ()))
 
 
-def _words(reason: str | None) -> str:
+def words(reason: str | None) -> str:
+    """What a person gave as a reason, which may be none."""
     if reason is not None and not isinstance(reason, str):
         raise UsageError(f"reason={reason!r:.60} is not text", hint="Say it in words.")
     return reason or ""

@@ -10,8 +10,9 @@ from playwright.async_api import Page, expect
 
 from holdfast.kernel.attributes import FORKED_FROM
 from holdfast.kernel.journal import Received
-from tests.browser.conftest import ITEMS, Site, Visiting, served
+from tests.browser.conftest import ITEMS, SCREENSHOTS, Site, Visiting, served
 from tests.browser.demo import checkout, loan, survey, world
+from tests.browser.test_pages import grave_findings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -248,3 +249,67 @@ async def test_a_key_with_another_input_leads_to_the_run_that_has_it(site: Site,
     await expect(page.get_by_role("alert")).to_contain_text("which has a different input")
     await page.get_by_role("link", name="See that run").click()
     await expect(page).to_have_url(re.compile(f"/runs/{run.id}$"))
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+async def test_all_runs_that_match_are_retried_after_a_look_at_what_will_happen(scripts: bool, visit: Visiting):
+    async with served() as fresh:
+        runs = [await fresh.failed(f"bulk-{number}") for number in range(3)]
+        spare = await fresh.failed("spare")
+        await spare.release_key()
+        page = await visit("/runs?status=failed&key=order:bulk", at=fresh.url, java_script_enabled=scripts)
+        acts = page.get_by_role("navigation", name="Act on all runs that match")
+        await expect(acts.get_by_role("link")).to_have_text(["Retry …"])
+        await acts.get_by_role("link", name="Retry …").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Retry 3 runs")
+        await expect(page.get_by_text("Each is tried again from its last record.")).to_be_visible()
+        await expect(page.locator("#r-" + runs[0].id)).to_contain_text("yes")
+        await page.get_by_label("Reason").fill("the bank is back")
+        await page.get_by_label("Rate").fill("often")
+        await page.get_by_role("button", name="Retry 3 runs").click()
+        await expect(page.get_by_role("alert")).to_contain_text("'often' is not a rate")
+        await expect(page.get_by_label("Reason")).to_have_value("the bank is back")
+        await page.get_by_label("Rate").fill("2/10ms")
+        await page.get_by_role("button", name="Retry 3 runs").click()
+        await expect(page.get_by_text("It has begun. This page shows how far it is.")).to_be_visible()
+        for run in runs:
+            assert (await (await run.refresh()).wait(30)).status == "completed"
+        [bulk] = [each async for each in fresh.hf.runs("holdfast.bulk")]
+        assert (await bulk.result(30)).done == 3
+        await page.goto(f"/runs/{bulk.id}")
+        await expect(page.get_by_text("Retry: 3 of 3 done, 0 skipped, 0 failed.")).to_be_visible()
+        await page.screenshot(path=SCREENSHOTS / "bulk-run-light.png", full_page=True)
+        assert not scripts or not await grave_findings(page)
+        assert (await spare.refresh()).status == "failed"
+        await page.goto("/bulk?verb=retry&status=failed")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Retry 1 run")
+        await expect(page.locator("#r-" + spare.id)).to_contain_text("no longer holds its key")
+
+
+async def test_a_bulk_form_that_is_sent_twice_starts_one_bulk_run(visit: Visiting):
+    async with served() as fresh:
+        run = await fresh.approvable("in-bulk")
+        page = await visit("/bulk?verb=signal&key=order:", at=fresh.url)
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Signal 1 run")
+        form = await page.locator("#form-bulk").evaluate("form => Object.fromEntries(new FormData(form))")
+        form |= {"hook": "approval", "payload": APPROVED}
+        places = [(await page.request.post("/bulk", form=form, max_redirects=0)).headers["location"] for _ in range(2)]
+        assert places[0] == places[1]
+        await run.result(30)
+        [bulk] = [each async for each in fresh.hf.runs("holdfast.bulk")]
+        assert (await bulk.result(30)).done == 1
+
+
+async def test_what_no_bulk_verb_can_do_is_said(site: Site, visit: Visiting):
+    page = await visit("/runs?status=completed")
+    await expect(page.get_by_role("navigation", name="Act on all runs that match")).to_have_count(0)
+    for path, words in (
+        ("/bulk?verb=burn", "'burn' is not a bulk verb"),
+        ("/bulk?verb=retry&status=completed", "a run that is completed cannot be retried"),
+        ("/bulk?verb=retry&attributes=%3D", "is not a condition"),
+    ):
+        answer = await page.request.get(path)
+        assert answer.status in {400, 422}, path
+        assert words in (await answer.text()).replace("&#39;", "'"), path
+    await page.goto("/bulk?verb=resume&key=nothing-like-it")
+    await expect(page.get_by_text("No run that fits these filters can be resumed.")).to_be_visible()

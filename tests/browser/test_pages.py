@@ -16,6 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PAGES = {
     "overview": "/",
     "runs": "/runs?workflow=shop.checkout&status=completed&status=failed",
+    "bulk": "/bulk?verb=cancel&workflow=shop.checkout",
     "workflows": "/workflows",
     "workflow": "/workflows/shop.checkout",
     "workers": "/workers",

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Pack, Run, hook
 from holdfast.gateway.app import ENDPOINTS
+from holdfast.journal import Received
 from tests.gateway.conftest import Gateway, Serve
 from tests.integration.conftest import Home, eventually, owner_of
 
@@ -83,6 +84,8 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "POST /v1/runs/{run_id}/fork": on_run("/fork", {"at": "water#1"}, run="completed"),
     "POST /v1/runs/{run_id}/signal": on_run("/signal", WATER),
     "POST /v1/runs/{run_id}/release-key": on_run("/release-key", {}, run="completed"),
+    "POST /v1/bulk": fixed("/v1/bulk", 201, {"verb": "cancel", "runs": {"workflow": "garden.bloom"}}),
+    "POST /v1/bulk/dry-run": fixed("/v1/bulk/dry-run", 200, {"verb": "cancel"}),
     "POST /v1/hooks/{token:path}": fixed("/v1/hooks/token-of-tulip", 404, "rain"),
     "GET /v1/workflows": fixed("/v1/workflows", 200),
     "GET /v1/workflows/{name}": fixed("/v1/workflows/garden.bloom", 200),
@@ -168,6 +171,22 @@ async def test_a_stranger_sees_nothing_and_changes_nothing(gateway: Gateway) -> 
         assert not told, f"{where} has told {told}"
 
     assert await seen(owner) == before
+
+
+async def test_a_bulk_verb_of_a_stranger_means_none_of_our_runs(serve: Serve, home: Home, gateway: Gateway) -> None:
+    """Not even where their worker lives in the same store."""
+    ours = await planted(gateway)
+    theirs = await serve(pack, on=home, keys=True, namespace="theirs")
+    stranger = await theirs.client(scope="write")
+    assert (await stranger.post("/v1/bulk/dry-run", json={"verb": "cancel"})).json()["matched"] == 0
+    for body in ({"verb": "cancel"}, {"verb": "resume"}, {"verb": "signal", "hook": "water", "payload": "theirs"}):
+        started = await stranger.post("/v1/bulk", json=body)
+        report = await (await theirs.hf.get(started.json()["id"])).result("30s")
+        assert (started.status_code, report.matched, report.done) == (201, 0, 0)
+    waiting = await gateway.hf.get(ours.runs["waiting"])
+    assert waiting.finished_at is None
+    assert not any(isinstance(entry, Received) for entry in await waiting.journal())
+    assert (await gateway.hf.get(ours.runs["cancelled"])).status == "cancelled"
 
 
 async def test_the_same_key_is_another_run_in_another_namespace(gateway: Gateway) -> None:

@@ -70,6 +70,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "operations.release_key",
             "Take the key from a run, so that it can be used again. It is recorded.",
         ),
+        "bulk": ("bulk", "Act on all runs that filters mean, as a run of its own."),
     },
     "Operate": {
         "doctor": (
@@ -94,6 +95,12 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 GROUPS: dict[str, dict[str, str]] = {
+    "bulk": {
+        "retry": "bulk.retry",
+        "cancel": "bulk.cancel",
+        "resume": "bulk.resume",
+        "signal": "bulk.signal",
+    },
     "keys": {"create": "keys.create", "list": "keys.list_keys", "revoke": "keys.revoke"},
     "cluster": {
         "up": "cluster.up",

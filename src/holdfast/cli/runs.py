@@ -8,9 +8,17 @@ import typer
 from rich.console import Group
 
 from holdfast.cli import render
-from holdfast.cli.arguments import RunReference, Watch, moment_of
-from holdfast.cli.completions import workflow_names
+from holdfast.cli.arguments import RunReference, Watch
 from holdfast.cli.output import plain
+from holdfast.cli.run_filters import (
+    AttributeOption,
+    InstantOption,
+    KeyPrefixOption,
+    OldestFirstOption,
+    RunFilters,
+    StatusOption,
+    WorkflowOption,
+)
 from holdfast.cli.session import Session, find_run
 from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
@@ -18,43 +26,38 @@ from holdfast.client import PAGE, Caller, Run
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.runs import ENDED, Status
 from holdfast.wire import outbound
-from holdfast.wire.filters import parse_each
 from holdfast.wire.times import exact
-
-InstantOption = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 
 
 async def runs(
     session: Session,
     *,
-    workflow: Annotated[str | None, typer.Option(help="Only of this workflow.", autocompletion=workflow_names)] = None,
-    status: Annotated[list[Status] | None, typer.Option(help="Only in this status; may be repeated.")] = None,
-    attribute: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, NAME>=VALUE, NAME<VALUE ...; may be repeated.")
-    ] = None,
-    key_prefix: Annotated[str | None, typer.Option(help="Only keys that begin so.")] = None,
+    workflow: WorkflowOption = None,
+    status: StatusOption = None,
+    attribute: AttributeOption = None,
+    key_prefix: KeyPrefixOption = None,
     created_after: InstantOption = None,
     created_before: InstantOption = None,
     finished_after: InstantOption = None,
     finished_before: InstantOption = None,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="In the order of creation.")] = False,
+    oldest_first: OldestFirstOption = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many on a page.")] = PAGE,
     after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
     watch: Watch = False,
 ) -> None:
     """List runs, newest first, a page at a time."""
     async with session.caller() as caller:
-        found = caller.runs(
-            workflow,
-            [each.value for each in status] if status else None,
-            attributes=parse_each(attribute or ()),
+        found = RunFilters(
+            workflow=workflow,
+            status=status,
+            attribute=attribute,
             key_prefix=key_prefix,
-            created_after=moment_of(created_after),
-            created_before=moment_of(created_before),
-            finished_after=moment_of(finished_after),
-            finished_before=moment_of(finished_before),
-            newest_first=not oldest_first,
-        )
+            created_after=created_after,
+            created_before=created_before,
+            finished_after=finished_after,
+            finished_before=finished_before,
+            oldest_first=oldest_first,
+        ).runs(caller)
 
         async def look() -> View:
             page = await found.page(after=after, limit=limit)

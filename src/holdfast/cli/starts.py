@@ -62,14 +62,14 @@ async def start(
         under = "" if run.key is None else f" under key {run.key}"
         words = f"{verb} run {run.id} of {run.workflow}{under}"
         if not wait:
-            session.out.show(_started(outbound.run(run), created=started.created), words)
+            session.out.show(with_created(outbound.run(run), created=started.created), words)
             for lacking in (each for each in run.waiting_on if each.kind == "no_worker"):
                 session.out.note(f"It waits for {lacking}.", "yellow")
             return
         session.out.note(words)
         value = await _result(session, run, timeout)
         document = msgspec.structs.replace(outbound.run(await run.refresh()), result=msgspec.Raw(encoded(value)))
-        session.out.value(_started(document, created=started.created), value)
+        session.out.value(with_created(document, created=started.created), value)
 
 
 async def result(session: Session, run: RunReference, timeout: Timeout = None) -> None:
@@ -107,7 +107,7 @@ async def _look(run: Run[Any], say: Callable[[str], None]) -> None:
         say(f"run {run.id} is {run.status}: {why}")
 
 
-def _started(view: wire.RunView, *, created: bool) -> dict[str, Any]:
+def with_created(view: wire.RunView, *, created: bool) -> dict[str, Any]:
     """The run as the HTTP API returns it. Whether it is new, HTTP says by its status, and this by one more field."""
     return {**msgspec.json.decode(encoded(view), type=dict[str, msgspec.Raw]), "created": created}
 

@@ -3,6 +3,7 @@
     GET                               POST
     /                  overview       /runs/{run_id}/{signal, cancel, retry, resume, fork, release_key}
     /runs              search         /workflows/{name}/start
+    /bulk              many runs      /bulk
     /runs/{run_id}     one run        /login, /logout
     /runs/{run_id}/input, /output     its values, whole
     /workflows, /workflows/{name}, /workers
@@ -20,7 +21,7 @@ from typing import NamedTuple
 from starlette.routing import BaseRoute, Route
 
 from holdfast.assembly import Holdfast
-from holdfast.dashboard import actions, pages, run_page
+from holdfast.dashboard import actions, bulk, pages, run_page
 from holdfast.dashboard.context import Handler
 from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.live import WaitSlots
@@ -41,6 +42,7 @@ class PageRoute(NamedTuple):
 PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/", pages.overview, "read"),
     PageRoute("GET", "/runs", pages.runs, "read", Filters.__struct_fields__),
+    PageRoute("GET", "/bulk", bulk.page, "write", bulk.PARAMETERS),
     PageRoute("GET", "/runs/{run_id}", run_page.run, "read", ("journal", "done")),
     PageRoute("GET", "/runs/{run_id}/input", run_page.raw_input, "read"),
     PageRoute("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
@@ -48,6 +50,7 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/workflows/{name}", pages.workflow, "read"),
     PageRoute("GET", "/workers", pages.workers, "read"),
     PageRoute("POST", "/workflows/{name}/start", actions.start, "write"),
+    PageRoute("POST", "/bulk", bulk.start, "write"),
     *(
         PageRoute("POST", f"/runs/{{run_id}}/{name}", actions.on_run(name, action), run_page.scope_of(name))
         for name, action in actions.ON_RUNS.items()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client import Page
-from holdfast.dashboard import filters
+from holdfast.dashboard import bulk, filters
 from holdfast.dashboard.context import HtmlPage, Problem, Visit, problem_of
 from holdfast.dashboard.series import bars
 from holdfast.errors import UsageError
@@ -73,6 +73,7 @@ async def runs(visit: Visit) -> HtmlPage:
             "page": page,
             "problem": problem,
             "known_statuses": [status.value for status in Status],
+            "bulk_verbs": bulk.verbs_for(wanted) if page.runs and visit.may("write") else [],
             "workflows": [each.name for each in await visit.caller.workflows()],
         },
         status=200 if problem is None else 422,

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from holdfast.client import Run
+from holdfast.dashboard.bulk import progress_of
 from holdfast.dashboard.context import HtmlPage, Problem, Visit
 from holdfast.dashboard.formats import clipped, encoded, kept, pretty
 from holdfast.dashboard.forms import NOTHING
@@ -72,6 +73,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
             "receipt": await _receipt_of(found, journal),
             "declared_markers": await _declared_markers(visit, found),
             "attributes": own,
+            "bulk": progress_of(found),
             "relatives": {
                 label: str(attributes[name])
                 for name, label in ((PARENT, "Parent"), (ROOT, "Root"), (FORKED_FROM, "Forked from"))

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import events
+from holdfast.engine import bulk_pack
 from holdfast.engine.api.admission import Admission
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.at_work import StepsAtWork
@@ -109,6 +110,8 @@ class Replica:
         if duties:
             self._lead(Holder(instance, ports.ids.nonce()), lease_ms)
         self.service = self.service_in(serves.namespace)
+        if self._worker is not None:
+            self._worker.performer.provide(bulk_pack.runs, self.service.bulk)
 
     def _employ(self, held: HeldRuns, serves: Serves, instance: str, lease_ms: Millis) -> None:
         """Execute runs here."""

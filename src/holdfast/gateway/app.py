@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.assembly import Holdfast
 from holdfast.gateway import (
     auth,
+    bulk,
     health,
     hooks,
     keys,
@@ -41,6 +42,7 @@ from holdfast.gateway.wait_limit import WaitLimit
 _MAIN: tuple[Endpoint, ...] = (
     *starts.ENDPOINTS,
     *runs.ENDPOINTS,
+    *bulk.ENDPOINTS,
     *results.ENDPOINTS,
     *streams.ENDPOINTS,
     *hooks.ENDPOINTS,

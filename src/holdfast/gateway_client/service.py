@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast import wire
 from holdfast.calls import Call, WorkflowCall
+from holdfast.engine import bulk_pack
 from holdfast.engine.api.decisions import Said
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
@@ -31,6 +32,7 @@ from holdfast.errors import (
     UnknownRun,
     UsageError,
 )
+from holdfast.gateway_client.bulk import GatewayBulk
 from holdfast.gateway_client.transport import Transport
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import cancels, waits
@@ -78,11 +80,12 @@ class GatewayBackend:
         clock: Clock,
     ) -> None:
         self._transport = transport
-        self._workflows = dict(workflows)
+        self._workflows = bulk_pack.pack.workflows | dict(workflows)
         self._codec = codec
         self._ids = ids
         self._clock = clock
         self._offset_ms = clock.wall_ms() - float(clock.steady_ms())
+        self.bulk = GatewayBulk(transport, codec=codec, ids=ids)
 
     @property
     def namespace(self) -> str:

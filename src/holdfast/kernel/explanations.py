@@ -172,10 +172,10 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return f"its code has failed with {_failure(error)}; what it left behind is being undone"
         case Stopped():
             return "its code has ended; what it left behind is being undone"
-        case Resumed():
-            return "was resumed; the cancellation no longer counts"
-        case Retried():
-            return "was retried"
+        case Resumed(bulk=bulk):
+            return f"was resumed{_by(bulk)}; the cancellation no longer counts"
+        case Retried(bulk=bulk):
+            return f"was retried{_by(bulk)}"
         case Completed():
             return "completed"
         case Failed(error=error):
@@ -211,6 +211,10 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
 def _began(entry: AttemptEntry) -> str:
     """When the attempt began, if the entry before does not tell."""
     return "" if entry.began_at is None else f", which began at {entry.began_at.isoformat(timespec='milliseconds')}"
+
+
+def _by(bulk: str) -> str:
+    return f" by bulk run {bulk}" if bulk else ""
 
 
 MEMBERS_SHOWN = 10

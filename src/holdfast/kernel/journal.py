@@ -245,6 +245,7 @@ class Blocked(_Entry, frozen=True):
 
 class Retried(_Entry, frozen=True):
     void: tuple[int, ...] = ()
+    bulk: str = ""  # the bulk run that did it
 
 
 class Received(_Entry, frozen=True):
@@ -281,6 +282,7 @@ class Stopped(_Entry, frozen=True):
 
 class Resumed(_Entry, frozen=True):
     void: tuple[int, ...] = ()
+    bulk: str = ""  # the bulk run that did it
 
 
 class Marked(StepEntry, frozen=True):

@@ -183,17 +183,22 @@ def step(run: Run, entry: Entry) -> Change:
     return Change(change_id, guard, replace(run, length=length, change_id=change_id), (entry,))
 
 
-def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
+def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant, bulk: str = "") -> Change:
     """Try a failed or blocked run again from its last record."""
     if run.status not in {Status.FAILED, Status.BLOCKED}:
         raise NotAllowedNow(f"run {run.id} is {run.status}", hint="Only a failed or a blocked run can be retried.")
     stops = cancels.check_not_undone(run, journal) if run.status is Status.FAILED else ()
-    return go_on(run, Retried(now_ms, (*_void(run, journal), *stops)), now_ms=now_ms)
+    return _in_bulk(go_on(run, Retried(now_ms, (*_void(run, journal), *stops), bulk), now_ms=now_ms), bulk)
 
 
-def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
+def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant, bulk: str = "") -> Change:
     """Let a cancelled run go on as if it had not been cancelled."""
-    return go_on(run, Resumed(now_ms, cancels.taken_back(run, journal)), now_ms=now_ms)
+    return _in_bulk(go_on(run, Resumed(now_ms, cancels.taken_back(run, journal), bulk), now_ms=now_ms), bulk)
+
+
+def _in_bulk(change: Change, bulk: str) -> Change:
+    """Another may move the run at the same length; a bulk run must know whether it was itself."""
+    return _renamed(change, f"{change.id}.{bulk}") if bulk else change
 
 
 def go_on(run: Run, why: Entry, *, now_ms: Instant) -> Change:
@@ -231,7 +236,10 @@ def stop(
     after = replace(_ended(run, Status.CANCELLED, now_ms=now_ms), epoch=run.epoch + 1, nonce="")
     change = _change(run, after, recorded, *request, stopped, Cancelled(now_ms))
     # Its owner may end it at the same length; each must know whose end it was.
-    change_id = f"{change.id}.stop"
+    return _renamed(change, f"{change.id}.stop")
+
+
+def _renamed(change: Change, change_id: str) -> Change:
     return replace(change, id=change_id, run=None if change.run is None else replace(change.run, change_id=change_id))
 
 

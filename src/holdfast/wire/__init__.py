@@ -4,6 +4,7 @@
     outbound   values of the engine become what a gateway sends; a search becomes what a client sends
     inbound    what arrived becomes values of the engine again
     starts     the options of a start, both ways
+    bulks      bulk operations, both ways
     filters    conditions on attributes, as people write them
     samples    JSON that fits a schema, to begin with
     times      instants and durations, as people write and read them
@@ -22,6 +23,9 @@ from holdfast.wire.types import (
     BacklogView,
     BeatenView,
     Bound,
+    BulkBody,
+    BulkPreviewView,
+    BulkRunsBody,
     CancelBody,
     ClaimBody,
     ClaimedView,
@@ -29,6 +33,7 @@ from holdfast.wire.types import (
     CreateApiKeyBody,
     DecideBody,
     DepthView,
+    DryRunBody,
     Duration,
     EndedView,
     ErrorView,
@@ -45,6 +50,7 @@ from holdfast.wire.types import (
     MarkerView,
     NewApiKeyView,
     PartState,
+    PreviewedRunView,
     ProblemView,
     ReadyView,
     ReceiptView,
@@ -79,6 +85,9 @@ __all__ = [
     "BacklogView",
     "BeatenView",
     "Bound",
+    "BulkBody",
+    "BulkPreviewView",
+    "BulkRunsBody",
     "CancelBody",
     "ClaimBody",
     "ClaimedView",
@@ -86,6 +95,7 @@ __all__ = [
     "CreateApiKeyBody",
     "DecideBody",
     "DepthView",
+    "DryRunBody",
     "Duration",
     "EndedView",
     "ErrorView",
@@ -102,6 +112,7 @@ __all__ = [
     "MarkerView",
     "NewApiKeyView",
     "PartState",
+    "PreviewedRunView",
     "ProblemView",
     "ReadyView",
     "ReceiptView",

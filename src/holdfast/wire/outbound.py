@@ -223,7 +223,12 @@ def _running(effect: RunningEffect) -> RunningEffectView:
 def _conditions(conditions: tuple[Condition, ...]) -> str | None:
     if not conditions:
         return None
-    return _encode({each.name: _condition(each) for each in conditions}).decode()
+    return _encode(conditions_of(conditions)).decode()
+
+
+def conditions_of(conditions: tuple[Condition, ...]) -> dict[str, Any]:
+    """Conditions on attributes, as a gateway takes them."""
+    return {each.name: _condition(each) for each in conditions}
 
 
 def _condition(condition: Condition) -> Attribute | Filter:

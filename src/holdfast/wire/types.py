@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from holdfast.engine.api.start_options import Priority
 from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX
 from holdfast.kernel.apikeys import Scope
+from holdfast.kernel.bulks import PREVIEW_MAX, BulkVerb
 from holdfast.kernel.cancels import Outcome, State
 from holdfast.kernel.times import Millis
 
@@ -136,6 +137,22 @@ class RunPageView(Struct, frozen=True):
 
     runs: list[RunView]
     next: str | None
+
+
+class PreviewedRunView(Struct, frozen=True):
+    """A run, and why a verb would not be applied to it; empty if it would."""
+
+    run: RunView
+    refusal: str
+
+
+class BulkPreviewView(Struct, frozen=True, kw_only=True):
+    """What a bulk operation would do. `matched` runs are meant, or more if not `is_all`: counts stop at 10,000."""
+
+    verb: BulkVerb
+    matched: int
+    is_all: bool
+    first: list[PreviewedRunView]
 
 
 class ResultView(Struct, frozen=True):
@@ -391,6 +408,47 @@ class DecideBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     not_performed: bool = False
     by: Annotated[str, Meta(max_length=255)] | None = None
     reason: Annotated[str, Meta(max_length=1000)] | None = None
+
+
+class BulkRunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runs are meant: those for which all of it holds, in the order of a search, and `limit` of them at most."""
+
+    workflow: Text | None = None
+    status: list[Status] | None = None
+    attributes: dict[str, str | int | float | bool | Filter] | None = None
+    key_prefix: Text | None = None
+    created_after: Timestamp | None = None
+    created_before: Timestamp | None = None
+    finished_after: Timestamp | None = None
+    finished_before: Timestamp | None = None
+    newest_first: bool = True
+    limit: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
+
+
+class BulkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be done with which runs. `hook` and `payload` belong to signal, `deadline` belongs to cancel."""
+
+    verb: BulkVerb
+    runs: BulkRunsBody = BulkRunsBody()
+    rate: (
+        Annotated[str, Meta(max_length=40, description="How many at most in which time.", examples=["50/1s"])] | None
+    ) = None
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    deadline: Duration = "30s"
+    hook: Key | None = None
+    payload: Any = None
+    key: Key | None = None
+    request_id: Key | None = None
+
+
+class DryRunBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What would be done with which runs, and how many of them to show."""
+
+    verb: BulkVerb
+    runs: BulkRunsBody = BulkRunsBody()
+    hook: Key | None = None
+    payload: Any = None
+    first: Annotated[int, Meta(ge=0, le=PREVIEW_MAX)] = 10
 
 
 class CreateApiKeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from holdfast.kernel import explanations
 from holdfast.kernel.explanations import next_actions, story, under_way, worded
-from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Retried, Stopped
+from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Resumed, Retried, Stopped
 from holdfast.kernel.runs import Status
 from holdfast.kernel.waits import Wait
 from tests.builders import (
@@ -36,6 +36,12 @@ def test_every_entry_is_worded_in_a_way_of_its_own():
     assert all(texts)
     kinds = {type(entry): worded(entry) for entry in ENTRIES}
     assert len(set(kinds.values())) == len(kinds)
+
+
+def test_a_run_that_a_bulk_run_has_moved_says_so():
+    assert worded(Retried(NOW_MS, (), "b-1")) == "was retried by bulk run b-1"
+    assert worded(Resumed(NOW_MS, (), "b-1")) == "was resumed by bulk run b-1; the cancellation no longer counts"
+    assert worded(Retried(NOW_MS)) == "was retried"
 
 
 def said(what: str) -> list[str]:

@@ -12,6 +12,7 @@ from holdfast.engine.api.registry import Description
 from holdfast.engine.api.start_options import StartOptions
 from holdfast.engine.cancelling import Cancellation
 from holdfast.journal import Journal, RunEvent
+from holdfast.kernel.bulks import BulkOrder, Preview
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.running_effects import StepAtWork
@@ -59,6 +60,13 @@ class Querying(Protocol):
     async def backlog(self) -> Backlog: ...
 
 
+class Bulking(Protocol):
+    """Applies a verb to many runs."""
+
+    async def start(self, order: BulkOrder, options: StartOptions) -> tuple[Run, bool]: ...
+    async def preview(self, order: BulkOrder, first: int) -> Preview: ...
+
+
 class Backend(Protocol):
     """All that the verbs of callers need."""
 
@@ -70,6 +78,8 @@ class Backend(Protocol):
     def operations(self) -> Operating: ...
     @property
     def queries(self) -> Querying: ...
+    @property
+    def bulk(self) -> Bulking: ...
 
     def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]: ...
     async def start(self, call: WorkflowCall[Any], options: StartOptions) -> tuple[Run, bool]: ...

@@ -64,11 +64,16 @@ class Operations:
         """Cancel a run and say what it has left behind."""
         return await self.cancelled(await self.ask_cancel(run_id, reason, deadline))
 
-    async def ask_cancel(self, run_id: str, reason: str, deadline: Duration) -> Cancellation:
-        """Ask for it. Once this returns it will be done, whether or not the caller waits for it."""
+    async def ask_cancel(
+        self, run_id: str, reason: str, deadline: Duration, *, nonce: str | None = None
+    ) -> Cancellation:
+        """Ask for it. Once this returns it will be done, whether or not the caller waits for it.
+
+        A repetition with the same `nonce` is the same request.
+        """
         deadline_at_ms = self._scope.store.now_ms() + milliseconds(deadline)
         run = await self._scope.run(run_id)
-        asked = Cancellation(run_id, self._scope.ids.nonce(), reason, deadline_at_ms)
+        asked = Cancellation(run_id, nonce or self._scope.ids.nonce(), reason, deadline_at_ms)
         if run.status not in ENDED:
             self._scope.emit(events.CancelRequested(run_id, reason))
             await self._canceller.ask(asked, run)

@@ -7,11 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.journal import Journal, RunEvent
-from holdfast.kernel import explanations, waits
+from holdfast.kernel import bulks, explanations, waits
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import ENDED, Run
@@ -61,9 +63,9 @@ class Queries:
         return self._served
 
     async def members(self) -> list[Member]:
-        """The live workers."""
+        """The live workers, and the workflows of packs that they execute."""
         self._scope.require_open()
-        return await self._scope.store.members(self._scope.namespace)
+        return list(map(_without_own, await self._scope.store.members(self._scope.namespace)))
 
     async def backlog(self) -> Backlog:
         """How much there is to do."""
@@ -114,6 +116,12 @@ class Queries:
                 with contextlib.suppress(TimeoutError):  # a notice may be lost
                     async with asyncio.timeout(self._scope.pace.events_poll_seconds):
                         await changed.wait()
+
+
+def _without_own(member: Member) -> Member:
+    """The engine's own workflows are left out: every worker executes them."""
+    named = tuple(name for name in member.serves.workflows if name != bulks.WORKFLOW)
+    return replace(member, serves=replace(member.serves, workflows=named))
 
 
 def _journal_of(history: History) -> Journal:

@@ -33,13 +33,26 @@ class Description(Struct, frozen=True):
 class Registry:
     """Workflows and effect policies of all packs."""
 
-    def __init__(self, packs: Iterable[Pack], *, codec: Codec, queues: Collection[str] | None = None) -> None:
-        """Says at once what could only go wrong later: types that cannot be resolved, or not be read back."""
+    def __init__(
+        self,
+        packs: Iterable[Pack],
+        *,
+        codec: Codec,
+        queues: Collection[str] | None = None,
+        own: Collection[Pack] = (),
+    ) -> None:
+        """Says at once what could only go wrong later: types that cannot be resolved, or not be read back.
+
+        The packs of the engine's `own` are executed whatever the queues are, and are not among what is described.
+        """
         effects: list[Effect[..., Any]] = []
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._policies: dict[str, EffectPolicy] = {}
         names: set[str] = set()
+        reserved = {pack.name for pack in own}
         for pack in packs:
+            if pack.name in reserved:
+                raise UsageError(f"the pack name {pack.name!r} belongs to the engine", hint="Choose another one.")
             if pack.name in names:
                 raise UsageError(f"two packs are named {pack.name!r}", hint="Rename one, or pass it once.")
             names.add(pack.name)
@@ -57,21 +70,27 @@ class Registry:
         self._effects = {each.name: each for each in effects}
         self._described: dict[str, Description] = {}
         self.workflow_names = tuple(self._workflows)
-        self.served = tuple(name for name, each in self._workflows.items() if queues is None or each.queue in queues)
+        served = [name for name, each in self._workflows.items() if queues is None or each.queue in queues]
+        for pack in own:  # they are known to be right
+            self._workflows.update(pack.workflows)
+            self._effects.update(pack.effects)
+            self._policies.update({name: effect.policy for name, effect in pack.effects.items()})
+            served += pack.workflows
+        self.served = tuple(served)
 
     def workflow(self, name: str) -> Workflow[..., Any]:
         """The workflow of this name; the pack's part may be left out where that is unambiguous."""
         found = self._workflows.get(name)
         if found is None:
-            short = [workflow for full, workflow in self._workflows.items() if full.partition(".")[2] == name]
+            short = [full for full in self.workflow_names if full.partition(".")[2] == name]
             if len(short) != 1:
                 raise UnknownWorkflow(name, self.workflow_names)
-            found = short[0]
+            found = self._workflows[short[0]]
         return found
 
     def descriptions(self) -> tuple[Description, ...]:
         """What the workflows declare about themselves."""
-        return tuple(map(self._description, self._workflows.values()))
+        return tuple(self._description(self._workflows[name]) for name in self.workflow_names)
 
     def description(self, name: str) -> Description:
         """What the workflow of this name declares about itself."""

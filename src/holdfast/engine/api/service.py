@@ -3,6 +3,7 @@
 signals      deliver payloads to hooks
 operations   cancel, resume, retry, fork, release the key
 queries      find, follow, explain
+bulk         apply a verb to many runs
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Raw
 
 from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.api.admission import Admission, wish
+from holdfast.engine.api.bulk import Bulk
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
 from holdfast.engine.api.registry import Description
@@ -100,6 +102,7 @@ class Service:
         self._admission = admission
         self._waiters = waiters
         self._on_pending = on_pending
+        self.bulk = Bulk(scope, operations=operations, signals=self.signals, start=self.start, on_pending=on_pending)
 
     def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]:
         """A call of the workflow of this name with arguments by name, or with the JSON object that holds them."""

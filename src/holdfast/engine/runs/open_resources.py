@@ -34,6 +34,11 @@ class OpenResources:
         self._emit = emit
         self._context = contextvars.copy_context()  # not that of the effect which happens to be the first
         self._kept: dict[Resource[Any], _Kept] = {}
+        self._provided: dict[Resource[Any], Any] = {}
+
+    def provide(self, resource: Resource[Any], value: object) -> None:
+        """A resource of the engine's own: what it is, is known here, and is neither opened nor closed."""
+        self._provided[resource] = value
 
     async def open(self, wanted: Mapping[str, Resource[Any]]) -> dict[str, Any]:
         """The resources, opened where they were not, by the names under which they are wanted."""
@@ -52,6 +57,8 @@ class OpenResources:
             await asyncio.gather(*left, return_exceptions=True)
 
     async def _opened(self, resource: Resource[Any]) -> Any:
+        if resource in self._provided:
+            return self._provided[resource]
         kept = self._kept.get(resource)
         if kept is None:
             kept = self._kept[resource] = _Kept()

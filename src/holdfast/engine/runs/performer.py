@@ -43,6 +43,7 @@ from holdfast.kernel.retries import Begin
 from holdfast.kernel.times import Millis
 from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
+from holdfast.resources import Resource
 
 
 class Turn(Struct):
@@ -92,6 +93,10 @@ class Performer:
         self._resources = OpenResources(self._threads, emit)
         self._pace = pace
         self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects that have not ended, by run and step
+
+    def provide(self, resource: Resource[Any], value: object) -> None:
+        """Effects that use this resource get `value`: it is open already, and not closed here."""
+        self._resources.provide(resource, value)
 
     @property
     def threads_given_up(self) -> int:
