@@ -82,9 +82,24 @@ async def test_a_start_repeated_after_its_gateway_was_killed_is_one_run(
     assert [reply.status_code for reply in replies] == (
         [200 if was_created else 201, 200] if workflow == "plain" else [201, 201]
     )
+    marks = [reply.headers.get("idempotency-replayed") for reply in replies]
+    assert marks == ["true" if was_created else None, "true"]
     await _leaves(other)
     case.ledger.check(lost={doomed.process.pid} | case.processes.overtaken())
     assert {line["call"] for line in case.ledger.calls()} == {case.ledger.calls()[0]["call"]}
+
+
+async def test_another_body_is_refused_though_the_gateway_that_took_the_first_was_killed(
+    case: Case, opened: Any
+) -> None:
+    doomed, other = await opened(**DEATHS["before the commit"]), await opened()
+    with pytest.raises(httpx2.TransportError):
+        await doomed.start("keyed", key="4f-1", name="a")
+    assert await doomed.process.ended() == KILLED, doomed.process
+    refused = await other.start("keyed", key="4f-1", name="b")
+    assert (refused.status_code, refused.json()["code"]) == (422, "request_mismatch")
+    assert case.ask("SELECT id FROM runs") == []
+    await _leaves(other)
 
 
 async def test_64_starts_of_one_key_through_two_gateways_are_one_run(case: Case, opened: Any) -> None:

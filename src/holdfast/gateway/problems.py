@@ -71,6 +71,14 @@ class TooSlow(Malformed):
     hint = "Send the whole request at once."
 
 
+class KeyOfAnotherRequest(Malformed):
+    """The Idempotency-Key belongs to another request."""
+
+    code = "request_mismatch"
+    status = 422
+    hint = "Take a new key for a new request; a repetition has the workflow and the body of the first one."
+
+
 def response(error: Exception, instance: str) -> Response:
     """The response to a request that ended with `error`. An error that was not foreseen is not shown to the outside."""
     if not isinstance(error, HoldfastError):
