@@ -30,6 +30,7 @@ from tests.compatibility.requests_sent import responses
 from tests.compatibility.story import told
 
 FOR_PEOPLE = {"summary", "description"}  # sentences may be written better
+ILLUSTRATING = {"example", "examples"}  # no client is generated from them
 
 # Added since: failures are stored with a traceback.
 ADDED = re.compile(r',"traceback":"(?:[^"\\]|\\.)*"')
@@ -163,12 +164,14 @@ def _for_machines(node: Any) -> Any:
     """Without the sentences, and without the version of the package. Properties may bear those names."""
     match node:
         case {"openapi": _, "info": _}:
-            return {name: _for_machines(value) for name, value in node.items() if name != "info"}
+            return {
+                name: _for_machines(value) for name, value in node.items() if name not in {"info", "servers", "tags"}
+            }
         case dict():
             return {
                 name: _for_machines(value)
                 for name, value in node.items()
-                if name not in FOR_PEOPLE or not isinstance(value, str)
+                if (name not in FOR_PEOPLE or not isinstance(value, str)) and name not in ILLUSTRATING
             }
         case list():
             return [_for_machines(each) for each in node]

@@ -100,6 +100,7 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "GET /readyz": fixed("/readyz", 200),
     "GET /metrics": fixed("/metrics", 404),
     "GET /openapi.json": fixed("/openapi.json", 200),
+    "GET /docs": fixed("/docs", 200),
 }
 
 

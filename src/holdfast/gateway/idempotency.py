@@ -15,6 +15,7 @@ from holdfast.kernel.keys import KEY_LENGTH_MAX
 
 HEADER = "Idempotency-Key"
 LENGTH_MAX = 200
+EXAMPLE = "7f0c2a9e-5d1b-4c3e-9a80-2f6b1c7d4e11"
 
 
 def request_id(request: ApiRequest[Any, Any], said: str | None = None) -> str | None:

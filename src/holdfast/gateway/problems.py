@@ -34,7 +34,7 @@ class NoSuchPath(Malformed):
 
     code = "no_such_place"
     status = 404
-    hint = "See /openapi.json for what there is."
+    hint = "See /docs or /openapi.json for what there is."
 
 
 class NoSuchMethod(Malformed):

@@ -14,9 +14,9 @@ A repetition under an Idempotency-Key has the header `Idempotency-Replayed: true
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct
 
 from holdfast import wire
 from holdfast.client import Run
@@ -34,10 +34,17 @@ class StartQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """How long to wait for the end, and whether another's run is good enough."""
 
     wait: Wait | None = None
-    join: bool = True
+    join: Annotated[
+        bool,
+        Meta(
+            description="Whether a live run that holds the key is good enough; if not, it is `409` with `in_flight`.",
+            examples=[False],
+        ),
+    ] = True
 
 
 async def start(request: ApiRequest[StartQuery, wire.StartBody]) -> JsonResponse:
+    """Starts the workflow with the arguments in `input`. If a run holds the key, that run is returned with `200`."""
     body, verbs = request.body, request.caller.verbs
     seconds = waiting.seconds_of(request.query.wait, request.context.settings)
     call = verbs.call(request.path["name"], b"{}" if body.input is UNSET else bytes(body.input))
@@ -114,8 +121,12 @@ ENDPOINTS = (
                 "Names the request: a repetition gets the run of the first one, another body under it is refused with "
                 "422. If the run has no other key, it is the key.",
                 length_max=idempotency.LENGTH_MAX,
+                example=idempotency.EXAMPLE,
             ),
-            TRACEPARENT: Header("The span that causes the start (W3C Trace Context)."),
+            TRACEPARENT: Header(
+                "The span that causes the start (W3C Trace Context).",
+                example="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            ),
         },
     ),
 )
