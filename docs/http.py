@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -10,6 +11,7 @@ from holdfast.gateway import limits, problems
 from holdfast.gateway.app import ENDPOINTS
 from holdfast.gateway.endpoints import Endpoint, GatewaySettings
 from holdfast.gateway.openapi import document
+from holdfast.gateway.schema_words import words_of
 from holdfast.statuses import STATUS, title_of
 
 LIMITS = GatewaySettings()
@@ -20,9 +22,10 @@ MALFORMED = [
     if isinstance(kind, type) and issubclass(kind, problems.Malformed) and kind.__module__ == module.__name__
 ]
 INTRODUCTION = f"""\
-A gateway speaks JSON over HTTP: `holdfast dev` and `holdfast serve` start one. `GET /openapi.json` returns all of this
-as an OpenAPI 3.1 document, from which clients can be generated. [Calling it from another
-language](../guides/calling-over-http.md) shows it in use, and [securing it](../guides/securing.md) whom to let in.
+A gateway speaks JSON over HTTP: `holdfast dev` and `holdfast serve` start one. Its `/docs` is this page in a browser,
+with examples; `GET /openapi.json` is the same as an OpenAPI 3.1 document, from which clients can be generated.
+[Calling it from another language](../guides/calling-over-http.md) shows it in use, and [securing
+it](../guides/securing.md) whom to let in.
 
 - **Keys.** `Authorization: Bearer hf_...`. Each endpoint names the scope that it needs; `admin` contains `write`, and
   `write` contains `read`. A key belongs to a namespace and sees nothing else. On a loopback address a gateway may be
@@ -64,11 +67,12 @@ def _endpoint(endpoint: Endpoint, operation: dict[str, Any]) -> Iterator[str]:
     yield from ("", f"### `{endpoint.method} {endpoint.path.replace(':path', '')}`", "")
     scope = "needs no key" if endpoint.scope is None else f"scope `{endpoint.scope}`"
     yield f"{endpoint.summary}; {scope}."
+    if what := " ".join((inspect.getdoc(endpoint.handler) or "").split()):
+        yield what
     yield ""
     for parameter in operation["parameters"]:
         if parameter["in"] != "path":
-            told = parameter.get("description") or _type(parameter["schema"])
-            yield f"- {parameter['in']} `{parameter['name']}`: {told}"
+            yield f"- {parameter['in']} `{parameter['name']}`: {parameter['description']}"
     if "requestBody" in operation:
         needed = "" if operation["requestBody"]["required"] else ", or none"
         yield f"- body: {_content(operation['requestBody'])}{needed}"
@@ -98,21 +102,7 @@ def _shape(name: str, schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(map(_type, schema["anyOf"])))
-    if "enum" in schema:
-        return ", ".join(f"`{each}`" for each in schema["enum"])
-    kind = schema.get("type")
-    if kind == "array":
-        return f"a list of {_type(schema['items'])}"
-    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-        return f"an object of {_type(schema['additionalProperties'])}"
-    if schema.get("format") == "date-time":
-        return "an instant"
-    return {"string": "text", "integer": "a whole number", "null": "null", None: "any JSON"}.get(kind, f"{kind}")
+    return "".join(f"[{text}](#{shape.lower()})" if shape else text for text, shape in words_of(schema))
 
 
 def _problems() -> Iterator[str]:

@@ -81,6 +81,10 @@ class Runtime:
         """Small records that belong to no namespace: all of them share these."""
         return self._replica.documents_in(COMMON)
 
+    def documents_in(self, namespace: str) -> Documents:
+        """Small records beside the runs of a namespace."""
+        return self._replica.documents_in(checked(namespace))
+
     def tasks_in(self, namespace: str) -> Tasks:
         """The verbs of remote workers, on the tasks of a namespace: claim, heartbeat, complete, fail."""
         return self._replica.tasks_in(checked(namespace))

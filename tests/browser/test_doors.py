@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-import httpx
+import httpx2
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
@@ -27,14 +27,14 @@ class Visitor:
     """Somebody who comes without a browser, and can therefore do what browsers would not."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False)
+        self.http = httpx2.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False)
 
     async def token(self, path: str = "/workflows/shop.checkout") -> str:
         """The token that the forms of a page carry."""
         page = (await self.http.get(path)).text
         return page.partition(TOKEN)[2].partition('"')[0]
 
-    async def log_in(self, key: str) -> httpx.Response:
+    async def log_in(self, key: str) -> httpx2.Response:
         form = {"token": await self.token("/login"), "key": key, "next": "/"}
         return await self.http.post("/login", data=form)
 

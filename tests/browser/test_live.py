@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
+import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
@@ -120,7 +120,7 @@ async def test_a_page_that_is_paused_stays_as_it_is_until_it_goes_on(site: Site,
 
 
 async def test_a_stream_begins_with_a_tick_and_ends_when_the_server_closes():
-    async with served() as fresh, httpx.AsyncClient(base_url=fresh.url, trust_env=False, timeout=30) as http:
+    async with served() as fresh, httpx2.AsyncClient(base_url=fresh.url, trust_env=False, timeout=30) as http:
         async with http.stream("GET", "/live") as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
             lines = stream.aiter_lines()
@@ -137,7 +137,7 @@ async def test_a_stream_begins_with_a_tick_and_ends_when_the_server_closes():
 async def test_one_tick_stands_for_all_that_happened_at_once():
     async with (
         served() as fresh,
-        httpx.AsyncClient(base_url=fresh.url, trust_env=False, timeout=30) as http,
+        httpx2.AsyncClient(base_url=fresh.url, trust_env=False, timeout=30) as http,
         http.stream("GET", "/live") as stream,
     ):
         lines = stream.aiter_lines()

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
@@ -59,7 +59,7 @@ async def responses(file: Path, runs: Mapping[str, str]) -> list[str]:
         return [await _response(http, *request) for request in requests(runs)]
 
 
-async def _response(http: httpx.AsyncClient, method: str, path: str, body: Any) -> str:
+async def _response(http: httpx2.AsyncClient, method: str, path: str, body: Any) -> str:
     response = await http.request(method, path, **({} if body is None else {"json": body}))
     media = response.headers.get("content-type")
     sent = json.dumps(_for_machines(response.json())) if "json" in media else response.text
@@ -80,7 +80,7 @@ def _for_machines(node: Any) -> Any:
 
 
 @asynccontextmanager
-async def _serving(file: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def _serving(file: Path) -> AsyncIterator[httpx2.AsyncClient]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -89,7 +89,7 @@ async def _serving(file: Path) -> AsyncIterator[httpx.AsyncClient]:
         sys.executable, "-m", "holdfast", *SERVE, *where, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
     )
     try:
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS, trust_env=False
         ) as http:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -103,8 +103,8 @@ async def _serving(file: Path) -> AsyncIterator[httpx.AsyncClient]:
         await process.wait()
 
 
-async def _is_ready(http: httpx.AsyncClient) -> bool:
+async def _is_ready(http: httpx2.AsyncClient) -> bool:
     try:
         return (await http.get("/readyz")).status_code == 200
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return False

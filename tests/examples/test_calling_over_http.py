@@ -8,7 +8,7 @@ import shlex
 from argparse import ArgumentParser
 from typing import Any
 
-import httpx
+import httpx2
 
 from examples.shop import shop
 from holdfast import Holdfast
@@ -40,14 +40,14 @@ async def test_each_request_of_the_page_is_answered_as_it_says() -> None:
         server = HttpServer(shared.wait_limit)
         url = await server.start(application(shared, dashboard=False), "127.0.0.1", 0)
         try:
-            async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
+            async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
                 made = await _all_made(http)
         finally:
             await server.stop()
     assert made >= 9
 
 
-async def _all_made(http: httpx.AsyncClient) -> int:
+async def _all_made(http: httpx2.AsyncClient) -> int:
     made, answer = 0, dict[str, Any]()
     for block in blocks(PAGE):
         if block.info == "sh" and block.body.startswith("curl"):
@@ -58,7 +58,7 @@ async def _all_made(http: httpx.AsyncClient) -> int:
     return made
 
 
-async def _made(http: httpx.AsyncClient, command: str) -> dict[str, Any]:
+async def _made(http: httpx2.AsyncClient, command: str) -> dict[str, Any]:
     wanted = _curl().parse_args(shlex.split(command.replace("\\\n", " ")))
     method = wanted.method or ("GET" if wanted.data is None else "POST")
     headers = dict(header.split(": ", 1) for header in wanted.headers)

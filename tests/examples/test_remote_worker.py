@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -56,17 +56,17 @@ async def line_of(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncGenerator[httpx.AsyncClient]:
+async def gateway(tmp_path: Path) -> AsyncGenerator[httpx2.AsyncClient]:
     store = f"sqlite:///{tmp_path}/holdfast.db"
     async with running(sys.executable, "-m", "tests.gateway.process", "examples.thumbnails", store) as process:
         url = await line_of(process)
         assert url.startswith("http://"), "the gateway did not start"
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
             yield http
 
 
-async def test_the_worker_performs_fails_and_stops_when_it_is_told_to(gateway: httpx.AsyncClient) -> None:
-    async def album(image: str) -> httpx.Response:
+async def test_the_worker_performs_fails_and_stops_when_it_is_told_to(gateway: httpx2.AsyncClient) -> None:
+    async def album(image: str) -> httpx2.Response:
         asked = {"input": {"image": image, "widths": [64, 128]}}
         return await gateway.post("/v1/workflows/thumbnails.album/runs", params={"wait": "30s"}, json=asked)
 

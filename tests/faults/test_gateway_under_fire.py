@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.faults.cases import Case
@@ -31,9 +31,9 @@ class Gate:
 
     def __init__(self, process: Process, url: str) -> None:
         self.process = process
-        self.http = httpx.AsyncClient(base_url=url, timeout=DEADLINE, trust_env=False)
+        self.http = httpx2.AsyncClient(base_url=url, timeout=DEADLINE, trust_env=False)
 
-    async def start(self, workflow: str, *, key: str | None = None, wait: str = "", **input: Any) -> httpx.Response:
+    async def start(self, workflow: str, *, key: str | None = None, wait: str = "", **input: Any) -> httpx2.Response:
         headers = {} if key is None else {"Idempotency-Key": key}
         return await self.http.post(f"/v1/workflows/{workflow}/runs{wait}", json={"input": input}, headers=headers)
 
@@ -69,7 +69,7 @@ async def test_a_start_repeated_after_its_gateway_was_killed_is_one_run(
 ) -> None:
     """The client knows nothing but its Idempotency-Key; the ledger knows what was done."""
     doomed, other = await opened(**DEATHS[death]), await opened()
-    with pytest.raises(httpx.TransportError):
+    with pytest.raises(httpx2.TransportError):
         await doomed.start(workflow, key="4f-1", name="a")
     assert await doomed.process.ended() == KILLED, doomed.process
     replies = [await other.start(workflow, key="4f-1", wait="?wait=60s", name="a") for _ in range(2)]
@@ -82,9 +82,24 @@ async def test_a_start_repeated_after_its_gateway_was_killed_is_one_run(
     assert [reply.status_code for reply in replies] == (
         [200 if was_created else 201, 200] if workflow == "plain" else [201, 201]
     )
+    marks = [reply.headers.get("idempotency-replayed") for reply in replies]
+    assert marks == ["true" if was_created else None, "true"]
     await _leaves(other)
     case.ledger.check(lost={doomed.process.pid} | case.processes.overtaken())
     assert {line["call"] for line in case.ledger.calls()} == {case.ledger.calls()[0]["call"]}
+
+
+async def test_another_body_is_refused_though_the_gateway_that_took_the_first_was_killed(
+    case: Case, opened: Any
+) -> None:
+    doomed, other = await opened(**DEATHS["before the commit"]), await opened()
+    with pytest.raises(httpx2.TransportError):
+        await doomed.start("keyed", key="4f-1", name="a")
+    assert await doomed.process.ended() == KILLED, doomed.process
+    refused = await other.start("keyed", key="4f-1", name="b")
+    assert (refused.status_code, refused.json()["code"]) == (422, "request_mismatch")
+    assert case.ask("SELECT id FROM runs") == []
+    await _leaves(other)
 
 
 async def test_64_starts_of_one_key_through_two_gateways_are_one_run(case: Case, opened: Any) -> None:
@@ -133,7 +148,7 @@ async def test_a_reader_whose_gateways_are_killed_misses_nothing_and_sees_nothin
     for _ in range(kills):
         gate = await opened(worker=False)
         going = asyncio.create_task(go_on())
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(httpx2.TransportError):
             await _follow_and_kill(gate, run_id, seen, after=chance.randrange(1, 2 * steps))  # a step is two events
         assert await gate.process.ended() == KILLED
         await going
@@ -167,7 +182,7 @@ async def _follow(gate: Gate, run_id: str, seen: list[tuple[int, str]]) -> Async
             yield event
 
 
-async def _events(response: httpx.Response) -> AsyncIterator[dict[str, str]]:
+async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, str]]:
     """The whole events of a stream that may break off in the middle of one."""
     fields: dict[str, str] = {}
     async for line in response.aiter_lines():

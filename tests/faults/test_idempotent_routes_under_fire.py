@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from httpx import AsyncClient, Response, TransportError
+from httpx2 import AsyncClient, Response, TransportError
 
 from tests.faults.cases import Case
 from tests.faults.processes import DEADLINE, Process, until

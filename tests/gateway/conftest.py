@@ -2,11 +2,11 @@
 
 async def test_x(serve):
     gateway = await serve(pack)                      # open, on a memory store, with a worker
-    answer = await gateway.http.get("/v1/runs")      # an httpx client whose base is the gateway
+    answer = await gateway.http.get("/v1/runs")      # an httpx2 client whose base is the gateway
     gateway.hf, gateway.house, gateway.url           # what is behind it
 
 gateway = await serve(pack, keys=True)               # API keys are required
-reader = await gateway.client(scope="read")          # an httpx client with a new key
+reader = await gateway.client(scope="read")          # an httpx2 client with a new key
 gateway = await serve(pack, on=sqlite_home)          # on a SQLite file, with another gateway or process beside it
 gateway = await launch("tests.gateway.packs", db)    # a process of its own, to be killed or stopped
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from holdfast import Holdfast, Pack
@@ -62,12 +62,12 @@ class Gateway:
     context: AppContext
     server: HttpServer
     url: str
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
     _stack: AsyncExitStack = field(repr=False)
 
     async def client(
         self, *, scope: Scope = "admin", namespace: str | None = None, token: str | None = None
-    ) -> httpx.AsyncClient:
+    ) -> httpx2.AsyncClient:
         """Another client, which shows a key: a new one of this scope and namespace, or `token`."""
         if token is None:
             token, _ = await self.hf.api_keys.create(
@@ -78,15 +78,15 @@ class Gateway:
     @property
     def address(self) -> tuple[str, int]:
         """For those who speak over a socket of their own."""
-        url = httpx.URL(self.url)
+        url = httpx2.URL(self.url)
         assert url.port is not None
         return url.host, url.port
 
 
-def client(url: str, **options: Any) -> httpx.AsyncClient:
+def client(url: str, **options: Any) -> httpx2.AsyncClient:
     # trust_env=False: a proxy of the machine has nothing to do with a server on loopback
     hooks = {"response": [responses.check]}  # no test sees an answer that its endpoint does not declare
-    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, event_hooks=hooks, **options)
+    return httpx2.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False, event_hooks=hooks, **options)
 
 
 Serve = Callable[..., Awaitable[Gateway]]
@@ -125,7 +125,7 @@ class Launched:
 
     process: asyncio.subprocess.Process
     url: str
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
 
     async def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

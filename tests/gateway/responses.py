@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 from starlette.routing import compile_path
 
@@ -17,8 +17,8 @@ from holdfast.gateway.requests import JSON
 _PLACES = [(compile_path(endpoint.path)[0], endpoint) for endpoint in app.ENDPOINTS]
 
 
-async def check(response: httpx.Response) -> None:
-    """A hook for httpx: raises unless the answer is one that is declared, to the last field."""
+async def check(response: httpx2.Response) -> None:
+    """A hook for httpx2: raises unless the answer is one that is declared, to the last field."""
     if response.request.method == "HEAD":
         return  # what GET answers, without the body
     endpoint = _endpoint(response.request)
@@ -39,7 +39,7 @@ async def check(response: httpx.Response) -> None:
     assert problem.status in _refusals(endpoint), f"{response} is not declared: {problem}"
 
 
-def _endpoint(request: httpx.Request) -> Endpoint | None:
+def _endpoint(request: httpx2.Request) -> Endpoint | None:
     for pattern, endpoint in _PLACES:
         if endpoint.method == request.method and pattern.match(request.url.path):
             return endpoint
@@ -52,7 +52,7 @@ def _refusals(endpoint: Endpoint | None) -> set[int]:
     return {*openapi.ANYWHERE, *openapi.WITH_A_BODY, *endpoint.refuses}
 
 
-def _is_exactly(kind: Any, response: httpx.Response) -> Any:
+def _is_exactly(kind: Any, response: httpx2.Response) -> Any:
     """What the answer holds, if it holds all of this type and nothing else."""
     value = msgspec.json.decode(response.content, type=kind)
     assert json.loads(msgspec.json.encode(value)) == response.json(), f"{response.text:.500} is more than {kind}"

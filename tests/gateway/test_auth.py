@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 import re
 
-import httpx
+import httpx2
 import pytest
 
 from holdfast import Pack
@@ -21,12 +21,12 @@ GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scope is not None]
 UNKNOWN = "hf_0123456789abcdef_" + "x" * 43
 
 
-async def asked(http: httpx.AsyncClient, endpoint: Endpoint, **headers: str | bytes) -> httpx.Response:
+async def asked(http: httpx2.AsyncClient, endpoint: Endpoint, **headers: str | bytes) -> httpx2.Response:
     """A request of this endpoint for something that does not exist."""
     return await http.request(endpoint.method, re.sub(r"\{.*?\}", "nothing", endpoint.path), headers=headers)
 
 
-def problem(answer: httpx.Response) -> tuple[int, str]:
+def problem(answer: httpx2.Response) -> tuple[int, str]:
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     said = answer.json()
     assert said["status"] == answer.status_code

@@ -78,9 +78,9 @@ async def test_a_gateway_that_closes_is_unready(serve: Serve) -> None:
     assert (answer.status_code, answer.json()["parts"]["gateway"]) == (503, "closing")
 
 
-async def test_health_needs_no_key_and_nothing_else_does_without(serve: Serve) -> None:
+async def test_health_and_the_reference_need_no_key_and_nothing_else_does_without(serve: Serve) -> None:
     gateway = await serve(keys=True)
-    assert [endpoint.path for endpoint in ENDPOINTS if endpoint.scope is None] == ["/livez", "/readyz"]
+    assert [endpoint.path for endpoint in ENDPOINTS if endpoint.scope is None] == ["/livez", "/readyz", "/docs"]
     assert (await gateway.http.get("/livez")).status_code == 200
     assert (await gateway.http.get("/readyz")).status_code == 200
 

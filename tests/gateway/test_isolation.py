@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
 from holdfast import Pack, Run, hook
@@ -103,6 +103,7 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "GET /readyz": fixed("/readyz", 200),
     "GET /metrics": fixed("/metrics", 404),
     "GET /openapi.json": fixed("/openapi.json", 200),
+    "GET /docs": fixed("/docs", 200),
 }
 
 
@@ -140,7 +141,7 @@ async def has_a_hook(run: Run[Any]) -> bool:
     return len(await run.journal()) > 1
 
 
-async def seen(http: httpx.AsyncClient) -> dict[str, Any]:
+async def seen(http: httpx2.AsyncClient) -> dict[str, Any]:
     """All that there is, as its owner sees it; without what changes by itself."""
     runs = (await http.get("/v1/runs")).json()["runs"]
     shown = {run["id"]: (run["key"], run["holds_key"], run["attributes"]) for run in runs}

@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -93,7 +93,7 @@ async def a_run(gateway: Gateway) -> str:
     return (await gateway.hf.start(waits())).run.id
 
 
-def assert_refused(answer: httpx.Response, where: str, *statuses: int) -> None:
+def assert_refused(answer: httpx2.Response, where: str, *statuses: int) -> None:
     assert answer.status_code in statuses, f"{where}: {answer.status_code} {answer.text:.500}"
     assert answer.headers["content-type"] == "application/problem+json", where
     assert answer.json()["detail"], where

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
+import httpx2
 import pytest
 
 from holdfast import Client, RunFailed
@@ -28,7 +28,7 @@ async def test_whatever_was_raised_is_shown_by_every_page_endpoint_and_command(s
     server = HttpServer(gateway.context.wait_limit)
     url = await server.start(application(gateway.context), "127.0.0.1", 0)
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
             for name, run in runs.items():
                 for path in (f"/v1/runs/{run.id}", f"/v1/runs/{run.id}/journal", f"/v1/runs/{run.id}/explain"):
                     answer = await http.get(path)

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from httpx import AsyncClient
+from httpx2 import AsyncClient
 from starlette.types import Receive, Scope, Send
 
 from holdfast import Holdfast, Pack

@@ -99,6 +99,7 @@ async def test_beside_a_key_it_names_the_request_so_that_a_lost_reply_is_given_a
     first, again = await post("4f-1"), await post("4f-1")
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json()["id"] == again.json()["id"]
+    assert [reply.headers.get("idempotency-replayed") for reply in (first, again)] == [None, "true"]
     assert first.json()["key"] == named.get("key")
     if "key" in named:
         another = await post("4f-2")

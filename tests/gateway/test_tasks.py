@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from holdfast import Pack, Retry
@@ -37,7 +37,7 @@ async def start(gateway: Gateway, image: str = "cat.png") -> str:
     return answer.json()["id"]
 
 
-async def claim(http: httpx.AsyncClient, **options: Any) -> dict[str, Any]:
+async def claim(http: httpx2.AsyncClient, **options: Any) -> dict[str, Any]:
     """The next task."""
     body = {"effects": [EFFECT], "worker": "w-1", "wait": f"{PATIENCE_SECONDS / 2:g}s"} | options
     answer = await http.post("/v1/tasks/claim", json=body)
@@ -46,11 +46,11 @@ async def claim(http: httpx.AsyncClient, **options: Any) -> dict[str, Any]:
     return task
 
 
-async def say(http: httpx.AsyncClient, task: dict[str, Any], verb: str, **body: Any) -> httpx.Response:
+async def say(http: httpx2.AsyncClient, task: dict[str, Any], verb: str, **body: Any) -> httpx2.Response:
     return await http.post(f"/v1/tasks/{task['id']}/{verb}", json={"fence": task["fence"]} | body)
 
 
-async def result_of(gateway: Gateway, run_id: str) -> httpx.Response:
+async def result_of(gateway: Gateway, run_id: str) -> httpx2.Response:
     return await gateway.http.get(f"/v1/runs/{run_id}/result", params={"wait": "20s"})
 
 
@@ -159,7 +159,7 @@ async def test_values_nested_as_deeply_as_anybody_can_read_are_no_fault_of_the_g
 
 async def test_a_claim_ends_when_the_gateway_closes_and_leaves_when_the_caller_does(serve: Serve) -> None:
     gateway = await serve(worker=False)
-    with pytest.raises(httpx.ReadTimeout):
+    with pytest.raises(httpx2.ReadTimeout):
         await gateway.http.post(
             "/v1/tasks/claim", json={"effects": [EFFECT], "worker": "w", "wait": "20s"}, timeout=0.2
         )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import httpx
+import httpx2
 
 from holdfast import Pack, continue_as_new, hook, sleep
 from tests.integration.conftest import PATIENCE_SECONDS
@@ -102,7 +102,7 @@ async def entries(gateway: Gateway, run: dict[str, Any]) -> list[dict[str, Any]]
     return (await gateway.http.get(f"/v1/runs/{run['id']}/journal")).json()["entries"]
 
 
-def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     """What the answer refuses, if it does so with this status and this code."""
     told = answer.json()
     assert (answer.status_code, told.get("code")) == (status, code), answer.text
@@ -123,7 +123,7 @@ class Heard:
 
 @asynccontextmanager
 async def listening(
-    http: httpx.AsyncClient, run_id: str, *, after: int | None = None, query: str = ""
+    http: httpx2.AsyncClient, run_id: str, *, after: int | None = None, query: str = ""
 ) -> AsyncIterator[AsyncIterator[Heard]]:
     """The events of a run, as they come; heartbeats are passed over."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
@@ -135,7 +135,7 @@ async def listening(
         yield _heard(response)
 
 
-async def _heard(response: httpx.Response) -> AsyncIterator[Heard]:
+async def _heard(response: httpx2.Response) -> AsyncIterator[Heard]:
     fields: dict[str, str] = {}
     async for line in response.aiter_lines():
         if not line:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from httpx import ASGITransport, AsyncClient
+from httpx2 import ASGITransport, AsyncClient
 from litestar import Litestar, post
 from litestar.middleware import DefineMiddleware
 from litestar.params import JSONBody

@@ -66,7 +66,7 @@ def test_neither_does_the_import_of_what_is_built_on_it():
 
 # What no program should load before it needs it. Most of it is in extras, and each costs milliseconds.
 HEAVY = {
-    *("apsw", "click", "hiredis", "httpx", "jinja2", "nats", "opentelemetry", "prometheus_client", "pydantic", "rich"),
+    *("apsw", "click", "hiredis", "httpx2", "jinja2", "nats", "opentelemetry", "prometheus_client", "pydantic", "rich"),
     *("starlette", "typer", "uvicorn", "uvloop", "email", "http", "importlib.metadata", "multiprocessing", "tomllib"),
     *("holdfast.asgi", "holdfast.blocking", "holdfast.buses", "holdfast.cli", "holdfast.dashboard", "holdfast.gateway"),
     *("holdfast.lab", "holdfast.server", "holdfast.stores", "holdfast.telemetry.metrics", "holdfast.telemetry.traces"),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from opentelemetry import propagate, trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -283,7 +283,7 @@ async def test_what_an_effect_calls_gets_the_header_and_goes_on_below_the_attemp
         async def call() -> int:
             headers: dict[str, str] = {}
             propagate.inject(headers)
-            async with httpx.AsyncClient() as client:
+            async with httpx2.AsyncClient() as client:
                 answer = await client.get(url, headers=headers)
             if attempt() == 1:
                 raise OSError("not yet")

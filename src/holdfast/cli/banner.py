@@ -25,7 +25,7 @@ async def banner(hf: Holdfast, config: Config, out: Output) -> Callable[[str], N
         lines = [
             Text.assemble(("Holdfast", "bold"), " runs on ", plain(config.url_shown)),
             Text.assemble("  dashboard  ", (url, "bold cyan")),
-            Text.assemble("  HTTP API   ", (f"{url}/v1", "cyan"), f"   described by {url}/openapi.json"),
+            Text.assemble("  HTTP API   ", (f"{url}/v1", "cyan"), f"   described at {url}/docs"),
         ]
         if sample is not None:
             workflow, arguments = sample

@@ -52,7 +52,7 @@ _MAIN: tuple[Endpoint, ...] = (
     *keys.ENDPOINTS,
     *health.ENDPOINTS,
 )
-ENDPOINTS: tuple[Endpoint, ...] = (*_MAIN, openapi.endpoint(_MAIN))
+ENDPOINTS: tuple[Endpoint, ...] = (*_MAIN, *openapi.endpoints(_MAIN))
 
 
 def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings, peers: MetricsPeers | None = None) -> AppContext:

@@ -61,6 +61,7 @@ class Header(Struct, frozen=True):
     what: str
     pattern: str = "^[ -~]+$"
     length_max: int = 255
+    example: str = ""
 
 
 class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,7 +138,7 @@ class Endpoint:
     by its status; `refuses` are the statuses of problems beyond those that any endpoint may return. `body` is None if
     the endpoint takes none; `body_optional` says that it may be left out, and then all of its fields have their
     defaults. `headers` are the request headers that the endpoint knows. `media` is the media type of its responses, if
-    that is not JSON.
+    that is not JSON. The docstring of the handler is the description of the operation.
     """
 
     method: str

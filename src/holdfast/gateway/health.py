@@ -18,10 +18,12 @@ from holdfast.gateway.problems import NoSuchPath
 
 
 async def livez(request: ApiRequest[NoParameters, None]) -> JsonResponse:  # noqa: ARG001 - it depends on nothing
+    """For a supervisor: as long as it responds, there is no reason to restart the process."""
     return JsonResponse(wire.AliveView())
 
 
 async def readyz(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """For a load balancer: `503` while the store is slow or failing, the lease is lost, or the process stops."""
     context = request.context
     parts: dict[str, wire.PartState] = {"gateway": "closing" if context.wait_limit.closing.is_set() else "ok"}
     parts["store"] = await _store(context.hf, seconds_max=context.settings.store_seconds_max)
@@ -32,6 +34,7 @@ async def readyz(request: ApiRequest[NoParameters, None]) -> JsonResponse:
 
 
 async def metrics(request: ApiRequest[NoParameters, None]) -> Response:
+    """In the text format of Prometheus, or as OpenMetrics if that is accepted."""
     hf, peers = request.context.hf, request.context.peers
     if request.caller.verbs.namespace != hf.namespace:
         raise NoSuchPath(

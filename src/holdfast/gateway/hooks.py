@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast import wire
 from holdfast.gateway import idempotency
@@ -15,10 +15,22 @@ from holdfast.wire import outbound
 class HookQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which payload it is: one that has come before is not delivered again."""
 
-    dedupe: wire.Key | None = None
+    dedupe: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=255,
+                description="Names the payload: the same one is delivered once.",
+                examples=["evt_1042"],
+            ),
+        ]
+        | None
+    ) = None
 
 
 async def deliver(request: ApiRequest[HookQuery, Any]) -> JsonResponse:
+    """The body is the payload. It is checked against the type of the hook, and `422` says what does not fit."""
     dedupe = await idempotency.dedupe_id(request, request.query.dedupe)
     return JsonResponse(
         outbound.run(await request.caller.verbs.resume_hook(request.path["token"], request.body, dedupe=dedupe)), 202
@@ -37,7 +49,11 @@ ENDPOINTS = (
         responses={202: wire.RunView},
         refuses=(404, 422),
         headers={
-            idempotency.HEADER: Header("Names the payload, unless `dedupe` does.", length_max=idempotency.LENGTH_MAX)
+            idempotency.HEADER: Header(
+                "Names the payload, unless `dedupe` does.",
+                length_max=idempotency.LENGTH_MAX,
+                example=idempotency.EXAMPLE,
+            )
         },
     ),
 )

@@ -15,11 +15,12 @@ from holdfast.kernel.keys import KEY_LENGTH_MAX
 
 HEADER = "Idempotency-Key"
 LENGTH_MAX = 200
+EXAMPLE = "7f0c2a9e-5d1b-4c3e-9a80-2f6b1c7d4e11"
 
 
 def request_id(request: ApiRequest[Any, Any], said: str | None = None) -> str | None:
     """What names this request: what the caller has `said` elsewhere, or the header; None if there is neither."""
-    header = _header(request)
+    header = header_of(request)
     value = header if said is None else said
     if value is None:
         return None
@@ -48,7 +49,8 @@ async def own_dedupe(request: ApiRequest[Any, Any], said: str) -> str:
     )
 
 
-def _header(request: ApiRequest[Any, Any]) -> str | None:
+def header_of(request: ApiRequest[Any, Any]) -> str | None:
+    """The value of the `Idempotency-Key` header, if there is one. Raises `Malformed`."""
     value = request.sent.header(HEADER)
     if value is None:
         return None

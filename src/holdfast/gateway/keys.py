@@ -8,11 +8,13 @@ from holdfast.wire import outbound
 
 
 async def every(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """Those that were revoked or have expired included; without their secrets."""
     keys = await request.context.hf.api_keys.listed(request.caller.verbs.namespace)
     return JsonResponse(wire.ApiKeysView([outbound.api_key(key) for key in keys]))
 
 
 async def create(request: ApiRequest[NoParameters, wire.CreateApiKeyBody]) -> JsonResponse:
+    """The token cannot be shown again: only a digest of it is kept."""
     token, key = await request.context.hf.api_keys.create(
         request.body.name,
         namespace=request.caller.verbs.namespace,
@@ -24,6 +26,7 @@ async def create(request: ApiRequest[NoParameters, wire.CreateApiKeyBody]) -> Js
 
 
 async def revoke(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """Requests with the key are refused from then on. A key that is revoked already stays as it is."""
     key = await request.context.hf.api_keys.revoke(request.caller.verbs.namespace, request.path["key_id"])
     return JsonResponse(outbound.api_key(key))
 

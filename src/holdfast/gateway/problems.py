@@ -34,7 +34,7 @@ class NoSuchPath(Malformed):
 
     code = "no_such_place"
     status = 404
-    hint = "See /openapi.json for what there is."
+    hint = "See /docs or /openapi.json for what there is."
 
 
 class NoSuchMethod(Malformed):
@@ -69,6 +69,14 @@ class TooSlow(Malformed):
     code = "too_slow"
     status = 408
     hint = "Send the whole request at once."
+
+
+class KeyOfAnotherRequest(Malformed):
+    """The Idempotency-Key belongs to another request."""
+
+    code = "request_mismatch"
+    status = 422
+    hint = "Take a new key for a new request; a repetition has the workflow and the body of the first one."
 
 
 def response(error: Exception, instance: str) -> Response:

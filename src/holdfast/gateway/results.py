@@ -13,6 +13,7 @@ from holdfast.wire import outbound
 
 
 async def result(request: ApiRequest[WaitQuery, None]) -> JsonResponse:
+    """`200` with the result, `202` with the run while it goes on, `409` if it failed, was cancelled or is blocked."""
     seconds = waiting.seconds_of(request.query.wait, request.context.settings)
     run = await request.caller.verbs.get(request.path["run_id"])
     with waiting.slot(request, seconds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -16,14 +17,27 @@ from holdfast.gateway.waiting import WaitQuery
 from holdfast.kernel.searches import PAGE_MAX
 from holdfast.wire import inbound, outbound
 
+DAY = "2026-11-16T00:00:00Z"  # in examples
 _decode_filters = msgspec.json.Decoder(dict[str, str | int | float | bool | wire.Filter]).decode
 
 
 class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which runs are meant: those for which all of it holds."""
 
-    workflow: wire.Text | None = None
-    status: list[wire.Status] | None = None
+    workflow: (
+        Annotated[
+            str,
+            Meta(max_length=255, description="The name of the workflow, with its pack.", examples=["shop.checkout"]),
+        ]
+        | None
+    ) = None
+    status: (
+        Annotated[
+            list[wire.Status],
+            Meta(description="One status, or several: send the parameter once for each.", examples=[["failed"]]),
+        ]
+        | None
+    ) = None
     attributes: (
         Annotated[
             str,
@@ -34,20 +48,44 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         ]
         | None
     ) = None
-    key_prefix: wire.Text | None = None
-    created_after: wire.Timestamp | None = None
-    created_before: wire.Timestamp | None = None
-    finished_after: wire.Timestamp | None = None
-    finished_before: wire.Timestamp | None = None
-    newest_first: bool = True
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE
-    after: Annotated[str, Meta(min_length=1, description="The `next` of the page before.")] | None = None
+    key_prefix: (
+        Annotated[str, Meta(max_length=255, description="How the key of the run begins.", examples=["checkout:o-1"])]
+        | None
+    ) = None
+    created_after: (
+        Annotated[datetime, Meta(tz=True, description="Created at this instant or later.", examples=[DAY])] | None
+    ) = None
+    created_before: (
+        Annotated[datetime, Meta(tz=True, description="Created before this instant.", examples=[DAY])] | None
+    ) = None
+    finished_after: (
+        Annotated[datetime, Meta(tz=True, description="Ended at this instant or later.", examples=[DAY])] | None
+    ) = None
+    finished_before: (
+        Annotated[datetime, Meta(tz=True, description="Ended before this instant.", examples=[DAY])] | None
+    ) = None
+    newest_first: Annotated[
+        bool, Meta(description="Whether the newest come first; if not, the oldest do.", examples=[False])
+    ] = True
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="How many runs a page has.", examples=[100])] = PAGE
+    after: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                description="The `next` of the page before.",
+                examples=["1763424000000.0199a3f0c1d24a6f8b1e5c7d9a0b3e42"],
+            ),
+        ]
+        | None
+    ) = None
 
 
 # -- looking
 
 
 async def listed(request: ApiRequest[SearchQuery, None]) -> JsonResponse:
+    """Runs of this namespace, a page at a time. `next` of a page is the `after` of the following one."""
     query = request.query
     found = request.caller.verbs.runs(
         query.workflow,
@@ -71,22 +109,27 @@ def _filters(text: str) -> dict[str, Any]:
 
 
 async def one(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """Everything about the run but its payloads: status, key, attributes, markers, what it waits for, why it failed."""
     return JsonResponse(outbound.run(await _run(request)))
 
 
 async def input_of(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """The input as it was sent, as a JSON object."""
     return JsonResponse(await (await _run(request)).input_json())
 
 
 async def journal(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """Every entry as it is recorded, with its payloads and the traceback of each failure."""
     return JsonResponse(outbound.journal(await (await _run(request)).journal()))
 
 
 async def explain(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """The journal in sentences, what the run waits for now, and which verbs are possible."""
     return JsonResponse(outbound.story(await (await _run(request)).explain()))
 
 
 async def receipt(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """Every effect that was begun, as performed, undone or unknown; and the children."""
     return JsonResponse(outbound.receipt(await (await _run(request)).receipt()))
 
 
@@ -94,6 +137,7 @@ async def receipt(request: ApiRequest[NoParameters, None]) -> JsonResponse:
 
 
 async def cancel(request: ApiRequest[WaitQuery, wire.CancelBody]) -> JsonResponse:
+    """Asks the run to stop, and waits for its cleanup: at most as long as `wait` says. Its receipt is the response."""
     settings = request.context.settings
     seconds = waiting.seconds_of(request.query.wait, settings, otherwise=settings.wait_seconds_max)
     run = await _run(request)
@@ -108,14 +152,17 @@ async def cancel(request: ApiRequest[WaitQuery, wire.CancelBody]) -> JsonRespons
 
 
 async def resume(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """For workflows that are declared as resumable: what was cancelled continues where it stood."""
     return JsonResponse(outbound.run(await (await _run(request)).resume()))
 
 
 async def retry(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """What is recorded is not done again; the run goes on with the code of today."""
     return JsonResponse(outbound.run(await (await _run(request)).retry()))
 
 
 async def decide(request: ApiRequest[NoParameters, wire.DecideBody]) -> JsonResponse:
+    """For an effect that may or may not have happened. It is recorded with the name of your API key."""
     body = request.body
     run = await (await _run(request)).decide(
         body.step,
@@ -129,17 +176,20 @@ async def decide(request: ApiRequest[NoParameters, wire.DecideBody]) -> JsonResp
 
 
 async def fork(request: ApiRequest[NoParameters, wire.ForkBody]) -> JsonResponse:
+    """What comes before the step is taken over from this run; from the step on the new run is on its own."""
     fork = await (await _run(request)).fork(request.body.at, key=request.body.key)
     return JsonResponse(outbound.run(fork), 201, {"Location": f"/v1/runs/{fork.id}"})
 
 
 async def signal(request: ApiRequest[NoParameters, wire.SentSignalBody]) -> JsonResponse:
+    """The payload waits for the run if its hook is not open yet. It is checked against the type of the hook."""
     run, body = await _run(request), request.body
     await run.signal(body.hook, body.payload, dedupe=await idempotency.dedupe_id(request, body.dedupe))
     return JsonResponse(outbound.run(await run.refresh()), 202)
 
 
 async def release_key(request: ApiRequest[NoParameters, wire.ReleaseKeyBody]) -> JsonResponse:
+    """The run goes on without its key, and the next start under the key is a new run."""
     return JsonResponse(outbound.run(await (await _run(request)).release_key(request.body.reason)))
 
 
@@ -264,7 +314,11 @@ ENDPOINTS = (
         responses={202: wire.RunView},
         refuses=(404, 409, 422),
         headers={
-            idempotency.HEADER: Header("Names the payload, unless `dedupe` does.", length_max=idempotency.LENGTH_MAX)
+            idempotency.HEADER: Header(
+                "Names the payload, unless `dedupe` does.",
+                length_max=idempotency.LENGTH_MAX,
+                example=idempotency.EXAMPLE,
+            )
         },
     ),
     Endpoint(

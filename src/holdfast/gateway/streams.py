@@ -49,10 +49,16 @@ class Write(Protocol):
 class FollowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Where to go on; `Last-Event-ID` counts more."""
 
-    after: Annotated[int, Meta(ge=0, description="The cursor of the last event that was seen.")] | None = None
+    after: (
+        Annotated[int, Meta(ge=0, description="The cursor of the last event that was seen.", examples=[12])] | None
+    ) = None
 
 
 async def events(request: ApiRequest[FollowQuery, None]) -> Response:
+    """Server-sent events: each entry of the journal, with its cursor as the id, and `end` with the run at last.
+
+    A reader that comes back goes on behind the last event that it saw, at any gateway of the store.
+    """
     run = await request.caller.verbs.get(request.path["run_id"])
     after = _cursor(request)
     with ExitStack() as stack:
@@ -145,7 +151,9 @@ ENDPOINTS = (
         responses={200: str},
         refuses=(404,),
         headers={
-            LAST_EVENT_ID: Header("The cursor of the last event that was seen.", pattern="^[0-9]+$", length_max=18)
+            LAST_EVENT_ID: Header(
+                "The cursor of the last event that was seen.", pattern="^[0-9]+$", length_max=18, example="12"
+            )
         },
         media=MEDIA_TYPE,
     ),

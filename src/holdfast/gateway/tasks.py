@@ -18,6 +18,7 @@ MARGIN_SECONDS = 5.0  # a claim ends by itself when its time is over; it is not 
 
 
 async def claim(request: ApiRequest[NoParameters, wire.ClaimBody]) -> JsonResponse:
+    """Takes tasks of the named effects, for as long as `lease` says. Each has a `fence`, which its end repeats."""
     body, seconds = request.body, milliseconds(request.body.wait) / 1000
     if seconds > (limit := request.context.settings.wait_seconds_max):
         raise Malformed(f"wait={body.wait!r} is too long", hint=f"Wait {limit:g} s at most, and claim again.")
@@ -28,6 +29,7 @@ async def claim(request: ApiRequest[NoParameters, wire.ClaimBody]) -> JsonRespon
 
 
 async def heartbeat(request: ApiRequest[NoParameters, wire.HeartbeatBody]) -> JsonResponse:
+    """Prolongs the lease. `wanted` is false once no run waits for the outcome: then stop."""
     sent = request.body.details
     details = None if sent is UNSET else bytes(sent)
     beat = await _tasks(request).heartbeat(request.path["task_id"], fence=request.body.fence, details=details)
@@ -35,6 +37,7 @@ async def heartbeat(request: ApiRequest[NoParameters, wire.HeartbeatBody]) -> Js
 
 
 async def complete(request: ApiRequest[NoParameters, wire.CompleteBody]) -> JsonResponse:
+    """The run goes on with `result`. A repetition with the same fence returns the same."""
     task_id, result = request.path["task_id"], request.body.result
     await _tasks(request).complete(
         task_id, fence=request.body.fence, result=b"null" if result is UNSET else bytes(result)
@@ -43,6 +46,7 @@ async def complete(request: ApiRequest[NoParameters, wire.CompleteBody]) -> Json
 
 
 async def fail(request: ApiRequest[NoParameters, wire.FailBody]) -> JsonResponse:
+    """`retry` and `retry_after` are wishes; the policy of the effect decides."""
     task_id, body = request.path["task_id"], request.body
     await _tasks(request).fail(
         task_id,

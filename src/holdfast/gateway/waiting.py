@@ -22,7 +22,7 @@ T = TypeVar("T")
 Wait = Annotated[
     str,
     Meta(
-        description="How long the answer may wait for the end of the run: 30s, 1500ms, or a number of seconds.",
+        description="How long the response may wait for the end of the run: 30s, 1500ms, or a number of seconds.",
         pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?( ?(ms|s|m))?$",
         examples=["30s"],
     ),

@@ -8,10 +8,12 @@ from holdfast.wire import outbound
 
 
 async def listed(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """Each process that executes runs, with its lease and how many runs it holds."""
     return JsonResponse(wire.WorkersView([outbound.worker(each) for each in await request.caller.verbs.workers()]))
 
 
 async def backlog(request: ApiRequest[NoParameters, None]) -> JsonResponse:
+    """Counts by status, and for each workflow how many of its runs are ready and since when."""
     return JsonResponse(outbound.backlog(await request.caller.verbs.backlog()))
 
 

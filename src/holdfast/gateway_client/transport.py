@@ -22,7 +22,7 @@ from holdfast.errors import GatewayUnavailable, HoldfastError, InvalidConfig
 from holdfast.ports.clock import Clock
 
 if TYPE_CHECKING:  # not part of the core install
-    import httpx
+    import httpx2
 
 T = TypeVar("T")
 JSON = {"Content-Type": "application/json"}
@@ -68,10 +68,10 @@ class Transport:
         self.shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self.namespace = ""  # as the last reply has said it
         self._clock = clock
-        self._httpx = _httpx()
+        self._httpx2 = _httpx2()
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         near = parts.hostname in LOOPBACK  # a proxy of the machine has nothing to do with it
-        self._http = self._httpx.AsyncClient(
+        self._http = self._httpx2.AsyncClient(
             base_url=self.url, headers=headers, timeout=RESPONSE_SECONDS, trust_env=not near
         )
 
@@ -110,9 +110,9 @@ class Transport:
         return await self._ask("DELETE", path, again=True)
 
     @asynccontextmanager
-    async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[httpx.Response]:
+    async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[httpx2.Response]:
         """A response that goes on. Raises `GatewayUnavailable` if it breaks off."""
-        timeout = self._httpx.Timeout(
+        timeout = self._httpx2.Timeout(
             RESPONSE_SECONDS, read=2 * RESPONSE_SECONDS
         )  # the gateway gives a sign every 15 s
         try:
@@ -121,7 +121,7 @@ class Transport:
                     await response.aread()
                     raise _error(response)
                 yield response
-        except self._httpx.HTTPError as error:
+        except self._httpx2.HTTPError as error:
             raise self._unavailable(error) from error
 
     async def _ask(
@@ -145,9 +145,9 @@ class Transport:
                     headers={**(JSON if body is not None else {}), **(headers or {})},
                     timeout=RESPONSE_SECONDS + wait_seconds,
                 )
-            except self._httpx.ConnectError as error:  # it was not even sent
+            except self._httpx2.ConnectError as error:  # it was not even sent
                 problem, repeat = self._unavailable(error), True
-            except self._httpx.HTTPError as error:
+            except self._httpx2.HTTPError as error:
                 problem, repeat = self._unavailable(error), again
             except AttributeError as error:
                 # On uvloop a connection whose peer is gone right after the connect has no socket any more, and anyio
@@ -183,18 +183,18 @@ def _parts(url: str) -> SplitResult:
     )
 
 
-def _httpx() -> Any:
+def _httpx2() -> Any:
     try:
-        import httpx  # noqa: PLC0415 - see above
+        import httpx2  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise InvalidConfig(
-            "a Client needs the package httpx",
+            "a Client needs the package httpx2",
             hint="Install Holdfast with its extra `client`.",
         ) from error
-    return httpx
+    return httpx2
 
 
-def _error(response: httpx.Response) -> HoldfastError:
+def _error(response: httpx2.Response) -> HoldfastError:
     """What went wrong at the gateway, as the error that it was there."""
     try:
         problem = msgspec.json.decode(response.content, type=wire.ProblemView)
