@@ -38,6 +38,7 @@ async def runs(
     finished_after: InstantOption = None,
     finished_before: InstantOption = None,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="In the order of creation.")] = False,
+    roots_only: Annotated[bool, typer.Option("--roots-only", help="Leave out what another run has started.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many on a page.")] = PAGE,
     after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
     watch: Watch = False,
@@ -54,6 +55,7 @@ async def runs(
             finished_after=moment_of(finished_after),
             finished_before=moment_of(finished_before),
             newest_first=not oldest_first,
+            roots_only=roots_only,
         )
 
         async def look() -> View:

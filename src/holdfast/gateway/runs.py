@@ -40,6 +40,7 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     finished_after: wire.Timestamp | None = None
     finished_before: wire.Timestamp | None = None
     newest_first: bool = True
+    roots_only: Annotated[bool, Meta(description="Leave out runs that another run has started.")] = False
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE
     after: Annotated[str, Meta(min_length=1, description="The `next` of the page before.")] | None = None
 
@@ -59,6 +60,7 @@ async def listed(request: ApiRequest[SearchQuery, None]) -> JsonResponse:
         finished_after=query.finished_after,
         finished_before=query.finished_before,
         newest_first=query.newest_first,
+        roots_only=query.roots_only,
     )
     return JsonResponse(outbound.page(await found.page(after=query.after, limit=query.limit)))
 
