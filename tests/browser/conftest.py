@@ -25,7 +25,7 @@ from holdfast import Holdfast, Run, server
 from holdfast.gateway.endpoints import GatewaySettings
 from holdfast.gateway.server import HttpServer
 from holdfast.gateway.wait_limit import WaitLimit
-from tests.browser.demo import Item, catalogue, checkout, refund, shop, slow, survey, world
+from tests.browser.demo import Item, catalogue, checkout, payout, refund, shop, slow, stock, survey, world
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = (
@@ -75,6 +75,19 @@ class Site:
         run = await self.reached(run, "blocked")
         world.bank_is_down = False
         return run
+
+    async def in_doubt(self, order: str) -> Run[Any]:
+        """A payout of which nobody knows whether it happened."""
+        world.bank_is_down = True
+        run, _ = await self.hf.start(payout(order))
+        run = await self.reached(run, "blocked")
+        world.bank_is_down = False
+        return run
+
+    async def counted(self, shelf: str, items: int) -> Run[Any]:
+        """A run of very many steps that has failed at one of the last."""
+        run, _ = await self.hf.start(stock(shelf, items, damaged=items - 50))
+        return await self.reached(run, "failed")
 
     async def failed(self, order: str) -> Run[Any]:
         """An order that the bank refused; retried, it gets through."""
