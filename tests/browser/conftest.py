@@ -124,6 +124,7 @@ async def site() -> AsyncGenerator[Site]:
         gated, _ = await hf.start(slow("<script>alert(1)</script>"), attributes={"note": '"><b>bold</b>'})
         resting, _ = await hf.start(survey("o-6"))
         large, _ = await hf.start(catalogue(2, words=2_000))
+        long, _ = await hf.start(stock("a-1", 301))
         found = await asyncio.gather(
             site.reached(done, "completed"),
             site.approvable("o-2-flaky"),
@@ -131,12 +132,14 @@ async def site() -> AsyncGenerator[Site]:
             site.reached(gated, "running"),
             site.reached(resting, "waiting"),
             site.reached(large, "completed"),
+            site.reached(long, "completed"),
         )
-        names = ("completed", "waiting", "cancelled", "running", "sleeping", "large")
+        names = ("completed", "waiting", "cancelled", "running", "sleeping", "large", "long")
         site.runs = dict(zip(names, found, strict=True))
         await site.runs["cancelled"].cancel("no longer wanted")
         site.runs["cancelled"] = await site.runs["cancelled"].refresh()
         site.runs["blocked"] = await site.blocked("o-4")
+        site.runs["doubtful"] = await site.in_doubt("o-7")
         site.runs["failed"] = await site.failed("o-5")
         yield site
 

@@ -22,7 +22,7 @@ def status(page: Page, text: str) -> object:
     return expect(page.locator("main .head").get_by_role("status")).to_have_text(text)
 
 
-@pytest.mark.parametrize("name", ["completed", "waiting", "cancelled", "blocked", "failed", "running"])
+@pytest.mark.parametrize("name", ["completed", "waiting", "cancelled", "blocked", "doubtful", "failed", "running"])
 async def test_the_buttons_are_exactly_what_may_be_done(name: str, site: Site, visit: Visiting):
     run = site.runs[name]
     page = await visit(f"/runs/{run.id}")

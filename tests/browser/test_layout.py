@@ -27,10 +27,9 @@ HEIGHT_MAX = 8_000
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_no_column_is_clipped(width: int, theme: str, site: Site, visit: Visiting):
-    doubt = await site.in_doubt(f"clipped-{width}-{theme}")
     page = await visit("/", width=width, color_scheme=theme)
     found: dict[str, list[str]] = {}
-    for path in (*(path_of(name, site) for name in (*PAGES, *RUNS)), "/runs?children=shown", f"/runs/{doubt.id}"):
+    for path in (*(path_of(name, site) for name in (*PAGES, *RUNS)), "/runs?children=shown"):
         await page.goto(path)
         await expect(page.locator("h1")).to_be_visible()
         found[path] = await page.evaluate(CLIPPED)
@@ -117,6 +116,19 @@ async def test_a_stretch_of_the_minimap_is_shown_larger(site: Site, visit: Visit
     await page.get_by_role("link", name="Zoom out").click()
     await page.get_by_role("link", name="All", exact=True).click()
     await expect(page.locator(".minimap .shown")).to_have_count(0)
+
+
+async def test_a_stretch_is_chosen_by_dragging(site: Site, visit: Visiting):
+    page = await visit(f"/runs/{site.runs['long'].id}")
+    boxes = [await page.locator(".minimap a").nth(number).bounding_box() for number in (4, 12)]
+    (begin, end) = [(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in boxes if box is not None]
+    await page.mouse.move(*begin)
+    await page.mouse.down()
+    await page.mouse.move(*end)
+    await page.mouse.up()
+    await expect(page).to_have_url(re.compile("since=.*until="))
+    width = await page.locator(".minimap .shown").get_attribute("width")
+    assert float(width or 0) == pytest.approx(120 * 9 / 24, abs=6)
 
 
 async def test_children_unfold_into_a_tree(site: Site, visit: Visiting):

@@ -20,7 +20,7 @@ PAGES = {
     "workflow": "/workflows/shop.checkout",
     "workers": "/workers",
 }
-RUNS = ("completed", "waiting", "cancelled", "blocked", "failed", "running")
+RUNS = ("completed", "waiting", "cancelled", "blocked", "doubtful", "failed", "large", "long", "running")
 
 
 def path_of(name: str, site: Site) -> str:

@@ -133,6 +133,8 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
     then = json.loads((WRITTEN / "openapi.json").read_bytes())
     now = json.loads(encode_json(openapi.document(app.ENDPOINTS)))
     assert now["components"]["schemas"]["Error"]["properties"].pop("line") == {"type": "string", "default": ""}
+    search = now["paths"]["/v1/runs"]["get"]["parameters"]
+    search.remove(next(each for each in search if each["name"] == "roots_only"))
     for of_now, of_then in (
         (now["paths"], then["paths"]),
         (now["components"]["schemas"], then["components"]["schemas"]),

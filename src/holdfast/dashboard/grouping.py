@@ -10,7 +10,7 @@
 Rules
 - Groups come in the order in which their first lanes began. Beyond a number of groups the rest are one.
 - What is drawn of a group is a strip: the width in so many columns, each with what happens in it. Where a step has
-  failed shows above everything else. So a group costs the same whether it has ten lanes or ten thousand.
+  failed for good shows above everything else. So a group costs the same whether it has ten lanes or ten thousand.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def strip(lanes: Iterable[Numbered], scale: Scale, columns: int = COLUMNS) -> tu
             first, last = column(scale.at(bar.start_at_ms), columns), column(scale.at(bar.end_at_ms), columns)
             begins[bar.state][first] += 1
             begins[bar.state][last + 1] -= 1
-            if bar.state == "failed":
-                ends.add(last)
+        if each.state == "failed":
+            ends.add(column(scale.at(each.lane.bars[-1].end_at_ms), columns))
     active: dict[State, list[int]] = {state: list(accumulate(changes)) for state, changes in begins.items()}
     pieces: list[Piece] = []
     for at in range(columns):

@@ -51,10 +51,10 @@ def minimap(lanes: Sequence[Numbered], scale: Scale, window: tuple[Instant, Inst
             first, last = column(scale.at(bar.start_at_ms), COLUMNS), column(scale.at(bar.end_at_ms), COLUMNS)
             begins[first] += 1
             begins[last + 1] -= 1
-            if bar.state == "failed":
-                failed.add(last)
-            elif bar.state == "open":
+            if bar.state == "open":
                 going_on.add(last)
+        if each.state == "failed":  # one that was tried again, and got through, is no failure
+            failed.add(column(scale.at(each.lane.bars[-1].end_at_ms), COLUMNS))
     active = list(accumulate(begins))[:COLUMNS]
     top = math.log1p(max(active, default=0)) or 1.0
     heights = [0 if not count else max(2, round(math.log1p(count) / top * HEIGHT)) for count in active]

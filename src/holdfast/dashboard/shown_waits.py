@@ -1,14 +1,16 @@
 """What a run waits for, as its page shows it: a sentence, and every other fact that the wait carries. Pure.
 
-A wait may carry more than this page has heard of. Whatever field it has that is set and is no part of the sentence is
-shown under its own name: an instant as one, everything else as text.
+A wait may carry more than this page has heard of, in fields of its own or within one of them. Whatever is set and is no
+part of the sentence is shown under its own name: an instant as one, everything else as text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
+
+from msgspec import UNSET, Raw, Struct
 
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
@@ -35,17 +37,25 @@ def shown(waits: Iterable[Wait]) -> tuple[ShownWait, ...]:
     return tuple(ShownWait(wait.kind, str(wait), wait.until, tuple(_facts(wait))) for wait in waits)
 
 
-def _facts(wait: Wait) -> list[Fact]:
-    return [
-        _fact(name, value)
-        for name in wait.__struct_fields__
-        if name not in TOLD and (value := getattr(wait, name)) not in (None, "", 0, b"")
-    ]
+def _facts(carrier: Struct) -> Iterator[Fact]:
+    """What a wait carries, and what is within it."""
+    for name in carrier.__struct_fields__:
+        value = getattr(carrier, name)
+        if isinstance(value, Struct) and not isinstance(value, Raw):
+            yield from _facts(value)
+        elif (name not in TOLD or not isinstance(carrier, Wait)) and _is_set(value):
+            yield _fact(name, value)
+
+
+def _is_set(value: Any) -> bool:
+    return value is not UNSET and bool(value)
 
 
 def _fact(name: str, value: Any) -> Fact:
+    label = name.removesuffix("_json")
     if name.endswith("_ms") and isinstance(value, int):
-        label = name.removesuffix("_ms").removesuffix("_at").replace("_", " ")
+        label = label.removesuffix("_ms").removesuffix("_at").replace("_", " ")
         return Fact(label, "", utc_of(Instant(value)))
-    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return Fact(name.replace("_", " "), text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]} …")
+    text = bytes(value).decode(errors="replace") if isinstance(value, bytes | Raw) else str(value)
+    text = "yes" if value is True else text
+    return Fact(label.replace("_", " "), text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]} …")

@@ -137,18 +137,15 @@ def view(lanes: Sequence[Lane], wanted: WantedPart, *, origin_at_ms: Instant, un
     scale = Scale(since_at_ms, before_at_ms, (each.lane for each in here)) if is_zoomed else whole
     is_flat = len(here) <= LANES_FLAT and not wanted.state
     chosen = [each for each in here if each.state == wanted.state] if wanted.state else here if is_flat else []
-    pinned = [] if is_flat or wanted.state else _pinned(here)
+    found = [] if is_flat or wanted.state else grouped(here)
+    pinned = _pinned(here) if found else []
     alone = {each.number for each in pinned}
-    groups = (
-        ()
-        if is_flat or wanted.state
-        else tuple(
-            _group(each, wanted, scale, until_ms)
-            for each in grouped(here)
-            if len(each.lanes) > 1 or each.lanes[0].number not in alone
-        )
+    groups = tuple(
+        _group(each, wanted, scale, until_ms)
+        for each in found
+        if len(each.lanes) > 1 or each.lanes[0].number not in alone
     )
-    paged = chosen if wanted.state else _lanes_of(here, wanted.group)
+    paged = chosen if wanted.state else [lane for each in found if each.name == wanted.group for lane in each.lanes]
     first = _first(wanted.row, len(paged))
     rows = chosen[first : first + LANES_PAGE] if wanted.state else chosen
     many = len(every) > LANES_FLAT
@@ -179,10 +176,6 @@ def _window(wanted: WantedPart, origin_at_ms: Instant, until_ms: Instant) -> tup
     return (since, before) if since < before else (origin_at_ms, until_ms)
 
 
-def _lanes_of(lanes: Sequence[Numbered], name: str) -> list[Numbered]:
-    return [lane for group in grouped(lanes) if group.name == name for lane in group.lanes]
-
-
 def _is_within(lane: Lane, since_at_ms: Instant, before_at_ms: Instant) -> bool:
     bars = any(bar.start_at_ms <= before_at_ms and bar.end_at_ms >= since_at_ms for bar in lane.bars)
     return bars or any(since_at_ms <= point.at_ms <= before_at_ms for point in lane.points)
@@ -194,10 +187,16 @@ def _shown(each: Numbered, scale: Scale, until_ms: Instant) -> ShownRow:
         return ShownRow(each.number, each.state, row_of(lane, scale, until_ms))
     last = lane.bars[-1].text if lane.bars else lane.points[-1].text
     text = f"{lane.name}: {len(lane.bars) + len(lane.points):,} events, at last: {last}"
-    took = duration(min(lane.bars[-1].end_at_ms, until_ms) - lane.bars[0].start_at_ms) if lane.bars else ""
+    took = duration(_took_ms(lane, until_ms)) if lane.bars else ""
     return ShownRow(
         each.number, each.state, Row(lane.name, lane.kind, (), (), took, text, lane.run_id), _strip([each], scale)
     )
+
+
+def _took_ms(lane: Lane, until_ms: Instant) -> int:
+    """From its beginning to its end; what it waited for before it began is no part of that."""
+    began = next((bar for bar in lane.bars if bar.state != "pause"), lane.bars[0])
+    return min(lane.bars[-1].end_at_ms, until_ms) - began.start_at_ms
 
 
 def _strip(lanes: Sequence[Numbered], scale: Scale) -> Strip:
@@ -208,11 +207,7 @@ def _strip(lanes: Sequence[Numbered], scale: Scale) -> Strip:
 def _group(group: Group, wanted: WantedPart, scale: Scale, until_ms: Instant) -> ShownGroup:
     is_alone = len(group.lanes) == 1
     is_open = group.name == wanted.group or is_alone
-    took = [
-        min(each.lane.bars[-1].end_at_ms, until_ms) - each.lane.bars[0].start_at_ms
-        for each in group.lanes
-        if each.lane.bars
-    ]
+    took = [_took_ms(each.lane, until_ms) for each in group.lanes if each.lane.bars]
     failed, going_on = group.count("failed"), group.count("open")
     first = _first(wanted.row, len(group.lanes))
     words = [f"{group.name}: {len(group.lanes):,} steps"]
@@ -250,7 +245,7 @@ def _summary(lanes: Sequence[Numbered]) -> str:
 
 
 def _words(since_at_ms: Instant, before_at_ms: Instant, origin_at_ms: Instant) -> str:
-    return f"{duration(since_at_ms - origin_at_ms)} to {duration(before_at_ms - origin_at_ms)}"
+    return f"{duration(before_at_ms - since_at_ms)} of it, from {duration(since_at_ms - origin_at_ms)} on"
 
 
 def _zooms(
