@@ -58,6 +58,7 @@ class SearchKeywords(TypedDict, total=False):
     finished_after: datetime | None
     finished_before: datetime | None
     newest_first: bool
+    roots_only: bool
     limit: int | None
 
 

@@ -324,12 +324,13 @@ class Caller:
         finished_after: datetime | None = None,
         finished_before: datetime | None = None,
         newest_first: bool = True,
+        roots_only: bool = False,
         limit: int | None = None,
     ) -> Runs:
         """The runs for which all of this holds, found by index: `async for run in hf.runs(...)`, or `.page()`.
 
         `status` is one or several; an attribute equals a value or lies in a `Range`; `..._after` is inclusive,
-        `..._before` is not.
+        `..._before` is not. With `roots_only` runs that another run has started are left out.
         """
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit} is not possible", hint="Leave it out for all of them.")
@@ -343,6 +344,7 @@ class Caller:
             created=searches.span(created_after, created_before),
             finished=searches.span(finished_after, finished_before),
             newest_first=newest_first,
+            roots_only=roots_only,
         )
         return Runs(search, self._service, limit)
 

@@ -122,7 +122,7 @@ class Snapshot:
 
     @property
     def next_actions(self) -> tuple[str, ...]:
-        """What may be done with it now: signal, cancel, retry, resume, fork, release_key."""
+        """What may be done with it now: signal, cancel, retry, resume, fork, release_key; in its story also decide."""
         return waits.next_actions(self._row)
 
     @property

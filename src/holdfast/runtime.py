@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.documents import COMMON, Documents
@@ -88,6 +90,15 @@ class Runtime:
     def tasks_in(self, namespace: str) -> Tasks:
         """The verbs of remote workers, on the tasks of a namespace: claim, heartbeat, complete, fail."""
         return self._replica.tasks_in(checked(namespace))
+
+    async def hook_schema(self, run_id: str, hook: str) -> dict[str, Any] | None:
+        """The JSON Schema of what an open hook of a run takes; None if nothing is known about it."""
+        known = await self.store.hook(run_id, hook)
+        return None if known is None or known.schema is None else msgspec.json.decode(known.schema)
+
+    def result_schema(self, effect: str) -> dict[str, Any] | None:
+        """The JSON Schema of what an effect returns; None if it is not defined here, or its type has none."""
+        return self._replica.service.registry.result_schema_of_effect(effect)
 
     @property
     def owner(self) -> str | None:

@@ -25,7 +25,7 @@ from holdfast import Holdfast, Run, server
 from holdfast.gateway.endpoints import GatewaySettings
 from holdfast.gateway.server import HttpServer
 from holdfast.gateway.wait_limit import WaitLimit
-from tests.browser.demo import Item, catalogue, checkout, refund, shop, slow, survey, world
+from tests.browser.demo import Item, catalogue, checkout, payout, refund, shop, slow, stock, survey, world
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = (
@@ -76,6 +76,19 @@ class Site:
         world.bank_is_down = False
         return run
 
+    async def in_doubt(self, order: str) -> Run[Any]:
+        """A payout of which nobody knows whether it happened."""
+        world.bank_is_down = True
+        run, _ = await self.hf.start(payout(order))
+        run = await self.reached(run, "blocked")
+        world.bank_is_down = False
+        return run
+
+    async def counted(self, shelf: str, items: int) -> Run[Any]:
+        """A run of very many steps that has failed at one of the last."""
+        run, _ = await self.hf.start(stock(shelf, items, damaged=items - 50))
+        return await self.reached(run, "failed")
+
     async def failed(self, order: str) -> Run[Any]:
         """An order that the bank refused; retried, it gets through."""
         world.bank_is_down = True
@@ -111,6 +124,7 @@ async def site() -> AsyncGenerator[Site]:
         gated, _ = await hf.start(slow("<script>alert(1)</script>"), attributes={"note": '"><b>bold</b>'})
         resting, _ = await hf.start(survey("o-6"))
         large, _ = await hf.start(catalogue(2, words=2_000))
+        long, _ = await hf.start(stock("a-1", 301))
         found = await asyncio.gather(
             site.reached(done, "completed"),
             site.approvable("o-2-flaky"),
@@ -118,12 +132,14 @@ async def site() -> AsyncGenerator[Site]:
             site.reached(gated, "running"),
             site.reached(resting, "waiting"),
             site.reached(large, "completed"),
+            site.reached(long, "completed"),
         )
-        names = ("completed", "waiting", "cancelled", "running", "sleeping", "large")
+        names = ("completed", "waiting", "cancelled", "running", "sleeping", "large", "long")
         site.runs = dict(zip(names, found, strict=True))
         await site.runs["cancelled"].cancel("no longer wanted")
         site.runs["cancelled"] = await site.runs["cancelled"].refresh()
         site.runs["blocked"] = await site.blocked("o-4")
+        site.runs["doubtful"] = await site.in_doubt("o-7")
         site.runs["failed"] = await site.failed("o-5")
         yield site
 

@@ -145,3 +145,40 @@ async def catalogue(pages: int, *, words: int = 0) -> dict[str, str]:
     children = [await spawn(ship(f"page-{number}")) for number in range(pages)]
     texts = {child.key or child.id: await child.result() for child in children}
     return texts | {"text": "holdfast " * words}
+
+
+@dataclass
+class Payment:
+    id: str
+    cents: int
+
+
+@shop.effect(key="wire:{order}", safety="once", timeout=0.05)
+async def wire(order: str, cents: int) -> Payment:
+    if world.bank_is_down:
+        await asyncio.Event().wait()
+    return Payment(f"wire of {order}", cents)
+
+
+@shop.workflow(key="payout:{order}")
+async def payout(order: str, cents: int = 500) -> Payment:
+    """Send money once. If the bank does not say whether it did, a person must."""
+    return await wire(order, cents)
+
+
+@shop.effect(key="item:{number}")
+async def count_item(number: int, damaged: int) -> int:
+    if number == damaged:
+        raise Permanent(f"item {number} is damaged")
+    return number
+
+
+@shop.workflow(key="stock:{shelf}")
+async def stock(shelf: str, items: int, damaged: int = 0, wait: bool = False) -> int:
+    """Count what lies on a shelf: very many steps, a hundred at a time."""
+    await label(shelf)
+    for begin in range(1, items, 100):
+        await asyncio.gather(*(count_item(number, damaged) for number in range(begin, min(begin + 100, items))))
+    if wait:
+        await at_the_gate(shelf)
+    return items

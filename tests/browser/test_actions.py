@@ -23,7 +23,7 @@ def status(page: Page, text: str) -> object:
     return expect(page.locator("main .head").get_by_role("status")).to_have_text(text)
 
 
-@pytest.mark.parametrize("name", ["completed", "waiting", "cancelled", "blocked", "failed", "running"])
+@pytest.mark.parametrize("name", ["completed", "waiting", "cancelled", "blocked", "doubtful", "failed", "running"])
 async def test_the_buttons_are_exactly_what_may_be_done(name: str, site: Site, visit: Visiting):
     run = site.runs[name]
     page = await visit(f"/runs/{run.id}")
@@ -138,7 +138,9 @@ async def test_a_deadline_that_is_no_duration_is_refused(site: Site, visit: Visi
 async def test_a_blocked_run_is_retried(site: Site, visit: Visiting):
     run = await site.blocked("retried-blocked")
     page = await visit(f"/runs/{run.id}")
-    await page.get_by_role("button", name="Retry").click()
+    await page.locator("summary", has_text="Retry").click()
+    await expect(page.get_by_text("Nothing that is recorded is done again")).to_be_visible()
+    await page.get_by_role("button", name="Retry the run").click()
     await expect(page.get_by_text("The run is tried again")).to_be_visible()
     assert await run.result(30) == "refunded"
 
@@ -147,7 +149,9 @@ async def test_a_failed_run_is_retried_without_scripts(site: Site, visit: Visiti
     run = await site.failed("retried-failed")
     page = await visit(f"/runs/{run.id}", java_script_enabled=False)
     await expect(page.get_by_role("region", name="Why it failed")).to_contain_text("the bank does not answer")
-    await page.get_by_role("button", name="Retry").click()
+    await page.locator("summary", has_text="Retry").click()
+    await expect(page.get_by_text("Nothing that is recorded is done again")).to_be_visible()
+    await page.get_by_role("button", name="Retry the run").click()
     await expect(page.get_by_text("The run is tried again")).to_be_visible()
     await site.reached(run, "completed")
 
@@ -158,7 +162,8 @@ async def test_a_cancelled_run_is_resumed(site: Site, visit: Visiting):
     await run.cancel("for a while")
     page = await visit(f"/runs/{run.id}")
     await expect(page.locator("#receipt")).to_contain_text("resumable")
-    await page.get_by_role("button", name="Resume").click()
+    await page.locator("summary", has_text="Resume").click()
+    await page.get_by_role("button", name="Resume the run").click()
     await expect(page.get_by_text("The run goes on.")).to_be_visible()
     await site.reached(run, "waiting")
 

@@ -180,7 +180,7 @@ async def test_one_logs_in_with_a_key_comes_to_where_one_wanted_and_logs_out(gua
     await expect(page.get_by_role("alert")).to_contain_text("this API key is not known here")
     await page.get_by_label("API key").fill(token)
     await page.get_by_role("button", name="Log in").click()
-    await expect(page.get_by_label("Key begins with")).to_have_value("order:")
+    await expect(page.get_by_role("searchbox")).to_have_value("key:order:")
     await expect(page.get_by_text("a write key")).to_be_visible()
     assert token not in str(await page.context.cookies())
     await page.get_by_role("link", name="order:guarded").click()

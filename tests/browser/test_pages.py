@@ -21,7 +21,7 @@ PAGES = {
     "workflow": "/workflows/shop.checkout",
     "workers": "/workers",
 }
-RUNS = ("completed", "waiting", "cancelled", "blocked", "failed", "running")
+RUNS = ("completed", "waiting", "cancelled", "blocked", "doubtful", "failed", "large", "long", "running")
 
 
 def path_of(name: str, site: Site) -> str:
@@ -73,18 +73,62 @@ async def test_the_overview_counts_what_there_is(site: Site, visit: Visiting):
 
 async def test_filters_live_in_the_address(visit: Visiting):
     page = await visit("/runs")
-    await page.get_by_label("Workflow").select_option("shop.checkout")
-    await page.get_by_label("Key begins with").fill("order:o-")
-    await page.get_by_label("Attributes").fill("customer=grace cents>=6000")
-    await page.get_by_label("completed").check()
+    line = "workflow:shop.checkout key:order:o- customer=grace cents>=6000 completed"
+    await page.get_by_role("searchbox").fill(line)
     await page.get_by_role("button", name="Search").click()
     await expect(page.get_by_role("link", name="order:o-1-flaky")).to_be_visible()
     assert await page.locator("table.found tbody tr").count() == 1
     await page.goto(page.url)  # the address alone says it all
-    await expect(page.get_by_label("Attributes")).to_have_value("customer=grace cents>=6000")
+    await expect(page.get_by_role("searchbox")).to_have_value(line)
     assert await page.locator("table.found tbody tr").count() == 1
     await page.get_by_role("link", name="Clear").click()
-    await expect(page.get_by_label("Attributes")).to_have_value("")
+    await expect(page.get_by_role("searchbox")).to_have_value("")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+async def test_a_search_is_refined_by_clicks(scripts: bool, visit: Visiting):
+    page = await visit("/runs?q=order:o-", java_script_enabled=scripts)
+    failed = page.get_by_role("group", name="Status").get_by_role("link", name="failed")
+    await expect(failed).to_contain_text("1")
+    await failed.click()
+    await expect(page.get_by_role("searchbox")).to_have_value("order:o- status:failed")
+    await expect(page.locator("td.grow a")).to_have_text(["order:o-5"])
+    await page.get_by_role("link", name="24 h").click()
+    await page.locator("#by-workflow summary").click()
+    await page.get_by_role("link", name="shop.refund").click()
+    await expect(page.get_by_role("searchbox")).to_have_value(
+        "order:o- status:failed created_after:24h workflow:shop.refund"
+    )
+    await expect(page.get_by_text("No run fits these filters.")).to_be_visible()
+
+
+async def test_a_run_is_found_by_its_id_or_a_part_of_it(site: Site, visit: Visiting):
+    run = site.runs["sleeping"]
+    page = await visit("/runs")
+    for wanted in (run.id, run.id[-9:], f"id:{run.id[-9:]}"):
+        await page.goto("/runs")
+        await page.get_by_role("searchbox").fill(wanted)
+        await page.get_by_role("button", name="Search").click()
+        await expect(page).to_have_url(re.compile(f"/runs/{run.id}$"))
+    await page.goto(f"/runs?q=id:{run.id[-9:]}+failed")  # it is another status that it has
+    await expect(page.get_by_text("No run fits these filters.")).to_be_visible()
+
+
+async def test_children_are_shown_when_they_are_asked_for(site: Site, visit: Visiting):
+    page = await visit("/runs?q=ship:page-")
+    await expect(page.get_by_text("No run fits these filters.")).to_be_visible()
+    await page.get_by_role("link", name="Look among children, too").click()
+    await expect(page.get_by_role("link", name="ship:page-0")).to_be_visible()
+    await page.get_by_role("link", name="Children shown").click()
+    await expect(page.get_by_text("No run fits these filters.")).to_be_visible()
+
+
+async def test_the_list_says_why_runs_failed_or_are_blocked(visit: Visiting):
+    page = await visit("/runs?q=status:failed,blocked")
+    await expect(page.get_by_role("row", name="order:o-5")).to_contain_text("Permanent the bank does not answer")
+    await expect(page.get_by_role("row", name="refund:o-4")).to_contain_text("waits for nothing")
+    await page.goto("/")
+    await expect(page.get_by_role("region", name="Runs that failed")).to_contain_text("the bank does not answer")
 
 
 async def test_runs_can_be_found_by_when_they_were_created(visit: Visiting):
@@ -97,8 +141,8 @@ async def test_runs_can_be_found_by_when_they_were_created(visit: Visiting):
 async def test_a_filter_that_makes_no_sense_says_so_and_stays_in_the_form(visit: Visiting):
     page = await visit("/runs?attributes=customer")
     await expect(page.get_by_role("alert")).to_contain_text("'customer' is not a condition on an attribute")
-    await expect(page.get_by_label("Attributes")).to_have_value("customer")
-    for query in ("status=odd", "after=odd", "created_after=odd", "workflow=odd", "attributes=a>b"):
+    await expect(page.get_by_role("searchbox")).to_have_value("customer")
+    for query in ("status=odd", "after=odd", "created_after=odd", "workflow=odd", "attributes=a>b", "q=a+b", 'q="'):
         answer = await page.request.get(f"/runs?{query}")
         assert (answer.status, 'role="alert"' in await answer.text()) == (422, True), query
 
@@ -173,8 +217,8 @@ async def test_what_users_wrote_is_shown_and_never_run(site: Site, visit: Visiti
     await expect(page.get_by_text('"><b>bold</b>')).to_be_visible()
     await page.goto(f"/runs/{site.runs['running'].id}")
     await expect(page.get_by_role("region", name="Input")).to_contain_text("<script>alert(1)</script>")
-    await page.goto("/runs?key=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&attributes=%3Cb%3E")
-    await expect(page.get_by_label("Key begins with")).to_have_value('"><script>alert(1)</script>')
+    await page.goto("/runs?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&attributes=%3Cb%3E")
+    await expect(page.get_by_role("searchbox")).to_have_value('<b> "><script>alert(1)</script>')
     await page.goto("/runs/%3Cscript%3Ealert(1)")
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
 
@@ -214,7 +258,7 @@ async def test_the_keyboard_reaches_the_content_first(visit: Visiting):
     await page.keyboard.press("Enter")
     await expect(page.locator("main")).to_be_focused()
     await page.keyboard.press("Tab")
-    await expect(page.get_by_label("Workflow")).to_be_focused()
+    await expect(page.get_by_role("searchbox")).to_be_focused()
 
 
 async def test_the_chosen_theme_stays(visit: Visiting):

@@ -100,6 +100,7 @@ CONDITIONS: dict[str, st.SearchStrategy[object]] = {
     "key_prefix": st.sampled_from(KEYS),
     "created": st.builds(Span, maybe_instants, maybe_instants),
     "finished": st.builds(Span, maybe_instants, maybe_instants),
+    "roots_only": st.just(value=True),
 }
 
 

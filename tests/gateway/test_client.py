@@ -245,6 +245,8 @@ async def test_runs_are_found_by_everything(hf: Caller) -> None:
     assert await found(attributes={"vip": True}) == ["a"]
     assert await found(key_prefix="work:b", created_after=before, finished_after=before) == ["bb"]
     assert await found("work", created_before=before) == []
+    roots = [run.id async for run in hf.runs(roots_only=True)]
+    assert roots == [run.id async for run in hf.runs() if "holdfast.parent" not in run.attributes]
     pages = hf.runs(work, newest_first=False)
     first = await pages.page(limit=2)
     second = await pages.page(limit=2, after=first.next)

@@ -27,6 +27,7 @@ AttributeOption = Annotated[
 KeyPrefixOption = Annotated[str | None, typer.Option(help="Only keys that begin so.")]
 InstantOption = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 OldestFirstOption = Annotated[bool, typer.Option("--oldest-first", help="In the order of creation.")]
+RootsOnlyOption = Annotated[bool, typer.Option("--roots-only", help="Leave out what another run has started.")]
 LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many at most.")]
 
 
@@ -42,6 +43,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
     finished_after: InstantOption = None
     finished_before: InstantOption = None
     oldest_first: OldestFirstOption = False
+    roots_only: RootsOnlyOption = False
     limit: LimitOption = None
 
     @property
@@ -61,6 +63,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
             finished_after=moment_of(self.finished_after),
             finished_before=moment_of(self.finished_before),
             newest_first=not self.oldest_first,
+            roots_only=self.roots_only,
             limit=self.limit,
         )
 

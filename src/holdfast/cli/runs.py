@@ -15,6 +15,7 @@ from holdfast.cli.run_filters import (
     InstantOption,
     KeyPrefixOption,
     OldestFirstOption,
+    RootsOnlyOption,
     RunFilters,
     StatusOption,
     WorkflowOption,
@@ -41,6 +42,7 @@ async def runs(
     finished_after: InstantOption = None,
     finished_before: InstantOption = None,
     oldest_first: OldestFirstOption = False,
+    roots_only: RootsOnlyOption = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many on a page.")] = PAGE,
     after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
     watch: Watch = False,
@@ -57,6 +59,7 @@ async def runs(
             finished_after=finished_after,
             finished_before=finished_before,
             oldest_first=oldest_first,
+            roots_only=roots_only,
         ).runs(caller)
 
         async def look() -> View:

@@ -27,7 +27,7 @@ import typer
 
 from holdfast import config as settings
 from holdfast.assembly import Holdfast, file_of
-from holdfast.cli import packs, short_ids
+from holdfast.cli import packs
 from holdfast.cli.output import Output
 from holdfast.client import Caller, Run
 from holdfast.config import Config
@@ -42,6 +42,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.telemetry import traces
+from holdfast.wire import short_ids
 
 if TYPE_CHECKING:
     from holdfast.gateway_client import Client

@@ -52,6 +52,26 @@ async def retry(run: Run[Any], visit: Visit) -> str:
     return (await run.retry()).id
 
 
+async def decide(run: Run[Any], visit: Visit) -> str:
+    """Exactly what was chosen counts: what stands in the fields of another choice was typed before, and left there."""
+    form = visit.form
+    said: dict[str, Any] = {}
+    match form["outcome"]:
+        case "returned":
+            said["returned"] = form.json("returned")
+        case "failed" if form["failed"]:
+            said["failed"] = form["failed"]
+        case "failed":
+            raise UsageError("the decision does not say why it failed", hint="The code of the run gets the reason.")
+        case "not_performed":
+            said["not_performed"] = True
+        case _:
+            raise UsageError("the decision says nothing", hint="Choose what came of the step.")
+    if not form["by"]:
+        raise UsageError("the decision does not say who decides", hint="A name will do. It is recorded.")
+    return (await run.decide(form["step"], **said, by=form["by"], reason=form["reason"] or None)).id
+
+
 async def resume(run: Run[Any], visit: Visit) -> str:
     del visit
     return (await run.resume()).id
@@ -76,6 +96,7 @@ ON_RUNS: dict[str, Action] = {
     "cancel": cancel,
     "retry": retry,
     "resume": resume,
+    "decide": decide,
     "fork": fork,
     "release_key": release_key,
 }

@@ -1,10 +1,11 @@
 """The dashboard as routes.
 
     GET                               POST
-    /                  overview       /runs/{run_id}/{signal, cancel, retry, resume, fork, release_key}
+    /                  overview       /runs/{run_id}/{signal, cancel, retry, resume, decide, fork, release_key}
     /runs              search         /workflows/{name}/start
     /bulk              many runs      /bulk
     /runs/{run_id}     one run        /login, /logout
+    /runs/{run_id}/children           those that it has started
     /runs/{run_id}/input, /output     its values, whole
     /workflows, /workflows/{name}, /workers
     /login             where API keys are required
@@ -21,11 +22,12 @@ from typing import NamedTuple
 from starlette.routing import BaseRoute, Route
 
 from holdfast.assembly import Holdfast
-from holdfast.dashboard import actions, bulk, pages, run_page
+from holdfast.dashboard import actions, bulk, children, pages, run_page
 from holdfast.dashboard.context import Handler
 from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.live import WaitSlots
 from holdfast.dashboard.middleware import PageGuard
+from holdfast.dashboard.timeline_view import PARAMETERS
 from holdfast.kernel.apikeys import Scope
 
 
@@ -43,7 +45,8 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/", pages.overview, "read"),
     PageRoute("GET", "/runs", pages.runs, "read", Filters.__struct_fields__),
     PageRoute("GET", "/bulk", bulk.page, "write", bulk.PARAMETERS),
-    PageRoute("GET", "/runs/{run_id}", run_page.run, "read", ("journal", "done")),
+    PageRoute("GET", "/runs/{run_id}", run_page.run, "read", ("journal", "done", *PARAMETERS)),
+    PageRoute("GET", "/runs/{run_id}/children", children.children, "read", ("after",)),
     PageRoute("GET", "/runs/{run_id}/input", run_page.raw_input, "read"),
     PageRoute("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
     PageRoute("GET", "/workflows", pages.workflows, "read"),

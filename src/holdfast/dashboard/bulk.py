@@ -20,6 +20,7 @@ from holdfast.dashboard.filters import Filters
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel import bulks
 from holdfast.kernel.bulks import TAKES, VERBS
+from holdfast.wire.run_queries import RunQuery
 
 SHOWN = 10
 PARAMETERS = ("verb", *Filters.__struct_fields__)
@@ -52,9 +53,9 @@ def progress_of(run: Run[Any]) -> BulkProgress | None:
     )
 
 
-def verbs_for(wanted: Filters) -> list[BulkVerb]:
-    """The verbs that make sense for what the filters mean."""
-    return [verb for verb in VERBS if all(status in TAKES[verb] for status in wanted.status)]
+def verbs_for(meant: RunQuery) -> list[BulkVerb]:
+    """The verbs that make sense for what a search means."""
+    return [verb for verb in VERBS if all(status in TAKES[verb] for status in meant.statuses)]
 
 
 async def page(visit: Visit) -> HtmlPage:
@@ -68,7 +69,7 @@ async def start(visit: Visit) -> HtmlPage | RedirectResponse:
     wanted = filters.from_query(QueryParams(form["filters"]))
     try:
         verb = _verb_of(form["verb"])
-        run, created = await wanted.runs(visit.caller).bulk(
+        run, created = await wanted.runs(visit.caller, visit.now).bulk(
             verb,
             rate=form["rate"] or None,
             reason=form["reason"] or None,
@@ -86,7 +87,7 @@ async def _page(visit: Visit, name: str, wanted: Filters, *, problem: Problem | 
     verb = _verb_of(name)
     preview: BulkPreview | None = None
     try:
-        preview = await _preview(wanted.runs(visit.caller), verb)
+        preview = await _preview(wanted.runs(visit.caller, visit.now), verb)
     except UsageError as error:
         problem = problem or problem_of(error)
     return HtmlPage(

@@ -14,11 +14,13 @@ from holdfast.client import Caller
 from holdfast.dashboard.form_dedupe import FormDedupe
 from holdfast.dashboard.forms import NOTHING, Form
 from holdfast.dashboard.live import WaitSlots
+from holdfast.dashboard.tallies import Tallies
 from holdfast.dashboard.throughput import Throughput
 from holdfast.errors import HoldfastError
 from holdfast.kernel.apikeys import Scope, allows
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
+from holdfast.runtime import Runtime
 from holdfast.statuses import status_of
 
 
@@ -34,6 +36,8 @@ class Visit:
     wait_limit: WaitSlots
     form_dedupe: FormDedupe
     cancel_seconds_max: float
+    tallies: Tallies
+    runtime: Runtime
     now_ms: Instant
     form: Form = NOTHING
 

@@ -25,6 +25,7 @@ from holdfast.dashboard.forms import NOTHING, Form
 from holdfast.dashboard.live import Ticks, WaitSlots
 from holdfast.dashboard.rendering import Renderer
 from holdfast.dashboard.sessions import COOKIE, LIFETIME_MS, BrowserSession, Sessions
+from holdfast.dashboard.tallies import Tallies
 from holdfast.dashboard.throughput import Throughput
 from holdfast.errors import HoldfastError, NotAuthenticated, NotPermitted, UsageError
 from holdfast.events import PartFailed
@@ -63,6 +64,7 @@ class PageGuard:
         self._sessions = Sessions(hf.runtime.common_documents)
         self._throughput = Throughput(hf)
         self._form_dedupe = FormDedupe()
+        self._tallies = Tallies()
         self._files = Files()
         self._renderer = Renderer(self._files)
 
@@ -97,6 +99,8 @@ class PageGuard:
             self._wait_limit,
             self._form_dedupe,
             self._cancel_seconds_max,
+            self._tallies,
+            self._hf.runtime,
             now_ms,
             form,
         )

@@ -7,18 +7,22 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
+from starlette.responses import Response
 
 from holdfast.client import Page
 from holdfast.dashboard import bulk, filters
-from holdfast.dashboard.context import HtmlPage, Problem, Visit, problem_of
+from holdfast.dashboard.context import HtmlPage, Problem, Visit, problem_of, see
+from holdfast.dashboard.search_box import EXAMPLES, search_box
 from holdfast.dashboard.series import bars
+from holdfast.dashboard.tallies import EVERYTHING
 from holdfast.errors import UsageError
 from holdfast.kernel.runs import Status
 from holdfast.kernel.units import utc_of
 from holdfast.ports.store import COUNT_MAX
-from holdfast.wire import samples
+from holdfast.wire import run_queries, samples
 
 RECENT = 6
 PAGE = 50
@@ -32,7 +36,7 @@ async def overview(visit: Visit) -> HtmlPage:
         caller.workers(),
         caller.runs(status="failed").page(limit=RECENT),
         caller.runs(status="blocked").page(limit=RECENT),
-        caller.runs().page(limit=RECENT),
+        caller.runs(roots_only=True).page(limit=RECENT),
     )
     figures = await visit.throughput.figures(caller, workers, now_ms=visit.now_ms)
     oldest_at_ms = min((depth.oldest_at_ms for depth in backlog.depths if depth.oldest_at_ms is not None), default=None)
@@ -57,24 +61,34 @@ async def overview(visit: Visit) -> HtmlPage:
     )
 
 
-async def runs(visit: Visit) -> HtmlPage:
+async def runs(visit: Visit) -> HtmlPage | Response:
     wanted = filters.from_query(visit.request.query_params)
     problem: Problem | None = None
-    page = NO_RUNS
+    page, tally, meant = NO_RUNS, None, EVERYTHING
     try:
-        page = await wanted.runs(visit.caller).page(after=wanted.after or None, limit=PAGE)
+        meant = wanted.meant(visit.now)
+        page = await run_queries.find(
+            visit.caller, meant, roots_only=wanted.roots_only, after=wanted.after or None, limit=PAGE
+        )
+        if meant.means_one_run and len(page.runs) == 1 and run_queries.is_id_of(meant, page.runs[0]):
+            return see(f"/runs/{quote(page.runs[0].id, safe='')}")
+        if not meant.id and not (meant.lookup and page.runs and run_queries.is_id_of(meant, page.runs[0])):
+            tally = await visit.tallies.of(
+                visit.caller, meant.by_key, roots_only=wanted.roots_only, now_ms=visit.now_ms
+            )
     except UsageError as error:
         problem = problem_of(error)
+    workflows = [each.name for each in await visit.caller.workflows()]
     return HtmlPage(
         "runs.html",
         "Runs",
         {
-            "filters": wanted,
+            "filters": wanted.in_one_line,
+            "box": search_box(wanted, workflows=workflows, tally=tally),
+            "examples": EXAMPLES,
             "page": page,
             "problem": problem,
-            "known_statuses": [status.value for status in Status],
-            "bulk_verbs": bulk.verbs_for(wanted) if page.runs and visit.may("write") else [],
-            "workflows": [each.name for each in await visit.caller.workflows()],
+            "bulk_verbs": bulk.verbs_for(meant) if tally is not None and page.runs and visit.may("write") else [],
         },
         status=200 if problem is None else 422,
     )

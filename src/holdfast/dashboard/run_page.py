@@ -11,21 +11,34 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from holdfast.client import Run
+from holdfast.dashboard import action_forms, shown_waits
 from holdfast.dashboard.bulk import progress_of
+from holdfast.dashboard.children import family_of
 from holdfast.dashboard.context import HtmlPage, Problem, Visit
 from holdfast.dashboard.formats import clipped, encoded, kept, pretty
 from holdfast.dashboard.forms import NOTHING
-from holdfast.dashboard.timeline import timeline
+from holdfast.dashboard.timeline import lanes_of
+from holdfast.dashboard.timeline_view import view, wanted_of
 from holdfast.errors import HoldfastError, UnknownWorkflow, UsageError
 from holdfast.kernel import explanations
 from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.attributes import FORKED_FROM, PARENT, RESERVED, ROOT
 from holdfast.kernel.cancels import UNDO, Receipt
-from holdfast.kernel.journal import CancelAsked, Continued, EffectEntry, Entry, Failed, Failure, Started, void_positions
+from holdfast.kernel.journal import (
+    CancelAsked,
+    Continued,
+    EffectEntry,
+    Entry,
+    Failed,
+    Failure,
+    Spawned,
+    Started,
+    void_positions,
+)
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 
-JOURNAL_LENGTH = 200
+JOURNAL_LENGTH = 50
 
 
 class ShownValue(NamedTuple):
@@ -47,29 +60,48 @@ class Written(NamedTuple):
     input: str = ""  # of an effect, where it is recorded
 
 
+class JournalPage(NamedTuple):
+    """Some lines of the journal, and the positions at which the pages before, behind and at the end begin."""
+
+    lines: list[Written]
+    total: int
+    earlier: int | None
+    later: int | None
+    last: int
+
+
 async def run(visit: Visit, *, problem: Problem | None = None, refused: str = "") -> HtmlPage:
     """The page. After an action that was refused its form holds what was typed, and the page says why."""
     found = await visit.caller.get(visit.part("run_id"))
+    query = visit.request.query_params
     journal = await found.journal()
     story = await found.explain()
     first = story.lines[0].position if story.lines else 0
     ended_at_ms = visit.now_ms if found.finished_at is None else Instant(int(found.finished_at.timestamp() * 1_000))
     attributes = found.attributes
+    until_ms = max(ended_at_ms, journal[-1].at_ms)
+    origin_at_ms, lanes = lanes_of(journal, story.waiting_on, until_ms=until_ms)
+    hooks = await action_forms.awaited_hooks(found, story.waiting_on, visit)
+    names = _allowed(visit, story.next_actions)
+    points = fork_points(journal)
     own = {name: value for name, value in attributes.items() if not name.startswith(RESERVED)}
     return HtmlPage(
         "run.html",
         f"{found.key or found.id} · {found.workflow}",
         {
             "run": found,
-            "waits": story.waiting_on,
-            "actions": _allowed(visit, story.next_actions),
-            "hidden_actions": bool(story.next_actions) and not _allowed(visit, story.next_actions),
-            "timeline": timeline(journal, story.waiting_on, until_ms=max(ended_at_ms, journal[-1].at_ms)),
-            "journal": _written(journal, first, whole=visit.request.query_params.get("journal") == "all"),
-            "journal_length": len(journal),
+            "waits": shown_waits.shown(story.waiting_on),
+            "actions": action_forms.actions(found, names, refused=refused, waits_for_signal=bool(hooks)),
+            "hidden_actions": bool(story.next_actions) and not names,
+            "timeline": view(lanes, wanted_of(query), origin_at_ms=origin_at_ms, until_ms=until_ms),
+            "origin_at_ms": origin_at_ms,
+            "journal": journal_page(journal, first, query.get("journal", "")),
             "input": await _input_of(found, journal),
             "output": await _output_of(found),
             "failure": _failure_in(journal) if found.status == "failed" else None,
+            "blockage": found.error if found.status == "blocked" else None,
+            "doubts": action_forms.doubts_of(found, journal, visit) if "decide" in names else [],
+            "family": await family_of(visit, found.id) if _may_have_children(journal) else None,
             "receipt": await _receipt_of(found, journal),
             "declared_markers": await _declared_markers(visit, found),
             "attributes": own,
@@ -79,10 +111,12 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
                 for name, label in ((PARENT, "Parent"), (ROOT, "Root"), (FORKED_FROM, "Forked from"))
                 if name in attributes
             },
-            "steps": fork_points(journal),
-            "hooks": [wait.name for wait in story.waiting_on if wait.kind == "hook"],
+            "steps": points,
+            "steps_are_few": len(points) <= action_forms.OPTIONS_MAX,
+            "hooks": hooks,
+            "who": visit.who,
             "nonce": visit.form["nonce"] or secrets.token_hex(8),
-            "done": visit.request.query_params.get("done", ""),
+            "done": query.get("done", ""),
             "form": visit.form,
             "nothing": NOTHING,
             "problem": problem,
@@ -128,10 +162,13 @@ def _allowed(visit: Visit, actions: Sequence[str]) -> list[str]:
     return [each for each in actions if visit.may(scope_of(each))]
 
 
-def _written(journal: Sequence[Entry], first: int, *, whole: bool) -> list[Written]:
+def journal_page(journal: Sequence[Entry], first: int, wanted: str) -> JournalPage:
+    """A page of the journal: the last one, or that which begins at the position `wanted`."""
     void = void_positions(tuple(journal))
-    skipped = 0 if whole else max(0, len(journal) - JOURNAL_LENGTH)
-    return [
+    end = first + len(journal)
+    begin = end - JOURNAL_LENGTH if not wanted else int(wanted) if wanted.isascii() and wanted.isdigit() else first
+    begin = max(first, min(begin, end - 1))
+    lines = [
         Written(
             position,
             utc_of(entry.at_ms),
@@ -141,8 +178,21 @@ def _written(journal: Sequence[Entry], first: int, *, whole: bool) -> list[Writt
             position not in void,
             kept(entry.input) if isinstance(entry, EffectEntry) else "",
         )
-        for position, entry in enumerate(journal[skipped:], first + skipped)
+        for position, entry in enumerate(journal[begin - first : begin - first + JOURNAL_LENGTH], begin)
     ]
+    after = begin + len(lines)
+    return JournalPage(
+        lines,
+        len(journal),
+        None if begin == first else max(first, begin - JOURNAL_LENGTH),
+        None if after >= end else after,
+        end - JOURNAL_LENGTH,
+    )
+
+
+def _may_have_children(journal: Sequence[Entry]) -> bool:
+    """Whether it has started a run; what it did before it continued as new is no longer there."""
+    return any(isinstance(entry, Spawned | Continued) for entry in journal)
 
 
 async def _input_of(run: Run[Any], journal: Sequence[Entry]) -> ShownValue:

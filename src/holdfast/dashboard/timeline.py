@@ -14,6 +14,7 @@ Rules
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -127,14 +128,19 @@ class Timeline(NamedTuple):
 
 def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: Instant) -> Timeline:
     """The timeline of a run that has ended at `until_ms`, or goes on and is looked at then."""
+    origin_at_ms, lanes = lanes_of(journal, waiting_on, until_ms=until_ms)
+    scale = Scale(origin_at_ms, until_ms, lanes)
+    rows = tuple(row_of(lane, scale, until_ms) for lane in lanes[:LANES_MAX])
+    return Timeline(rows, scale.ticks(), max(0, len(lanes) - LANES_MAX))
+
+
+def lanes_of(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: Instant) -> tuple[Instant, list[Lane]]:
+    """When a run began, and what there is to draw of it, in the order in which it began."""
     reader = _Reader(journal[0].at_ms if journal else until_ms)
     for entry in journal:
         reader.read(entry)
     reader.read_waits(waiting_on, until_ms)
-    lanes = list(reader.lanes.values())
-    scale = Scale(reader.origin_at_ms, until_ms, lanes)
-    rows = tuple(_row(lane, scale, until_ms) for lane in lanes[:LANES_MAX])
-    return Timeline(rows, scale.ticks(), max(0, len(lanes) - LANES_MAX))
+    return reader.origin_at_ms, list(reader.lanes.values())
 
 
 class _Reader:
@@ -320,6 +326,25 @@ class Scale:
         """Of an edge; what lies outside is drawn at the nearer end."""
         return self._at[min(max(at_ms, self._edges[0]), self._edges[-1])]
 
+    def place(self, at_ms: Instant) -> float:
+        """Of any instant, between two edges as well."""
+        after = min(max(bisect(self._edges, at_ms), 1), len(self._edges) - 1)
+        if len(self._edges) == 1 or at_ms in self._at:
+            return self._at.get(at_ms, 0.0)
+        low_at_ms, high_at_ms = self._edges[after - 1], self._edges[after]
+        part = min(max((at_ms - low_at_ms) / (high_at_ms - low_at_ms), 0.0), 1.0)
+        return self._at[low_at_ms] + part * (self._at[high_at_ms] - self._at[low_at_ms])
+
+    def instant(self, x: float) -> Instant:
+        """The instant that lies at `x` per cent of the width: the inverse of `at`."""
+        places = list(self._at.values())
+        after = min(max(bisect(places, x), 1), len(places) - 1)
+        if len(places) == 1:
+            return self._edges[0]
+        (low, high), (low_at_ms, high_at_ms) = places[after - 1 : after + 1], self._edges[after - 1 : after + 1]
+        part = 0.0 if high <= low else min(max((x - low) / (high - low), 0.0), 1.0)
+        return Instant(round(low_at_ms + part * (high_at_ms - low_at_ms)))
+
     def ticks(self) -> tuple[Tick, ...]:
         """Some of the edges, far enough from each other, with the time since the first."""
         start_at_ms, end_at_ms = self._edges[0], self._edges[-1]
@@ -332,7 +357,7 @@ class Scale:
         return tuple(ticks)
 
 
-def _row(lane: Lane, scale: Scale, until_ms: Instant) -> Row:
+def row_of(lane: Lane, scale: Scale, until_ms: Instant) -> Row:
     bars = tuple(
         Drawn(x, max(scale.at(bar.end_at_ms) - x, _WIDTH_MIN), bar.state, _bar_text(bar))
         for bar in lane.bars

@@ -67,6 +67,9 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     newest_first: Annotated[
         bool, Meta(description="Whether the newest come first; if not, the oldest do.", examples=[False])
     ] = True
+    roots_only: Annotated[bool, Meta(description="Leave out runs that another run has started.", examples=[True])] = (
+        False
+    )
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="How many runs a page has.", examples=[100])] = PAGE
     after: (
         Annotated[
@@ -97,6 +100,7 @@ async def listed(request: ApiRequest[SearchQuery, None]) -> JsonResponse:
         finished_after=query.finished_after,
         finished_before=query.finished_before,
         newest_first=query.newest_first,
+        roots_only=query.roots_only,
     )
     return JsonResponse(outbound.page(await found.page(after=query.after, limit=query.limit)))
 

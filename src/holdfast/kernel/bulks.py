@@ -92,6 +92,7 @@ class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: Span = ALWAYS
     finished: Span = ALWAYS
     newest_first: bool = True
+    roots_only: bool = False
 
 
 class BulkOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -260,6 +261,7 @@ def order(
         created=search.created if search.created.is_set else ALWAYS,  # the same one, so that it is left out
         finished=search.finished if search.finished.is_set else ALWAYS,
         newest_first=search.newest_first,
+        roots_only=search.roots_only,
     )
     return BulkOrder(
         verb=verb,
@@ -291,6 +293,7 @@ def search(
         created=created,
         finished=wanted.finished,
         newest_first=wanted.newest_first,
+        roots_only=wanted.roots_only,
         after=after,
     )
 

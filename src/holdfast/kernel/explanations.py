@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import cancels, waits
+from holdfast.kernel import cancels, doubts, waits
 from holdfast.kernel.journal import (
     Attempted,
     AttemptEntry,
@@ -116,6 +116,8 @@ def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
             cancels.check_not_undone(run, journal)
         except NotAllowedNow:
             return tuple(verb for verb in verbs if verb != "retry")
+    if "retry" in verbs and doubts.in_doubt(run, journal):  # a retry alone would block again
+        return ("decide", *verbs)
     return verbs
 
 

@@ -2,6 +2,7 @@
 
 Rules
 - All conditions must hold. An attribute is equal to a value, or lies in a range of numbers or of instants.
+- Roots are the runs that no other run has started; a search may mean those only.
 - Ranges of creation and end begin with their lower bound and end before their upper one.
 - Runs come by (created, id), newest first or oldest first. Neither ever changes, so a cursor stays good whatever
   happens to the runs meanwhile: a page shows nothing twice and leaves out nothing that was there before.
@@ -98,6 +99,7 @@ class Search(Struct, frozen=True, kw_only=True):
     created: Span = ALWAYS
     finished: Span = ALWAYS
     newest_first: bool = True
+    roots_only: bool = False
     after: tuple[Instant, str] | None = None
 
 
@@ -113,6 +115,8 @@ def matches(search: Search, run: Run) -> bool:
         return False
     here = (run.created_at_ms, run.id)
     if search.after is not None and not (here < search.after if search.newest_first else here > search.after):
+        return False
+    if search.roots_only and attributes.PARENT in attributes.decode(run.attributes):
         return False
     return not search.conditions or _has_all(run, search.conditions)
 

@@ -24,6 +24,7 @@ def runs_of(caller: Caller, wanted: BulkRunsBody) -> Runs:
         finished_after=wanted.finished_after,
         finished_before=wanted.finished_before,
         newest_first=wanted.newest_first,
+        roots_only=wanted.roots_only,
         limit=wanted.limit,
     )
 
@@ -77,5 +78,6 @@ def _runs(wanted: BulkFilter, limit: int | None) -> BulkRunsBody:
         finished_after=utc_or_none(wanted.finished.since_ms),
         finished_before=utc_or_none(wanted.finished.until_ms),
         newest_first=wanted.newest_first,
+        roots_only=wanted.roots_only,
         limit=limit,
     )

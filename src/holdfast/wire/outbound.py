@@ -185,6 +185,8 @@ def query(search: Search) -> dict[str, Any]:
         **_span("created", search.created),
         **_span("finished", search.finished),
         "newest_first": "true" if search.newest_first else "false",
+        # Only where it is wanted: a gateway of an earlier version does not know it.
+        "roots_only": "true" if search.roots_only else None,
         "limit": search.limit,
         "after": None if search.after is None else searches.cursor(*search.after),
     }

@@ -28,6 +28,14 @@ def form_input(schema: Schema | None) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
+def form_value(schema: Schema | None) -> str:
+    """The same for a value that need not be an object."""
+    if schema is None:
+        return ""
+    value = _value(schema, schema, _empty, name="", depth=0)
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
 def sample(schema: Schema) -> Any:
     """A value that fits `schema`, as far as types and lower bounds tell: something that one could mean."""
     return _value(schema, schema, _plausible, name="", depth=0)
@@ -96,3 +104,29 @@ def _resolved(part: Schema, root: Schema) -> Schema:
     while reference := part.get("$ref"):
         part = root.get("$defs", {}).get(reference.rpartition("/")[2], {})
     return part
+
+
+def fields(schema: Schema | None) -> tuple[tuple[str, str], ...]:
+    """The fields of an object, each with its type in a word or two; none if it is no object, or not known."""
+    if schema is None:
+        return ()
+    part = _resolved(schema, schema)
+    required: Sequence[str] = part.get("required", ())
+    properties: Mapping[str, Schema] = part.get("properties", {})
+    return tuple(
+        (name, _type_of(each, schema) + ("" if name in required else ", may be left out"))
+        for name, each in properties.items()
+    )
+
+
+def _type_of(part: Schema, root: Schema) -> str:
+    part = _resolved(part, root)
+    if "const" in part:
+        return msgspec.json.encode(part["const"]).decode()
+    if part.get("enum"):
+        return " or ".join(msgspec.json.encode(each).decode() for each in part["enum"])
+    if options := part.get("anyOf"):
+        return " or ".join(dict.fromkeys(_type_of(each, root) for each in options))
+    names = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list"}
+    kind = str(part.get("type", "anything"))
+    return names.get(kind, kind) + (f" ({part['format']})" if "format" in part else "")

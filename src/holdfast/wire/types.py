@@ -422,6 +422,7 @@ class BulkRunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     finished_after: Timestamp | None = None
     finished_before: Timestamp | None = None
     newest_first: bool = True
+    roots_only: bool = False
     limit: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
 
 

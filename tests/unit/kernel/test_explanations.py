@@ -194,6 +194,11 @@ def test_nobody_joins_a_run_that_has_lost_its_key():
         (Status.CANCELLED, CANCELLED[1:], ("fork", "release_key")),  # it cancelled itself
         (Status.COMPLETED, (Completed(NOW_MS),), ("fork", "release_key")),
         (Status.BLOCKED, (Blocked(NOW_MS, "a", "b"),), ("retry", "cancel", "signal", "release_key")),
+        (
+            Status.BLOCKED,  # an outcome is not known: a person may say it
+            (intended("transfer#1"), Blocked(NOW_MS, "unknown_outcome", "transfer#1")),
+            ("decide", "retry", "cancel", "signal", "release_key"),
+        ),
     ],
 )
 def test_the_journal_says_more_exactly_what_may_be_done(status, entries, actions):

@@ -60,6 +60,15 @@ def test_equality_is_strict_about_types(wanted):
         assert found(EVERYTHING, a_run(attributes=attributes.encode({"x": value})), conditions=conditions) is same
 
 
+def test_a_search_may_leave_out_what_other_runs_have_started():
+    child = a_run(attributes=attributes.encode({attributes.PARENT: "r-1", attributes.ROOT: "r-1"}))
+    fork = a_run(attributes=attributes.encode({attributes.FORKED_FROM: "r-1"}))
+    assert found(EVERYTHING, child)
+    assert not found(EVERYTHING, child, roots_only=True)
+    assert found(EVERYTHING, fork, roots_only=True)
+    assert found(EVERYTHING, a_run(), roots_only=True)
+
+
 def test_all_conditions_must_hold():
     run = a_run(attributes=attributes.encode({"customer": "c-1", "total": 12}))
     assert found(EVERYTHING, run, conditions=conditions_of({"customer": "c-1", "total": Range(ge=10, lt=20)}))

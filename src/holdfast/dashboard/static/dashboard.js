@@ -71,6 +71,7 @@ function morph(from, to) {
     return;
   }
   if (from.nodeName === "FORM" && isInUse(from)) return;
+  if (from.classList.contains("unfolded") && from.querySelector("[data-family]")) return; // what was unfolded stays
   const isDetails = from.nodeName === "DETAILS"; // whether it is open is the visitor's choice
   if (isDetails && to.hasAttribute("data-wanted") && !from.hasAttribute("data-wanted")) from.open = true; // until now
   for (const { name } of Array.from(from.attributes)) {
@@ -210,12 +211,83 @@ function growOlder() {
   }
 }
 
+// -- in place: a link that shows another part of the same page changes that part, and the place where one reads stays
+
+async function showInPlace(main, href, isNew) {
+  const response = await fetch(href, { headers: { Accept: "text/html" } });
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fresh = page.querySelector("main[data-live]");
+  if (!response.ok || response.redirected || !fresh) return location.assign(href);
+  if (isNew) history.pushState(null, "", href);
+  morph(main, fresh);
+  document.title = page.title;
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  if (target && target.id.startsWith("lane-")) target.scrollIntoView({ block: "center" });
+}
+
+function offerInPlace(main) {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a[data-in-place]");
+    if (!link || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    const href = link.href.baseVal === undefined ? link.href : new URL(link.href.baseVal, location.href).href;
+    showInPlace(main, href, true).catch(() => location.assign(href));
+  });
+  addEventListener("popstate", () => showInPlace(main, location.href, false).catch(() => location.reload()));
+}
+
+// -- a stretch of the minimap is chosen by dragging over it, too: from the first link to the last
+
+function offerDragging() {
+  let from = null;
+  const stretchAt = (event) => event.target.closest && event.target.closest("[data-minimap] a");
+  document.addEventListener("pointerdown", (event) => {
+    from = stretchAt(event);
+    if (from) event.preventDefault(); // no text is selected, and no link dragged away
+  });
+  document.addEventListener("pointerup", (event) => {
+    const begin = from;
+    const end = stretchAt(event);
+    from = null;
+    if (!begin || !end || begin === end) return;
+    const one = new URL(begin.href.baseVal, location.href);
+    const other = new URL(end.href.baseVal, location.href);
+    const bounds = [one, other].flatMap((each) => ["since", "until"].map((name) => Number(each.searchParams.get(name) || 0)));
+    one.searchParams.set("since", Math.min(...bounds));
+    one.searchParams.set("until", Math.max(...bounds));
+    const main = document.querySelector("main[data-live]");
+    showInPlace(main, one.href, true).catch(() => location.assign(one.href));
+  });
+}
+
+// -- a branch of a tree gets its own when it is unfolded
+
+async function unfold(branch) {
+  const place = branch.querySelector(":scope > .unfolded");
+  if (!branch.open || branch.dataset.unfolded || !place) return;
+  branch.dataset.unfolded = "true";
+  try {
+    const response = await fetch(branch.dataset.unfold, { headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const family = page.querySelector("[data-family]");
+    if (response.ok && family) place.replaceChildren(document.importNode(family, true));
+  } catch {
+    delete branch.dataset.unfolded; // the link is still there
+  }
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   offerThemes();
   const main = document.querySelector("main[data-live]");
   const button = document.querySelector("[data-live-switch]");
   // The response to a form that was refused is no page that one can ask for again.
   if (main && button && !main.querySelector("[role=alert]")) new Live(main, button);
+  if (main) offerInPlace(main);
+  offerDragging();
+  document.addEventListener("toggle", (event) => event.target.dataset && event.target.dataset.unfold && unfold(event.target), true);
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+  });
   document.addEventListener("submit", (event) => {
     const pressed = event.target.querySelector("button");
     if (event.target.method === "post" && pressed) setTimeout(() => (pressed.disabled = true));

@@ -128,6 +128,11 @@ class Registry:
         effect = self._effects.get(name)
         return Any if effect is None else effect.signature.returns
 
+    def result_schema_of_effect(self, name: str) -> dict[str, Any] | None:
+        """The JSON Schema of an effect's result; None if the effect is not defined here, or anything goes."""
+        effect = self._effects.get(name)
+        return None if effect is None else self._codec.schema(effect.signature.returns)
+
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy:
         """The policy in force: the operator's if there is one, else the author's."""
         return self._policies.get(effect.name, effect.policy)

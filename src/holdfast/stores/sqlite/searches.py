@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from holdfast.kernel.attributes import PARENT
 from holdfast.kernel.runs import Status
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.stores.sqlite.files import Database
@@ -167,6 +168,9 @@ def _filters(search: Search) -> list[tuple[str, Term]]:
         named = f"name = :name_{number} AND kind = :kind_{number}"
         held = f"EXISTS (SELECT 1 FROM attributes WHERE run_id = runs.id AND {named} AND {where})"  # noqa: S608 - as above
         filters.append((f"attribute {condition.name}", (held, bindings)))
+    if search.roots_only:
+        child = "SELECT 1 FROM attributes WHERE run_id = runs.id AND name = :parent"
+        filters.append(("roots", (f"NOT EXISTS ({child})", {"parent": PARENT})))
     return filters
 
 

@@ -1,0 +1,326 @@
+"""What is shown of a timeline, whose size is bounded however long the run is. Pure.
+
+    lanes in the window        shown
+    ─────────────────────────  ──────────────────────────────────────────────────────────────────────
+    up to LANES_FLAT           a row for each
+    more                       a row for each group; one group, or one state, may be open, page by page
+    more, and some have        besides, the first and the last of them in rows of their own, so that
+    failed or go on            the failure and the step that runs are always in sight
+
+The window is chosen by zooming: into a stretch of the minimap, around a failure, in and out. All of it is in the
+address, so a link shows to others what one sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median_low
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from holdfast.dashboard.grouping import Group, LaneState, Numbered, grouped, numbered, path, strip
+from holdfast.dashboard.minimap import Minimap, minimap
+from holdfast.dashboard.timeline import Kind, Lane, Row, Scale, Tick, row_of
+from holdfast.errors import UsageError
+from holdfast.kernel.times import Instant
+from holdfast.wire.times import duration
+
+LANES_FLAT = 40
+LANES_PAGE = 40
+PINNED = 4
+MARKS_MAX = 40  # so many bars and points of one lane are drawn one by one
+AROUND = 8  # so many lanes before and behind the one that is jumped to
+PARAMETERS = ("group", "state", "row", "since", "until")
+LABELS: dict[str, str] = {"done": "done", "failed": "failed", "open": "going on"}
+
+
+class WantedPart(NamedTuple):
+    """Which part of the timeline is asked for, as the address says it. Times are milliseconds since the run began."""
+
+    group: str = ""
+    state: str = ""
+    row: int = 0
+    since: int | None = None
+    until: int | None = None
+
+    def href(self, anchor: str = "timeline", **changes: str | int | None) -> str:
+        """The address of another part."""
+        fields = {**self._asdict(), **changes}
+        query = urlencode({name: value for name, value in fields.items() if value or (name != "row" and value == 0)})
+        return f"?{query}#{anchor}"
+
+
+def wanted_of(query: Mapping[str, str]) -> WantedPart:
+    """What an address asks for, or a `UsageError`."""
+    state = query.get("state", "")
+    if state and state not in LABELS:
+        raise UsageError(f"{state!r:.40} is no state of a step", hint=f"Known states: {', '.join(LABELS)}.")
+    return WantedPart(
+        query.get("group", ""), state, _whole(query, "row") or 0, _whole(query, "since"), _whole(query, "until")
+    )
+
+
+def _whole(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 15:  # a time in milliseconds has fewer
+        raise UsageError(f"{name}={text!r:.40} is not a whole number", hint="Follow a link of the page.")
+    return int(text)
+
+
+class Strip(NamedTuple):
+    """A strip as paths, by state."""
+
+    done: str
+    failed: str
+    open: str
+    pause: str
+
+
+class ShownRow(NamedTuple):
+    """A lane in its row. One with very many marks is drawn as a strip."""
+
+    number: int
+    state: LaneState
+    row: Row
+    strip: Strip | None = None
+
+
+class ShownGroup(NamedTuple):
+    """A group in its row, and a page of its lanes if it is open. One of a single lane is shown as that lane."""
+
+    name: str
+    kind: Kind
+    href: str
+    is_open: bool
+    total: int
+    failed: int
+    going_on: int
+    strip: Strip
+    took: str
+    text: str
+    rows: tuple[ShownRow, ...] = ()
+
+
+class ViewLink(NamedTuple):
+    label: str
+    href: str
+
+
+class TimelineView(NamedTuple):
+    """All that a page draws."""
+
+    total: int
+    summary: str
+    rows: tuple[ShownRow, ...]  # of a short timeline, or of the state that was chosen
+    pinned: tuple[ShownRow, ...]
+    groups: tuple[ShownGroup, ...]
+    ticks: tuple[Tick, ...]
+    minimap: Minimap | None
+    wanted: WantedPart
+    window: str  # which part of the time is shown; empty if all of it is
+    zooms: tuple[ViewLink, ...]
+    jumps: tuple[ViewLink, ...]
+    states: tuple[ViewLink, ...]
+    pager: tuple[ViewLink, ...]
+    page: str  # which rows are shown, of how many
+
+
+def view(lanes: Sequence[Lane], wanted: WantedPart, *, origin_at_ms: Instant, until_ms: Instant) -> TimelineView:
+    """What is shown of these lanes."""
+    every = numbered(lanes, until_ms)
+    whole = Scale(origin_at_ms, until_ms, lanes)
+    since_at_ms, before_at_ms = _window(wanted, origin_at_ms, until_ms)
+    is_zoomed = (since_at_ms, before_at_ms) != (origin_at_ms, until_ms)
+    here = [each for each in every if _is_within(each.lane, since_at_ms, before_at_ms)] if is_zoomed else every
+    scale = Scale(since_at_ms, before_at_ms, (each.lane for each in here)) if is_zoomed else whole
+    is_flat = len(here) <= LANES_FLAT and not wanted.state
+    chosen = [each for each in here if each.state == wanted.state] if wanted.state else here if is_flat else []
+    found = [] if is_flat or wanted.state else grouped(here)
+    pinned = _pinned(here) if found else []
+    alone = {each.number for each in pinned}
+    groups = tuple(
+        _group(each, wanted, scale, until_ms)
+        for each in found
+        if len(each.lanes) > 1 or each.lanes[0].number not in alone
+    )
+    paged = chosen if wanted.state else [lane for each in found if each.name == wanted.group for lane in each.lanes]
+    first = _first(wanted.row, len(paged))
+    rows = chosen[first : first + LANES_PAGE] if wanted.state else chosen
+    many = len(every) > LANES_FLAT
+    return TimelineView(
+        total=len(every),
+        summary=_summary(every),
+        rows=tuple(_shown(each, scale, until_ms) for each in rows),
+        pinned=tuple(_shown(each, scale, until_ms) for each in pinned),
+        groups=groups,
+        ticks=scale.ticks(),
+        minimap=minimap(every, whole, (since_at_ms, before_at_ms)) if many else None,
+        wanted=wanted,
+        window=_words(since_at_ms, before_at_ms, origin_at_ms) if is_zoomed else "",
+        zooms=tuple(_zooms(wanted, scale, (since_at_ms, before_at_ms), (origin_at_ms, until_ms))) if many else (),
+        jumps=tuple(_jumps(every, origin_at_ms, until_ms)) if many else (),
+        states=tuple(_states(here, wanted)) if many else (),
+        pager=() if is_flat else tuple(_pager(wanted, first, len(paged))),
+        page=""
+        if is_flat or not paged
+        else f"{first + 1:,} to {min(first + LANES_PAGE, len(paged)):,} of {len(paged):,}",
+    )
+
+
+def _window(wanted: WantedPart, origin_at_ms: Instant, until_ms: Instant) -> tuple[Instant, Instant]:
+    """The part of the time that is asked for, within the run; all of it if nothing of it would be left."""
+    since = origin_at_ms if wanted.since is None else Instant(origin_at_ms + wanted.since)
+    before = until_ms if wanted.until is None else Instant(min(origin_at_ms + wanted.until, until_ms))
+    return (since, before) if since < before else (origin_at_ms, until_ms)
+
+
+def _is_within(lane: Lane, since_at_ms: Instant, before_at_ms: Instant) -> bool:
+    bars = any(bar.start_at_ms <= before_at_ms and bar.end_at_ms >= since_at_ms for bar in lane.bars)
+    return bars or any(since_at_ms <= point.at_ms <= before_at_ms for point in lane.points)
+
+
+def _shown(each: Numbered, scale: Scale, until_ms: Instant) -> ShownRow:
+    lane = each.lane
+    if len(lane.bars) + len(lane.points) <= MARKS_MAX:
+        return ShownRow(each.number, each.state, row_of(lane, scale, until_ms))
+    last = lane.bars[-1].text if lane.bars else lane.points[-1].text
+    text = f"{lane.name}: {len(lane.bars) + len(lane.points):,} events, at last: {last}"
+    took = duration(_took_ms(lane, until_ms)) if lane.bars else ""
+    return ShownRow(
+        each.number, each.state, Row(lane.name, lane.kind, (), (), took, text, lane.run_id), _strip([each], scale)
+    )
+
+
+def _took_ms(lane: Lane, until_ms: Instant) -> int:
+    """From its beginning to its end; what it waited for before it began is no part of that."""
+    began = next((bar for bar in lane.bars if bar.state != "pause"), lane.bars[0])
+    return min(lane.bars[-1].end_at_ms, until_ms) - began.start_at_ms
+
+
+def _strip(lanes: Sequence[Numbered], scale: Scale) -> Strip:
+    pieces = strip(lanes, scale)
+    return Strip(path(pieces, "done"), path(pieces, "failed"), path(pieces, "open"), path(pieces, "pause"))
+
+
+def _group(group: Group, wanted: WantedPart, scale: Scale, until_ms: Instant) -> ShownGroup:
+    is_alone = len(group.lanes) == 1
+    is_open = group.name == wanted.group or is_alone
+    took = [_took_ms(each.lane, until_ms) for each in group.lanes if each.lane.bars]
+    failed, going_on = group.count("failed"), group.count("open")
+    first = _first(wanted.row, len(group.lanes))
+    words = [f"{group.name}: {len(group.lanes):,} steps"]
+    words += [f"{count:,} {label}" for count, label in ((failed, "failed"), (going_on, "going on")) if count]
+    words += (
+        [f"half of them took at most {duration(median_low(took))}, the longest {duration(max(took))}"] if took else []
+    )
+    return ShownGroup(
+        group.name,
+        group.kind,
+        wanted.href(group="" if is_open else group.name, row=0),
+        is_open,
+        len(group.lanes),
+        failed,
+        going_on,
+        _strip(group.lanes, scale),
+        f"~{duration(median_low(took))}" if took else "",
+        ", ".join(words),
+        tuple(_shown(each, scale, until_ms) for each in group.lanes[first : first + LANES_PAGE]) if is_open else (),
+    )
+
+
+def _pinned(lanes: Sequence[Numbered]) -> list[Numbered]:
+    """The first and the last that failed, and the last that go on."""
+    failed = [each for each in lanes if each.state == "failed"]
+    going_on = [each for each in lanes if each.state == "open"]
+    kept = {each.number: each for each in (*failed[: PINNED // 2], *failed[-PINNED // 2 :], *going_on[-PINNED:])}
+    return [kept[number] for number in sorted(kept)]
+
+
+def _summary(lanes: Sequence[Numbered]) -> str:
+    counts = {state: sum(each.state == state for each in lanes) for state in LABELS}
+    said = ", ".join(f"{count:,} {LABELS[state]}" for state, count in counts.items() if count)
+    return f"{len(lanes):,} {'row' if len(lanes) == 1 else 'rows'}: {said}" if lanes else ""
+
+
+def _words(since_at_ms: Instant, before_at_ms: Instant, origin_at_ms: Instant) -> str:
+    return f"{duration(before_at_ms - since_at_ms)} of it, from {duration(since_at_ms - origin_at_ms)} on"
+
+
+def _zooms(
+    wanted: WantedPart, scale: Scale, window: tuple[Instant, Instant], whole: tuple[Instant, Instant]
+) -> list[ViewLink]:
+    (since, before), (origin, end) = window, whole
+    length = before - since
+
+    def part(low: float, high: float) -> str:
+        low_at_ms, high_at_ms = max(int(low), origin), min(int(high), end)
+        is_all = low_at_ms <= origin and high_at_ms >= end
+        return wanted.href(
+            row=0,
+            since=None if is_all else low_at_ms - origin,
+            until=None if is_all else high_at_ms - origin,
+        )
+
+    links = [ViewLink("Zoom in", part(scale.instant(25), scale.instant(75)))] if length > 1 else []
+    if window != whole:
+        links += [
+            ViewLink("Zoom out", part(since - length, before + length)),
+            ViewLink("Earlier", part(since - length / 2, before - length / 2)),
+            ViewLink("Later", part(since + length / 2, before + length / 2)),
+            ViewLink("All", part(origin, end)),
+        ]
+    return links
+
+
+def _jumps(lanes: Sequence[Numbered], origin_at_ms: Instant, until_ms: Instant) -> list[ViewLink]:
+    failed = [each for each in lanes if each.state == "failed"]
+    going_on = [each for each in lanes if each.state == "open"]
+    found = [
+        ("First failure" if len(failed) > 1 else "The failure", failed[:1]),
+        ("Last failure", failed[-1:] if len(failed) > 1 else []),
+    ]
+    found += [("Going on now", going_on[-1:])]
+    return [ViewLink(label, _around(lanes, each, origin_at_ms, until_ms)) for label, lane in found for each in lane]
+
+
+def _around(lanes: Sequence[Numbered], each: Numbered, origin_at_ms: Instant, until_ms: Instant) -> str:
+    """The window around a lane: as wide as the lanes beside it."""
+    beside = [
+        bar
+        for near in lanes[max(0, each.number - AROUND) : each.number + AROUND + 1]
+        for bar in near.lane.bars
+        if bar.state != "open"
+    ]
+    own = each.lane.bars
+    since = max(min([bar.start_at_ms for bar in beside] or [own[0].start_at_ms]), origin_at_ms)
+    before = min(max([bar.end_at_ms for bar in beside] + [own[-1].end_at_ms]), until_ms)
+    if since >= before:
+        return WantedPart().href(anchor=f"lane-{each.number}")
+    return WantedPart(since=since - origin_at_ms, until=before - origin_at_ms).href(anchor=f"lane-{each.number}")
+
+
+def _states(lanes: Sequence[Numbered], wanted: WantedPart) -> list[ViewLink]:
+    counts = {state: sum(each.state == state for each in lanes) for state in ("failed", "open")}
+    return [
+        ViewLink(
+            f"{count:,} {LABELS[state]}", wanted.href(state="" if wanted.state == state else state, group="", row=0)
+        )
+        for state, count in counts.items()
+        if count
+    ]
+
+
+def _first(row: int, total: int) -> int:
+    """Where a page begins that has this row."""
+    return max(0, min(row, total - 1)) // LANES_PAGE * LANES_PAGE
+
+
+def _pager(wanted: WantedPart, first: int, total: int) -> list[ViewLink]:
+    links: list[ViewLink] = []
+    if first:
+        links.append(ViewLink("Earlier rows", wanted.href(row=max(0, first - LANES_PAGE))))
+    if first + LANES_PAGE < total:
+        links.append(ViewLink("Later rows", wanted.href(row=first + LANES_PAGE)))
+    return links
