@@ -17,7 +17,7 @@ from holdfast.client import Caller, Runs
 from holdfast.errors import UsageError
 from holdfast.wire import run_queries
 from holdfast.wire.filters import parse as attribute_conditions
-from holdfast.wire.run_queries import RunQuery, Word
+from holdfast.wire.run_queries import RunQuery, QueryWord
 
 WITH_CHILDREN = "shown"
 
@@ -43,11 +43,11 @@ class Filters(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """All of it as one line."""
         words = [
-            *(Word("workflow", self.workflow) for _ in self.workflow[:1]),
-            *(Word("status", ",".join(self.status)) for _ in self.status[:1]),
-            *(Word("key", self.key) for _ in self.key[:1]),
-            *(Word("created_after", self.created_after) for _ in self.created_after[:1]),
-            *(Word("created_before", self.created_before) for _ in self.created_before[:1]),
+            *(QueryWord("workflow", self.workflow) for _ in self.workflow[:1]),
+            *(QueryWord("status", ",".join(self.status)) for _ in self.status[:1]),
+            *(QueryWord("key", self.key) for _ in self.key[:1]),
+            *(QueryWord("created_after", self.created_after) for _ in self.created_after[:1]),
+            *(QueryWord("created_before", self.created_before) for _ in self.created_before[:1]),
         ]
         return " ".join(part for part in (*map(str, words), self.attributes, self.q) if part)
 

@@ -40,7 +40,7 @@ _FIELD = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
 _HINT = "Write status:failed, workflow:shop.checkout, key:order:, created_after:2h or customer=ada."
 
 
-class Word(NamedTuple):
+class QueryWord(NamedTuple):
     """One condition as it was written. `field` is empty for what has none: an attribute, or a word to look for."""
 
     field: str
@@ -92,9 +92,9 @@ class RunQuery(Struct, frozen=True, kw_only=True):
         )
 
 
-def words_of(text: str) -> tuple[Word, ...]:
+def words_of(text: str) -> tuple[QueryWord, ...]:
     """The words of a line. Raises `UsageError` if a quote is open."""
-    words: list[Word] = []
+    words: list[QueryWord] = []
     at, text = 0, text.strip()
     while at < len(text):
         found = _WORD.match(text, at)
@@ -107,11 +107,11 @@ def words_of(text: str) -> tuple[Word, ...]:
     return tuple(words)
 
 
-def _word(text: str) -> Word:
+def _word(text: str) -> QueryWord:
     field = _FIELD.fullmatch(text)
     if field is not None and field[1] in FIELDS:
-        return Word(field[1], field[2].replace('"', "") if field[2].startswith('"') else field[2])
-    return Word("status", text) if text in _STATUSES else Word("", text)
+        return QueryWord(field[1], field[2].replace('"', "") if field[2].startswith('"') else field[2])
+    return QueryWord("status", text) if text in _STATUSES else QueryWord("", text)
 
 
 def parse(text: str, *, now: datetime) -> RunQuery:
@@ -128,7 +128,7 @@ def parse(text: str, *, now: datetime) -> RunQuery:
         if field == "status" and field in said:
             said[field] += f",{word.value}"
         elif said.setdefault(field, word.value) is not word.value:
-            before = str(Word(field, said[field]))
+            before = str(QueryWord(field, said[field]))
             raise UsageError(f"{before!r} and {str(word)!r} cannot both be meant", hint=_HINT)
     instants: dict[str, Any] = {name: instant_of(said.get(name), now=now) for name in INSTANTS}
     return RunQuery(
@@ -150,7 +150,7 @@ def _statuses(text: str) -> tuple[str, ...]:
     return wanted
 
 
-def text_of(words: Iterable[Word]) -> str:
+def text_of(words: Iterable[QueryWord]) -> str:
     """The line that these words make."""
     return " ".join(map(str, words))
 
@@ -166,13 +166,13 @@ def with_status(text: str, status: str) -> str:
     before = [each for word in words if word.field == "status" for each in word.value.split(",")]
     after = [each for each in before if each != status] if status in before else [*before, status]
     others = [word for word in words if word.field != "status"]
-    return text_of([*others, Word("status", ",".join(after))] if after else others)
+    return text_of([*others, QueryWord("status", ",".join(after))] if after else others)
 
 
 def with_field(text: str, field: str, value: str) -> str:
     """The line with another value of a field; without the field if the value is empty."""
     others = [word for word in words_of(text) if word.field != field]
-    return text_of([*others, Word(field, value)] if value else others)
+    return text_of([*others, QueryWord(field, value)] if value else others)
 
 
 async def find(caller: Caller, query: RunQuery, *, roots_only: bool, after: str | None, limit: int) -> Page:

@@ -46,6 +46,8 @@ class FakeHost:
     """Keeps what the run commits and says; lets the test decide what comes of children, tokens and watches."""
 
     tracing = None
+    strict = False
+    record_inputs = False
     remote_effects: Any = None
     pace = PACE
 
