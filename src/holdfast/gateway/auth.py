@@ -54,7 +54,7 @@ class ApiKeyAuth:
         if scheme.lower() != "bearer":
             raise NotAuthenticated("the Authorization header is not of the kind Bearer")
         key = await self._hf.api_keys.authenticate(token.strip())
-        return ApiCaller(key.id, key.scope, self._verbs_in(key.namespace))
+        return ApiCaller(key.id, key.scope, self._verbs_in(key.namespace), key.name)
 
     def _verbs_in(self, namespace: str) -> Caller:
         if namespace not in self._verbs:
