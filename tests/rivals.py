@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from holdfast.engine.api import apikeys
-from holdfast.kernel import idempotency, leaders, takeovers, tasks
+from holdfast.kernel import idempotency, leaders, start_requests, takeovers, tasks
 from holdfast.kernel.apikeys import ApiKey, Kept
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.idempotency import Proceed, Reply
@@ -183,6 +183,7 @@ RIVALRIES = (
     Rivalry("a duty taken", (), _bids),
     Rivalry("a duty kept", (), _renewed_terms),
     Rivalry("an API key made", (), _keys),
+    Rivalry("two starts under one header", (), lambda: (_bound(b"1"), _bound(b"2"))),
 )
 
 
@@ -199,7 +200,23 @@ def _taken_over() -> Writing:
     return writing
 
 
+def _bound(body: bytes) -> Writing:
+    """A header, bound to the start with this body."""
+    wanted = start_requests.named("ns", caller="c", header="h", workflow="w", join=True, body=body)
+    decision = start_requests.decide(None, wanted, now_ms=NOW_MS)
+    assert isinstance(decision, start_requests.BindFirst)
+    return decision.writing
+
+
+def _started() -> Writing:
+    wanted = start_requests.named("ns", caller="c", header="h", workflow="w", join=True, body=b"{}")
+    return start_requests.started(_bound(b"{}").document, wanted, "r-1", created=True, now_ms=LATER_MS)
+
+
 ALIKE = (
+    # Two gateways that get the same request: both start it under the same id, and there is one run.
+    _twice("a header bound", (), lambda: _bound(b"{}")),
+    _twice("a header whose run is known", (_bound(b"{}"),), _started),
     # Two processes that both believe that they hold the run: whichever is right, the task is out, and is claimed once.
     _twice("a task put up", (), lambda: _offered(LATER_MS)),
     _twice("a task withdrawn", (_TASK, _CLAIM), lambda: _look(_CLAIM.document, wanted=True)),

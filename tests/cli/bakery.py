@@ -67,3 +67,16 @@ async def order(name: str) -> str:
     await child.result()
     await knead(f"{name}-dough", 10)
     return f"{name}: {await hook('go', token=f'go:{name}', type=str)}"
+
+
+@bakery.effect(key="deliver:{name}", safety="once", timeout="30ms")
+async def deliver(name: str) -> str:
+    if attempt() == 1:
+        await asyncio.Event().wait()
+    return f"{name} has arrived"
+
+
+@bakery.workflow(key="delivery:{name}")
+async def delivery(name: str) -> str:
+    """Send it out once; whether it has arrived, only a person knows."""
+    return await deliver(name)

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import Cli, until
 
 _numbers = itertools.count()
+BAKERY = ["bakery.bake", "bakery.order", "bakery.delivery"]
 SHARED = 4  # ids of 49 days begin alike in so many characters
 
 
@@ -300,11 +301,11 @@ def test_a_search_that_makes_no_sense_is_a_usage_error(there, options):
 
 def test_surroundings_are_shown(there):
     workflows = there("workflows", "--json").json["workflows"]
-    assert [each["name"] for each in workflows] == ["bakery.bake", "bakery.order"]
+    assert [each["name"] for each in workflows] == BAKERY
     assert workflows[0]["input_schema"]
     assert "Knead and bake." in there("workflows").out
     workers = there("workers", "--json").json
-    assert [each["workflows"] for each in workers["workers"]] == [["bakery.bake", "bakery.order"]]
+    assert [each["workflows"] for each in workers["workers"]] == [BAKERY]
     assert set(workers["backlog"]) == {"statuses", "depths"}
     assert "bakery.bake" in there("workers").out
 

@@ -178,6 +178,28 @@ async def test_an_open_gateway_takes_everybody_for_the_admin_of_its_namespace(se
         assert (await asked(gateway.http, endpoint)).status_code not in {401, 403}, endpoint.path
 
 
+async def test_an_open_gateway_refuses_a_key_that_it_does_not_know_and_says_that_none_is_needed(serve: Serve) -> None:
+    gateway = await serve(namespace="mine")
+    token, key = await gateway.hf.api_keys.create("old", namespace="mine", scope="read")
+    known = await gateway.client(token=token)
+    assert (await known.get("/v1/runs")).status_code == 200
+    assert (await known.get("/v1/api-keys")).status_code == 200  # as all callers of an open gateway
+    for wrong in ("hf_wrong", "secret", f"{token[:-1]}{'a' if token[-1] != 'a' else 'b'}"):
+        answer = await (await gateway.client(token=wrong)).get("/v1/runs")
+        assert problem(answer) == (401, "not_authenticated")
+        assert "open" in answer.json()["hint"]
+        assert wrong not in answer.text
+    await gateway.hf.api_keys.revoke("mine", key.id)
+    assert problem(await known.get("/v1/runs")) == (401, "not_authenticated")
+    assert (await (await gateway.client(token="hf_wrong")).get("/livez")).status_code == 200
+
+
+async def test_an_open_gateway_leaves_other_kinds_of_authorization_to_whoever_set_them(serve: Serve) -> None:
+    gateway = await serve()
+    answer = await gateway.http.get("/v1/runs", headers={"Authorization": "Basic dXNlcjpwYXNz"})
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -81,6 +81,7 @@ class Works:
             return continue_as_new(entity(name, generation + 1))
 
         self.order = order
+        self.fail = fail
 
 
 async def started(gateway: Gateway, workflow: str, **input: Any) -> dict[str, Any]:

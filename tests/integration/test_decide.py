@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import NotAllowedNow, Run, RunFailed, UsageError
+from holdfast.blocking import Blocking
 from holdfast.errors import UnknownOutcome
 from holdfast.events import StepDecided
 from holdfast.kernel.journal import Attempted, ByHand, GaveUp, Performed
@@ -95,3 +96,15 @@ async def test_a_value_that_does_not_fit_and_a_word_too_many_are_refused(home: H
         with pytest.raises(NotAllowedNow, match="not in doubt"):
             await run.decide("other#1", returned="sent")
         assert (await run.refresh()).status == "blocked"
+
+
+def test_a_step_in_doubt_is_decided_without_async(home: Home) -> None:
+    bank = Bank(timeout=0.03, reconcile=False)
+    with Blocking(lambda: home.holdfast(bank.pack)) as hf:
+        run = hf.start(bank.pay(5)).run
+        with pytest.raises(UnknownOutcome):
+            run.result(timeout=30)
+        with pytest.raises(NotAllowedNow, match="not in doubt"):
+            run.decide("transfer#2", returned="sent")
+        assert run.decide(STEP, returned="sent", by="eve").result(timeout=30) == "sent"
+    assert bank.calls == ["transfer:5"]

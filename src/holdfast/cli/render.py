@@ -114,7 +114,11 @@ def headline(run: Run[Any]) -> Table:
 
 
 def story(told: Story) -> RenderableType:
-    lines = [plain(f"{exact(line.at)}  {line.text}", "" if line.counts else "dim strike") for line in told.lines]
+    lines, shown = list[Text](), told.last_failure
+    for line in told.lines:
+        lines.append(plain(f"{exact(line.at)}  {line.text}", "" if line.counts else "dim strike"))
+        if line is shown:
+            lines += [plain(f"    {frame}", "dim") for frame in line.traceback.splitlines()]
     waits = [plain(f"It waits for {wait}.", "yellow") for wait in told.waiting_on]
     possible = ", ".join(action.replace("_", "-") for action in told.next_actions)
     return Group(plain(told.headline, "bold"), *lines, *waits, Text(f"Possible now: {possible}."))

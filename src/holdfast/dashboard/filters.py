@@ -17,7 +17,7 @@ from holdfast.client import Caller, Runs
 from holdfast.errors import UsageError
 from holdfast.wire import run_queries
 from holdfast.wire.filters import parse as attribute_conditions
-from holdfast.wire.run_queries import RunQuery, QueryWord
+from holdfast.wire.run_queries import QueryWord, RunQuery
 
 WITH_CHILDREN = "shown"
 

@@ -325,9 +325,11 @@ def _frames_text(error: BaseException) -> str:
     """What led to the error, as Python prints it: the causes first."""
     left, parts = FRAMES_MAX, list[str]()
     each: BaseException | None = error
+    seen: set[int] = set()  # a cause may be its own: Python prints each once, too
     for number in range(_CAUSES_MAX):
-        if each is None or left <= 0:
+        if each is None or left <= 0 or id(each) in seen:
             break
+        seen.add(id(each))
         places = [place for place in _places(each) if _is_users(place[0])]
         cut = "  ...\n" if len(places) > left else ""
         frames = cut + "".join(_frame_text(place) for place in places[-left:])
@@ -344,7 +346,9 @@ def _frames_text(error: BaseException) -> str:
 def _frame_text(place: _Place) -> str:
     frame, number = place
     code = frame.f_code
-    source = linecache.getline(code.co_filename, number, frame.f_globals).strip()[:NAME_MAX]
+    # A file may have a name that no file can have; its frame is told without its source.
+    line = _tried(lambda: linecache.getline(code.co_filename, number, frame.f_globals))
+    source = (line or "").strip()[:NAME_MAX]
     text = f'  File "{code.co_filename}", line {number}, in {code.co_qualname}\n'
     return f"{text}    {source}\n" if source else text
 

@@ -31,13 +31,30 @@ def is_loopback(host: str) -> bool:
 
 
 class OpenAuth:
-    """For a gateway that only this machine can reach: all callers may do everything, in one namespace."""
+    """For a gateway that only this machine can reach: all callers may do everything, in one namespace.
+
+    No key is needed. One that is shown is still looked at: a caller with a wrong key is mistaken about where it is, and
+    would learn that only from the next gateway.
+    """
 
     def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
         self._any_caller = ApiCaller("local", "admin", hf)
 
-    async def caller(self, authorization: str | None) -> ApiCaller:  # noqa: ARG002 - no key is needed
+    async def caller(self, authorization: str | None) -> ApiCaller:
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
+            if scheme.lower() == "bearer":  # other kinds are for a proxy in front
+                await self._check(token.strip())
         return self._any_caller
+
+    async def _check(self, token: str) -> None:
+        try:
+            await self._hf.api_keys.authenticate(token)
+        except NotAuthenticated as error:
+            raise NotAuthenticated(
+                error.message, hint="This gateway is open and needs no API key: send none, or one that it knows."
+            ) from None
 
 
 class ApiKeyAuth:
@@ -54,7 +71,7 @@ class ApiKeyAuth:
         if scheme.lower() != "bearer":
             raise NotAuthenticated("the Authorization header is not of the kind Bearer")
         key = await self._hf.api_keys.authenticate(token.strip())
-        return ApiCaller(key.id, key.scope, self._verbs_in(key.namespace))
+        return ApiCaller(key.id, key.scope, self._verbs_in(key.namespace), key.name)
 
     def _verbs_in(self, namespace: str) -> Caller:
         if namespace not in self._verbs:

@@ -70,11 +70,18 @@ class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """Who sent a request, for which namespace, and with which scope."""
+    """Who sent a request, for which namespace, and with which scope; `name` is that of the API key, if there is one."""
 
     id: str
     scope: Scope
     verbs: Caller
+    name: str = ""
+
+    def signed(self, said: str | None) -> str | None:
+        """Who is recorded as the one that acts: the API key, and what is `said` beside it; if there is none, that."""
+        if not self.name:
+            return said
+        return f"{self.name} ({said})" if said else self.name
 
 
 class Auth(Protocol):

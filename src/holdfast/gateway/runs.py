@@ -166,14 +166,14 @@ async def retry(request: ApiRequest[NoParameters, None]) -> JsonResponse:
 
 
 async def decide(request: ApiRequest[NoParameters, wire.DecideBody]) -> JsonResponse:
-    """For an effect that may or may not have happened. It is recorded with the name of your API key."""
+    """For an effect that may or may not have happened. It is recorded with the name of the API key, and with `by`."""
     body = request.body
     run = await (await _run(request)).decide(
         body.step,
         returned=body.returned,
         failed=body.failed,
         not_performed=body.not_performed,
-        by=body.by,
+        by=request.caller.signed(body.by),
         reason=body.reason,
     )
     return JsonResponse(outbound.run(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple, assert_never
 
@@ -56,6 +57,7 @@ class Line(NamedTuple):
     at: datetime
     text: str
     counts: bool  # False: a retry or a resumption has taken it back
+    traceback: str = ""  # of what was raised: the frames of your code
 
 
 class Story(Struct, frozen=True):
@@ -68,13 +70,20 @@ class Story(Struct, frozen=True):
     lines: tuple[Line, ...]
 
     def __str__(self) -> str:
-        text = [self.headline]
+        text, shown = [self.headline], self.last_failure
         for line in self.lines:
             mark = " " if line.counts else "~"
             text.append(f"{mark}{line.position:>4}  {line.at.isoformat(timespec='milliseconds')}  {line.text}")
+            if line is shown:
+                text += [f"      {each}" for each in line.traceback.splitlines()]
         text += [f"it waits for {wait}" for wait in self.waiting_on]
         text.append(f"possible now: {', '.join(self.next_actions)}")
         return "\n".join(text)
+
+    @property
+    def last_failure(self) -> Line | None:
+        """The last line that counts and has a traceback: the one to be shown."""
+        return next((line for line in reversed(self.lines) if line.traceback and line.counts), None)
 
 
 def story(
@@ -83,7 +92,13 @@ def story(
     """The story of `run`."""
     void, first = void_positions(journal), run.length - len(journal)
     lines = tuple(
-        Line(position, utc_of(entry.at_ms), worded(entry), position not in void)
+        Line(
+            position,
+            utc_of(entry.at_ms),
+            f"{worded(entry)}{_by_hand(entry)}",
+            position not in void,
+            traceback=_traceback_in(entry),
+        )
         for position, entry in enumerate(journal, first)
     )
     return Story(run.id, _headline(run), waiting_on, next_actions, lines)
@@ -219,7 +234,30 @@ def _by(bulk: str) -> str:
     return f" by bulk run {bulk}" if bulk else ""
 
 
+def _by_hand(entry: Entry) -> str:
+    """Who has decided what came of a step in doubt, and why they know."""
+    said = entry.by_hand if isinstance(entry, Performed | GaveUp | Attempted) else None
+    if said is None:
+        return ""
+    return f"; decided by {said.by or 'hand'}{f', since {said.reason}' if said.reason else ''}"
+
+
+def _traceback_in(entry: Entry) -> str:
+    """The frames that led to what an entry says was raised; of a group, those of its members too."""
+    failure = entry.error if isinstance(entry, Attempted | GaveUp | Joined | Late | Failed) else None
+    return "" if failure is None else "".join(_frames(failure))
+
+
+def _frames(failure: Failure) -> Iterator[str]:
+    if failure.traceback:
+        yield f"{failure.traceback.rstrip()}\n"
+    for member in failure.members[:MEMBERS_SHOWN]:
+        if frames := "".join(_frames(member)):
+            yield f"{member.type}: {member.message[:MESSAGE_SHOWN]}\n{frames}"
+
+
 MEMBERS_SHOWN = 10
+MESSAGE_SHOWN = 200  # of a member, above its frames
 
 
 def _failure(failure: Failure) -> str:

@@ -99,7 +99,10 @@ def story(shown: StoryView) -> Story:
         headline=shown.headline,
         waiting_on=wait_values(shown.waiting_on),
         next_actions=tuple(shown.next_actions),
-        lines=tuple(Line(line.position, line.at, line.text, line.counts) for line in shown.lines),
+        lines=tuple(
+            Line(line.position, line.at, line.text, line.counts, "" if line.traceback is UNSET else line.traceback)
+            for line in shown.lines
+        ),
     )
 
 

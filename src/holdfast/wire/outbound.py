@@ -83,7 +83,9 @@ def story(story: Story) -> StoryView:
         headline=story.headline,
         waiting_on=[_wait(each) for each in story.waiting_on],
         next_actions=list(story.next_actions),
-        lines=[LineView(line.position, line.at, line.text, line.counts) for line in story.lines],
+        lines=[
+            LineView(line.position, line.at, line.text, line.counts, line.traceback or UNSET) for line in story.lines
+        ],
     )
 
 

@@ -198,12 +198,13 @@ class ReceiptView(Struct, frozen=True, kw_only=True):
 
 
 class LineView(Struct, frozen=True):
-    """One entry of the journal, in words."""
+    """One entry of the journal, in words; if it says that something was raised, with the frames of your code."""
 
     position: int
     at: Timestamp
     text: str
     counts: bool
+    traceback: str | UnsetType = UNSET
 
 
 class StoryView(Struct, frozen=True, kw_only=True):
