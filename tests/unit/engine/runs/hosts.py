@@ -48,6 +48,7 @@ class FakeHost:
     tracing = None
     remote_effects: Any = None
     trusted = True
+    record_inputs = False
     pace = PACE
 
     def __init__(self) -> None:
