@@ -102,6 +102,8 @@ async def test_in_its_own_process_it_is_seen_at_once(home: Home, works: Works) -
             assert wait.effect.heartbeat_at is not None
         [wait] = (await run.explain()).waiting_on
         check(hf, wait, attempt=2)
+        for _ in range(50):  # what does not change looks the same each time, so it is not told again
+            assert (await run.refresh()).waiting_on == (wait,)
         works.let_go()
         assert await run.result() == "firstsecond"
         assert (await run.refresh()).waiting_on == ()
