@@ -74,7 +74,7 @@ async def lend(order: str) -> None:
     """Give something away that comes back through the gate."""
 
 
-@shop.workflow(key="ship:{order}")
+@shop.workflow(key="ship:{order}", record_inputs=True)
 async def ship(order: str) -> str:
     """Pack the parcel and print its label, both at once."""
     await asyncio.gather(wrap(order), label(order))
@@ -85,7 +85,6 @@ async def ship(order: str) -> str:
     key="order:{order}",
     markers=("placed", "charged", "approved", "shipped"),
     outcomes=("no_effects", "partial", "compensated", "completed_first"),
-    record_inputs=True,
 )
 async def checkout(order: str, customer: str, items: list[Item], approval: bool = False) -> dict[str, str]:
     """Sell something.

@@ -246,7 +246,7 @@ async def test_a_workflow_shows_what_it_declares(visit: Visiting):
 
 async def test_workers_are_listed_with_what_they_serve(site: Site, visit: Visiting):
     page = await visit("/workers")
-    row = page.get_by_role("row", name=site.hf.runtime.owner or "")
+    row = page.get_by_role("row", name=site.hf.runtime.instance)
     await expect(row).to_contain_text("of 200")
     await expect(row.get_by_role("link", name="shop.checkout")).to_be_visible()
 
@@ -281,4 +281,4 @@ async def test_every_page_reads_without_javascript(site: Site, visit: Visiting):
         await page.goto(path_of(name, site))
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         await expect(page.get_by_role("button", name="Theme:")).to_be_hidden()
-    await expect(page.get_by_role("img", name="at work:")).to_be_visible()
+    await expect(page.get_by_role("img", name="at_the_gate#1:")).to_be_visible()

@@ -102,6 +102,8 @@ async def test_in_its_own_process_it_is_seen_at_once(home: Home, works: Works) -
             assert wait.effect.heartbeat_at is not None
         [wait] = (await run.explain()).waiting_on
         check(hf, wait, attempt=2)
+        for _ in range(50):  # what does not change looks the same each time, so it is not told again
+            assert (await run.refresh()).waiting_on == (wait,)
         works.let_go()
         assert await run.result() == "firstsecond"
         assert (await run.refresh()).waiting_on == ()
@@ -133,6 +135,27 @@ async def test_of_several_that_run_side_by_side_those_are_shown_that_have_not_en
         assert await steps_at_work(run) == ["1/hold#1"]
         works.let_go()
         await run.result()
+
+
+async def test_an_effect_that_remote_workers_perform_says_so(home: Home) -> None:
+    pack = Pack("studio")
+
+    @pack.effect(remote=True)
+    async def resize(image: str) -> str:
+        raise AssertionError
+
+    @pack.workflow(key="thumbnail")
+    async def thumbnail() -> str:
+        return await resize("a.png")
+
+    async with home.holdfast(pack) as hf:
+        run = (await hf.start(thumbnail())).run
+        await heard(hf).until(EffectBegan)
+        [wait] = (await run.refresh()).waiting_on
+        assert wait.effect is not None
+        assert (wait.step, wait.effect.name, wait.effect.remote) == ("resize#1", "studio.resize", True)
+        assert "with remote workers since" in str(wait)
+        await run.cancel()
 
 
 async def test_an_effect_that_ends_soon_is_told_to_nobody(home: Home, works: Works) -> None:

@@ -71,10 +71,7 @@ class MarkerView(Struct, frozen=True):
 
 
 class RunningEffectView(Struct, frozen=True, kw_only=True):
-    """An attempt of an effect that runs. `heartbeat` is what its last heartbeat said.
-
-    `remote`: remote workers perform it. `lost`: the lease of its instance has expired, so it may have ended.
-    """
+    """An attempt of an effect that runs; if it is `lost`, the lease of its instance has expired: it may have ended."""
 
     name: str
     attempt: int
@@ -87,10 +84,7 @@ class RunningEffectView(Struct, frozen=True, kw_only=True):
 
 
 class WaitView(Struct, frozen=True, kw_only=True):
-    """One thing that a run waits for; `text` says it in words.
-
-    `instance` is the process that executes it, if one does; `effect` is what that performs, if it is known.
-    """
+    """One thing that a run waits for; `text` says it in words. `effect` is what `instance` performs for it just now."""
 
     kind: str
     name: str

@@ -90,8 +90,7 @@ class Queries:
         history = await self._scope.history(run_id)
         run = history.run
         at_work = await self._at_work.in_history(history)
-        shown = {each.step for each in at_work}
-        begun = (each for each in explanations.under_way(run, history.journal) if each.step not in shown)
+        begun = explanations.under_way(run, history.journal)
         waiting_on = (*self.waits_of(run, await self.served([run]), at_work), *begun)
         return explanations.story(
             run, history.journal, waiting_on=waiting_on, next_actions=explanations.next_actions(run, history.journal)

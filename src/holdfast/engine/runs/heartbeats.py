@@ -74,23 +74,24 @@ class AttemptScope(Struct, gc=False):
     def beat(self, details: Any) -> None:
         self._heartbeats().beat(self._command, self.attempt, details)
 
-    def running(self, details: LastBeat | None) -> RunningEffect:
+    def running(self, beat: SeenBeat | None) -> RunningEffect:
         """The attempt, as others see it while it runs."""
-        now_ms, now_steady_ms = self._host.store.now_ms(), self._host.clock.steady_ms()
         if self.since_ms is None:
-            self.since_ms = Instant(int(now_ms - (now_steady_ms - self.began_steady_ms)))
-        at_ms = None
-        if details is not None and details.steady_ms is not None:
-            at_ms = Instant(int(now_ms - (now_steady_ms - details.steady_ms)))
+            self.since_ms = _instant_of(self.began_steady_ms, self._host)
         return RunningEffect(
             self.effect,
             self.attempt,
             self.since_ms,
             self.policy.timeout_ms,
             remote=self._command.is_remote,
-            heartbeat_json=UNSET if details is None else Raw(details.data),
-            heartbeat_at_ms=at_ms,
+            heartbeat_json=UNSET if beat is None else Raw(beat.data),
+            heartbeat_at_ms=None if beat is None else beat.at_ms,
         )
+
+
+def _instant_of(steady_ms: Steady, host: RunHost) -> Instant:
+    """The same by the store's clock. It differs by a millisecond from look to look, so it is asked for once."""
+    return Instant(int(host.store.now_ms() - (host.clock.steady_ms() - steady_ms)))
 
 
 class LastBeat(NamedTuple):
@@ -100,6 +101,13 @@ class LastBeat(NamedTuple):
     steady_ms: Steady | None = None
 
 
+class SeenBeat(NamedTuple):
+    """The same by the store's clock, as others see it."""
+
+    data: bytes
+    at_ms: Instant | None = None
+
+
 class Heartbeats:
     """What the steps of one run have said last."""
 
@@ -107,6 +115,7 @@ class Heartbeats:
         self._host = host
         self._run = run
         self._newest = {beat.step: LastBeat(beat.details) for beat in beats}
+        self._seen: dict[str, tuple[LastBeat, SeenBeat]] = {}
         self._unwritten: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._written = 0
@@ -116,9 +125,14 @@ class Heartbeats:
         beat = self._newest.get(step)
         return None if beat is None else self._host.codec.decode(beat.data, Any)
 
-    def last_beat(self, step: str) -> LastBeat | None:
-        """The same, as it is stored."""
-        return self._newest.get(step)
+    def seen(self, step: str) -> SeenBeat | None:
+        """The same, as others see it. Asked in the loop: a store's clock is not for other threads."""
+        beat = self._newest.get(step)
+        if beat is None or beat.steady_ms is None:
+            return None if beat is None else SeenBeat(beat.data)
+        if (known := self._seen.get(step)) is None or known[0] is not beat:
+            known = self._seen[step] = (beat, SeenBeat(beat.data, _instant_of(beat.steady_ms, self._host)))
+        return known[1]
 
     def beat(self, command: Command, attempt: int, details: Any) -> None:
         """Take a heartbeat of this attempt, in whatever thread it runs."""

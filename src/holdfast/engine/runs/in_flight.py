@@ -23,7 +23,7 @@ from holdfast.engine.code.commands import Command
 from holdfast.engine.failures import described, worded
 from holdfast.engine.remote.remote_effects import RemoteAttempt
 from holdfast.engine.runs.completions import Broken, Completion
-from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats
+from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats, SeenBeat
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.performer import Turn, is_async
 from holdfast.engine.tracing import Tried
@@ -142,12 +142,17 @@ class StepsInFlight:
         """The effects that run now, as far as they are waited for; `length` is how far the run has come."""
         if not self._attempts:
             return []
-        beats, run = self._kept_heartbeats, self._run
+        run = self._run
         return [
-            StepAtWork(run.id, run.epoch, length, step, scope.running(beats.last_beat(step) if beats else None))
+            StepAtWork(run.id, run.epoch, length, step, scope.running(self._seen_beat(step)))
             for step, scope in self._attempts.items()
             if isinstance(scope, AttemptScope) and not scope.dropped
         ]
+
+    def _seen_beat(self, step: str) -> SeenBeat | None:
+        if self._kept_heartbeats is not None:
+            return self._kept_heartbeats.seen(step)
+        return next((SeenBeat(beat.details) for beat in self._beats if beat.step == step), None)
 
     def interrupt(self, step: str) -> None:
         """Interrupt what is being done for the step."""
