@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
+from holdfast.adapters.machine import SystemClock
 from holdfast.cli import render
 from holdfast.cli.arguments import RunReference, Watch, moment_of
 from holdfast.cli.completions import workflow_names
@@ -15,9 +16,11 @@ from holdfast.cli.session import Session, find_run
 from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
 from holdfast.client import PAGE, Caller, Run
+from holdfast.errors import UsageError
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.runs import ENDED, Status
-from holdfast.wire import outbound
+from holdfast.kernel.units import utc_of
+from holdfast.wire import outbound, run_queries
 from holdfast.wire.filters import parse_each
 from holdfast.wire.times import exact
 
@@ -26,6 +29,15 @@ InstantOption = Annotated[str | None, typer.Option(help="Instant, or how long ag
 
 async def runs(
     session: Session,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORDS]...",
+            help="What is searched for, as in the dashboard: failed, o-1042, workflow:checkout, customer=ada, "
+            "created_after:2h. Instead of options.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     workflow: Annotated[str | None, typer.Option(help="Only of this workflow.", autocompletion=workflow_names)] = None,
     status: Annotated[list[Status] | None, typer.Option(help="Only in this status; may be repeated.")] = None,
@@ -57,9 +69,16 @@ async def runs(
             newest_first=not oldest_first,
             roots_only=roots_only,
         )
+        moments = (created_after, created_before, finished_after, finished_before)
+        if words and (workflow or status or attribute or key_prefix or oldest_first or any(moments)):
+            raise UsageError("words and options cannot both say what is searched for", hint="Write all of it as words.")
+        query = run_queries.parse_each(words or (), now=utc_of(SystemClock().wall_ms()))
 
         async def look() -> View:
-            page = await found.page(after=after, limit=limit)
+            if words:
+                page = await run_queries.find(caller, query, roots_only=roots_only, after=after, limit=limit)
+            else:
+                page = await found.page(after=after, limit=limit)
             return View(outbound.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
 
         if watch:
