@@ -270,6 +270,23 @@ def test_runs_are_found_by_what_they_show(there, name):
     assert found("--created-before", "2020-01-01T00:00:00Z") == []
 
 
+def test_runs_are_found_by_the_words_of_the_dashboard(there, name):
+    small = started(there, "bake", f"name={name} s", "grams=100")["id"]
+    large = started(there, "bake", f"name={name} l", "grams=900")["id"]
+    for run in (small, large):
+        there("result", run)
+
+    def found(*words: str) -> list[str]:
+        return [run["id"] for run in there("runs", *words, "--json").json["runs"]]
+
+    assert found(f"bake:{name}") == [large, small]
+    assert found(f"key:bake:{name}", "completed", "workflow:bake", "grams>100", "created_after:1h") == [large]
+    assert found(f"name={name} s") == [small]
+    assert found(f"bake:{name}", "failed") == []
+    assert found(small) == found(f"id:{small}") == [small]
+    assert found(f"bake:{name}", "--roots-only") == [large, small]
+
+
 def test_runs_come_in_pages(there, name):
     for number in range(3):
         started(there, "bake", f"name={name}-{number}", "--delay", "1h")
@@ -292,6 +309,9 @@ def test_runs_come_in_pages(there, name):
         ("--created-after", "yesterday"),
         ("--limit", "0"),
         ("--after", "nonsense"),
+        ("status:asleep",),
+        ("one", "two"),
+        ("failed", "--workflow", "bake"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_a_usage_error(there, options):

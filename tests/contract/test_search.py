@@ -396,6 +396,17 @@ async def test_pages_show_nothing_twice_and_leave_out_nothing_that_was_there(
         assert len(set(seen)) == len(seen)
 
 
+async def test_roots_alone_fill_a_page_and_its_cursor_goes_on(store: Store) -> None:
+    for number in range(12):
+        values: dict[str, Scalar] = {} if number % 3 == 0 else {attributes.PARENT: "r-00"}
+        wish = wanted(f"r-{number:02}", key=None, attributes=attributes.encode(values))
+        await offer(store, starts.admission(wish, now_ms=NOW_MS + number, hand=None))
+    search = Search(namespace="default", limit=2, roots_only=True)
+    assert await _ids(store, search) == ["r-09", "r-06"]
+    assert await _ids(store, replace(search, after=(NOW_MS + 6, "r-06"))) == ["r-03", "r-00"]
+    assert len(await _ids(store, replace(search, roots_only=False, limit=20))) == 12
+
+
 async def test_runs_of_one_instant_come_by_id(store: Store) -> None:
     for run_id in ("b", "a", "c"):
         await admitted(store, run_id, key=None)

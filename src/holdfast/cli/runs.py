@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
+from holdfast.adapters.machine import SystemClock
 from holdfast.cli import render
 from holdfast.cli.arguments import RunReference, Watch
 from holdfast.cli.output import plain
@@ -24,14 +25,25 @@ from holdfast.cli.session import Session, find_run
 from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
 from holdfast.client import PAGE, Caller, Run
+from holdfast.errors import UsageError
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.runs import ENDED, Status
-from holdfast.wire import outbound
+from holdfast.kernel.units import utc_of
+from holdfast.wire import outbound, run_queries
 from holdfast.wire.times import exact
 
 
 async def runs(
     session: Session,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORDS]...",
+            help="What is searched for, as in the dashboard: failed, o-1042, workflow:checkout, customer=ada, "
+            "created_after:2h. Instead of options.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     workflow: WorkflowOption = None,
     status: StatusOption = None,
@@ -49,7 +61,7 @@ async def runs(
 ) -> None:
     """List runs, newest first, a page at a time."""
     async with session.caller() as caller:
-        found = RunFilters(
+        filters = RunFilters(
             workflow=workflow,
             status=status,
             attribute=attribute,
@@ -60,10 +72,16 @@ async def runs(
             finished_before=finished_before,
             oldest_first=oldest_first,
             roots_only=roots_only,
-        ).runs(caller)
+        )
+        if words and filters != RunFilters(roots_only=roots_only):
+            raise UsageError("words and options cannot both say what is searched for", hint="Write all of it as words.")
+        query = run_queries.parse_each(words or (), now=utc_of(SystemClock().wall_ms()))
 
         async def look() -> View:
-            page = await found.page(after=after, limit=limit)
+            if words:
+                page = await run_queries.find(caller, query, roots_only=roots_only, after=after, limit=limit)
+            else:
+                page = await filters.runs(caller).page(after=after, limit=limit)
             return View(outbound.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
 
         if watch:

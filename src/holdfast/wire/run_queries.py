@@ -1,4 +1,4 @@
-"""A search for runs in one line, as people write it: what the search box of the dashboard takes.
+"""A search for runs in one line, as people write it: what the search box of the dashboard and `holdfast runs` take.
 
     o-1042                      a run id or a part of one, or the beginning of a key
     status:failed,blocked       one of these statuses; a status alone will do: failed
@@ -116,9 +116,21 @@ def _word(text: str) -> QueryWord:
 
 def parse(text: str, *, now: datetime) -> RunQuery:
     """What a line means; `now` is what times that are written as durations are counted from. Raises `UsageError`."""
+    query, conditions = _meaning(words_of(text), now)
+    return replace(query, attributes=filters.parse(" ".join(conditions)))
+
+
+def parse_each(texts: Iterable[str], *, now: datetime) -> RunQuery:
+    """The same of texts that are one word each, as a shell has parted them: blanks in them need no quotes."""
+    query, conditions = _meaning(tuple(map(_word, texts)), now)
+    return replace(query, attributes=filters.parse_each(conditions))
+
+
+def _meaning(words: Iterable[Word], now: datetime) -> tuple[RunQuery, list[str]]:
+    """What the words mean, but for the conditions on attributes."""
     said: dict[str, str] = {}
     conditions: list[str] = []
-    for word in words_of(text):
+    for word in words:
         field = word.field
         if not field and any(sign in word.value for sign in "=<>"):
             conditions.append(word.value)
@@ -131,15 +143,15 @@ def parse(text: str, *, now: datetime) -> RunQuery:
             before = str(QueryWord(field, said[field]))
             raise UsageError(f"{before!r} and {str(word)!r} cannot both be meant", hint=_HINT)
     instants: dict[str, Any] = {name: instant_of(said.get(name), now=now) for name in INSTANTS}
-    return RunQuery(
+    query = RunQuery(
         statuses=_statuses(said.get("status", "")),
         workflow=said.get("workflow", ""),
         key=said.get("key", ""),
         id=said.get("id", ""),
         lookup=said.get("", ""),
-        attributes=filters.parse(" ".join(conditions)),
         **instants,
     )
+    return query, conditions
 
 
 def _statuses(text: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.kernel.searches import Range
-from holdfast.wire.run_queries import RunQuery, parse, text_of, with_field, with_status, words_of
+from holdfast.wire.run_queries import RunQuery, parse, parse_each, text_of, with_field, with_status, words_of
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -67,6 +67,13 @@ def test_what_a_line_means(text: str, means: RunQuery):
 def test_what_cannot_be_meant_is_told(text: str, why: str):
     with pytest.raises(UsageError, match=why):
         parse(text, now=NOW)
+
+
+def test_what_a_shell_has_parted_needs_no_quotes():
+    assert parse_each(["failed", "customer=ada lovelace", "key:a b"], now=NOW) == RunQuery(
+        statuses=("failed",), key="a b", attributes={"customer": "ada lovelace"}
+    )
+    assert parse_each([], now=NOW) == RunQuery()
 
 
 @pytest.mark.parametrize("text", ["order:o-1 failed", 'key:"a b" customer=ada', 'x={"at": "2026-01-01T00:00:00Z"}'])

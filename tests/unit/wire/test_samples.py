@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.wire.samples import form_input, sample
+from holdfast.wire.samples import fields, form_input, form_value, sample
 from tests.browser.demo import checkout
 
 
@@ -68,3 +68,44 @@ def test_a_schema_that_contains_itself_has_an_end():
 )
 def test_a_sample_fits_its_schema(schema: dict[str, Any], value: object):
     assert sample(schema) == value
+
+
+ORDER = {
+    "$ref": "#/$defs/Order",
+    "$defs": {
+        "Order": {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string"},
+                "cents": {"type": "integer"},
+                "vip": {"type": "boolean"},
+                "due": {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]},
+                "kind": {"enum": ["new", "old"]},
+                "version": {"const": 1},
+                "items": {"type": "array"},
+                "other": {},
+            },
+            "required": ["id", "cents"],
+        }
+    },
+}
+
+
+def test_a_form_begins_with_what_is_required():
+    assert msgspec.json.decode(form_value(ORDER)) == {"id": "", "cents": 0}
+    assert form_value({"type": "boolean"}) == "false"
+    assert form_value(None) == ""
+
+
+def test_the_fields_of_an_object_are_told_in_words():
+    assert dict(fields(ORDER)) == {
+        "id": "text",
+        "cents": "whole number",
+        "vip": "true or false, may be left out",
+        "due": "text (date-time) or null, may be left out",
+        "kind": '"new" or "old", may be left out',
+        "version": "1, may be left out",
+        "items": "list, may be left out",
+        "other": "anything, may be left out",
+    }
+    assert fields(None) == fields({"type": "string"}) == ()
