@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,6 +15,7 @@ from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header, JsonRespons
 from holdfast.gateway.problems import RETRY_AFTER, Malformed
 from holdfast.gateway.waiting import WaitQuery
 from holdfast.kernel.searches import PAGE_MAX
+from holdfast.run import send
 from holdfast.wire import inbound, outbound
 
 _decode_filters = msgspec.json.Decoder(dict[str, str | int | float | bool | wire.Filter]).decode
@@ -135,8 +137,9 @@ async def fork(request: ApiRequest[NoParameters, wire.ForkBody]) -> JsonResponse
 
 async def signal(request: ApiRequest[NoParameters, wire.SentSignalBody]) -> JsonResponse:
     run, body = await _run(request), request.body
-    await run.signal(body.hook, body.payload, dedupe=await idempotency.dedupe_id(request, body.dedupe))
-    return JsonResponse(outbound.run(await run.refresh()), 202)
+    said = await send(run, body.hook, body.payload, dedupe=await idempotency.dedupe_id(request, body.dedupe))
+    headers = {wire.WARNING: quote(said, safe=" ':,.?")} if said else {}
+    return JsonResponse(outbound.run(await run.refresh()), 202, headers)
 
 
 async def release_key(request: ApiRequest[NoParameters, wire.ReleaseKeyBody]) -> JsonResponse:
@@ -262,6 +265,9 @@ ENDPOINTS = (
         scope="write",
         body=wire.SentSignalBody,
         responses={202: wire.RunView},
+        response_headers={
+            202: {wire.WARNING: "There if the run waits for other hooks, which are named; percent-encoded."}
+        },
         refuses=(404, 409, 422),
         headers={
             idempotency.HEADER: Header("Names the payload, unless `dedupe` does.", length_max=idempotency.LENGTH_MAX)
