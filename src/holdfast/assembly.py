@@ -206,8 +206,11 @@ class Holdfast(Caller):
         super().__init__(self._replica.service)
 
     @staticmethod
-    def blocking(url: str, *, worker: bool = False, **options: Unpack[Options]) -> Blocking:
-        """The same verbs for code that is not async: `with Holdfast.blocking(url, packs=[shop]) as hf: ...`."""
+    def blocking(url: str, *, worker: bool = True, **options: Unpack[Options]) -> Blocking:
+        """The same verbs for code that is not async: `with Holdfast.blocking(url, packs=[shop]) as hf: ...`.
+
+        As a `Holdfast` does, it executes runs of its packs, in a thread of its own; with `worker=False` it is a client.
+        """
         from holdfast.blocking import Blocking  # noqa: PLC0415 - only what is used is loaded
 
         return Blocking(lambda: Holdfast(url, worker=worker, **options))

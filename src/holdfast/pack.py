@@ -91,8 +91,7 @@ class Effect(Generic[P, R]):
         self.key = (
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"effect {self.name!r}")
         )
-        if self.key is not None:
-            self.signature.check_key_early(self.key)
+        self.signature.check_early(self.key, arguments=False)  # they are never read back: what is stored is a digest
         self.policy = policy
         self.described = f"effect {self.name}"  # as errors name it
         self.input_name = f"the input of {self.name}"
@@ -180,7 +179,7 @@ class Workflow(Generic[P, R]):
         )
         if self.key is not None:
             keys.check_start(self.key)
-            self.signature.check_key_early(self.key)
+        self.signature.check_early(self.key, arguments=True)
         self.retention_ms = traits.retention_ms
         self.queue = traits.queue
         self.version = traits.version

@@ -6,6 +6,7 @@ A `Run` is an immutable snapshot: `refresh()` returns a newer one. Everything th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -27,6 +28,7 @@ from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
+from holdfast.warnings import HookNotOpen, NoWorker
 
 R = TypeVar("R")
 _decode_failure = msgspec.json.Decoder(Failure).decode
@@ -168,9 +170,25 @@ class Run(Snapshot, Generic[R]):
 
         Raises `RunFailed` (with the workflow's exception as its cause), `RunCancelled`, `TimedOut` if `timeout`
         passes first, or, if the run is blocked, what blocks it: `ReplayDiverged`, `UnknownOutcome`,
-        `WaitsForNothing`, `KilledItsWorkers`, `HeldUpItsWorker`, `NeverAwaited`.
+        `WaitsForNothing`, `KilledItsWorkers`, `HeldUpItsWorker`, `NeverAwaited`. If no live worker executes its
+        workflow, it says so at once, with a warning (`NoWorker`), and waits for one to come.
         """
+        if self._row.wake_at_ms is not None or self._row.status is Status.PENDING:
+            await self._warn_if_unserved()
         return cast("R", await self._service.result(self._row, self._service.returns_of(self._row.workflow), timeout))
+
+    async def _warn_if_unserved(self) -> None:
+        """Warn the caller of `result()` if the run waits for a worker and there is none for it."""
+        if not _needs_worker(self):
+            return
+        now = await self.refresh()  # a worker may have come since this snapshot was taken
+        if _needs_worker(now):
+            warnings.warn(
+                f"run {self.id} waits for {now.waiting_on[0]}, and {self.workflow} is executed nowhere: start a worker "
+                "that has its pack, for example Holdfast(url, packs=[...]) or `holdfast worker`",
+                NoWorker,
+                stacklevel=3,
+            )
 
     async def wait(self, timeout: Duration | None = None) -> Run[R]:
         """Wait until the run has ended or is blocked: a newer snapshot. Raises `TimedOut` if `timeout` passes first."""
@@ -211,9 +229,11 @@ class Run(Snapshot, Generic[R]):
     async def signal(self, hook: str, payload: Any = None, *, dedupe: str | None = None) -> None:
         """Send a payload to one of its hooks, durably; once per `dedupe` and hook.
 
-        Raises `NotAllowedNow` if the run has ended, `PayloadRefused` if the payload does not fit the hook's type.
+        Raises `NotAllowedNow` if the run has ended, `PayloadRefused` if the payload does not fit the hook's type. If
+        the run is known to wait for other hooks and not for this one, it warns with their names: `HookNotOpen`.
         """
-        await self._service.signals.to_run(self._row.id, hook, payload, dedupe)
+        if said := await send(self, hook, payload, dedupe=dedupe):
+            warnings.warn(said, HookNotOpen, stacklevel=2)
 
     async def cancel(self, reason: str | None = None, *, deadline: Duration = "30s") -> Receipt:
         """Cancel the run, wait until it has ended, and say what it left behind.
@@ -282,6 +302,15 @@ class Cancelling:
     async def receipt(self) -> Receipt:
         """What it left behind, once the run has ended."""
         return await self._operations.cancelled(self._asked)
+
+
+async def send(run: Run[Any], hook: str, payload: Any, *, dedupe: str | None) -> str:
+    """`run.signal(...)` for those who say a warning in their own way: it is returned, or nothing."""
+    return await run._service.signals.to_run(run.id, hook, payload, dedupe)  # noqa: SLF001 - of this very module
+
+
+def _needs_worker(run: Snapshot) -> bool:
+    return any(wait.kind == "no_worker" for wait in run.waiting_on)
 
 
 async def snapshot(row: RunRow, service: Backend) -> Run[Any]:

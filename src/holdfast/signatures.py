@@ -9,12 +9,13 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.kernel import key_types
+from holdfast.kernel import key_types, readable_types
 from holdfast.kernel.keys import Template
 from holdfast.ports.codec import Codec
 from holdfast.resources import Resource
@@ -143,12 +144,27 @@ class Signature:
         """Raises `UsageError` if the annotations of its fields let distinct values give one key."""
         key_types.check(template, self._types(), owner=self._owner)
 
-    def check_key_early(self, template: Template) -> None:
-        """The same, as far as its types are defined by now: when the pack is used, it is looked at again."""
-        if template.fields:
-            with contextlib.suppress(Exception):  # whatever an annotation raises, it is raised again then
-                self._types()
-            if self._hints is not None:
+    def check_types(self, *, arguments: bool) -> None:
+        """Raises `UsageError` if what is stored of it, its result and its `arguments`, could never be read back."""
+        for name, annotation in self._types().items():
+            if name != "return" and (not arguments or name not in self.names):
+                continue
+            found = readable_types.unreadable(annotation)
+            if found is not None:
+                what = "its result" if name == "return" else f"parameter {name!r}"
+                raise UsageError(
+                    f"{self._owner} ({_place_of(self._fn)}) declares {what} as {_shown(annotation)}, which could never "
+                    f"be read back: {found.part} says nothing about its values",
+                    hint=found.cure,
+                )
+
+    def check_early(self, template: Template | None, *, arguments: bool) -> None:
+        """All of it, as far as its types are defined by now: when the pack is used, it is looked at again."""
+        with contextlib.suppress(Exception):  # whatever an annotation raises, it is raised again then
+            self._types()
+        if self._hints is not None:
+            self.check_types(arguments=arguments)
+            if template is not None and template.fields:
                 self.check_key(template)
 
     def _types(self) -> dict[str, Any]:
@@ -174,6 +190,15 @@ def _author_locals() -> dict[str, Any]:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):
         frame = frame.f_back
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _place_of(fn: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return "a callable" if code is None else f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _shown(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 class _Defaults:

@@ -200,6 +200,24 @@ def test_signals_reach_hooks_by_run_and_by_token(there, name):
     assert there("signal", run["id"], "go", "late", "--json").problem["code"] == "not_allowed_now"
 
 
+def test_a_signal_to_a_hook_that_is_not_open_says_which_are(there, name):
+    run = started(there, "order", f"name={name}")
+    until(
+        lambda: there("show", run["id"], "--json").json["status"] == "waiting",
+        lambda: there("explain", run["id"]),
+    )
+    said = there("signal", run["id"], "goo", "now")
+    assert said.code == 0
+    assert "warning: " in said.err
+    assert "it waits for 'go'" in said.err
+    until(
+        lambda: there("show", run["id"], "--json").json["status"] == "waiting",
+        lambda: there("explain", run["id"]),
+    )
+    assert "it waits for 'go'" in there("signal", run["id"], "goo", "now", "--json").problem["warning"]
+    assert there("signal", run["id"], "go", "now").err == ""
+
+
 def test_a_start_may_carry_a_signal_and_a_live_run_gets_it(there, name):
     first = there("start", "order", f"name={name}", "--signal", "go=now", "--dedupe", "d-1", "--wait", "--json").json
     assert (first["created"], first["result"]) == (True, f"{name}: now")

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from holdfast import wire
 from holdfast.gateway import app, openapi
 from holdfast.kernel import hangs, idempotency, leaders, tasks
 from holdfast.kernel.apikeys import Kept
@@ -147,6 +148,8 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
     assert start["responses"]["201"]["headers"].pop("Idempotency-Replayed")["schema"] == {"type": "string"}
     search = now["paths"]["/v1/runs"]["get"]["parameters"]
     search.remove(next(each for each in search if each["name"] == "roots_only"))
+    # Added since: a header that says that a signal was perhaps not meant so.
+    assert set(now["paths"]["/v1/runs/{run_id}/signal"]["post"]["responses"]["202"].pop("headers")) == {wire.WARNING}
     for of_now, of_then in (
         (now["paths"], then["paths"]),
         (now["components"]["schemas"], then["components"]["schemas"]),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from tests.gateway.conftest import Gateway
-from tests.gateway.works import entries, problem, started
-from tests.integration.conftest import eventually
+import pytest
+
+from holdfast import Client
+from holdfast.events import RunLetGo
+from holdfast.warnings import HookNotOpen
+from tests.gateway.conftest import Gateway, Serve
+from tests.gateway.works import Works, entries, problem, started
+from tests.integration.conftest import Home, eventually, heard
 
 
 async def _waits(gateway: Gateway, order: str) -> dict[str, Any]:
@@ -106,3 +111,28 @@ async def test_what_is_no_payload_is_refused(gateway: Gateway) -> None:
         problem(answer, 400, "malformed_request")
     long = await gateway.http.post(f"/v1/hooks/{'x' * 256}", json=True)
     assert long.status_code == 400
+
+
+async def test_a_hook_that_the_run_does_not_wait_for_is_a_warning_in_the_response(serve: Serve, home: Home) -> None:
+    home.paced(idle_ms=0)
+    gateway = await serve(Works().pack, on=home)
+    run = await _waits(gateway, "o-1")
+    await heard(gateway.hf).until(RunLetGo)
+    path = f"/v1/runs/{run['id']}/signal"
+    sent = await gateway.http.post(path, json={"hook": "aproväl", "payload": True})
+    assert sent.json()["id"] == run["id"]
+    said = unquote(sent.headers["Holdfast-Warning"])
+    assert "no open hook 'aproväl': it waits for 'approval'. Did you mean 'approval'?" in said
+    right = await gateway.http.post(path, json={"hook": "approval", "payload": True})
+    assert "Holdfast-Warning" not in right.headers
+
+
+async def test_a_client_is_warned_as_a_holdfast_is(serve: Serve, home: Home) -> None:
+    home.paced(idle_ms=0)
+    gateway = await serve(Works().pack, on=home)
+    waits = await _waits(gateway, "o-1")
+    await heard(gateway.hf).until(RunLetGo)
+    async with Client(gateway.url) as client:
+        run = await client.get(waits["id"])
+        with pytest.warns(HookNotOpen, match="it waits for 'approval'"):
+            await run.signal("aproval", True)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast import (
@@ -433,6 +434,15 @@ async def test_a_blocking_call_in_a_workflow(home: Home, body: Any, words: list[
 )
 async def test_the_outside_world_in_a_workflow(home: Home, body: Any) -> None:
     await _ends_with(home, body, "@pack.effect")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
+async def test_a_request_in_a_workflow_says_the_same_to_an_address_as_to_a_name(home: Home, host: str) -> None:
+    async def ask() -> None:
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+            await client.get(f"http://{host}:9/")
+
+    await _ends_with(home, ask, "@pack.effect", "reaches the outside world")
 
 
 async def test_effect_functions_in_a_workflow(home: Home) -> None:

@@ -183,12 +183,10 @@ async def hands_over(order: str) -> str:
 @shop.workflow
 async def is_cancelled_first(order: str) -> str:
     """A task that is cancelled before it begins has not forgotten its call."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(charge(order))
-            raise ValueError(order)
-    except* ValueError:
-        pass
+    task = asyncio.create_task(charge(order))
+    task.cancel()
+    await asyncio.wait([task])
+    del task
     return order
 
 

@@ -469,3 +469,55 @@ def test_only_workflows_of_the_named_queues_are_served(shop):
     assert Registry([shop], codec=codec, queues=["slow"]).served == ("shop.checkout",)
     assert Registry([shop], codec=codec, queues=[]).served == ()
     assert Registry([shop], codec=codec, queues=["slow"]).workflow_names == ("shop.checkout", "shop.quick")
+
+
+# -- annotations that could never be read back
+
+
+class Session:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("annotation", "cure"),
+    [(dict[str, object], "Write Any"), (list[Session], "Use a dataclass"), (Callable[[], int], "Use a dataclass")],
+    ids=str,
+)
+def test_a_result_that_could_never_be_read_back_is_refused_at_import(annotation: Any, cure: str) -> None:
+    pack = Pack("shop")
+
+    async def sell() -> Any: ...
+
+    sell.__annotations__["return"] = annotation
+    for decorate, kind in ((pack.effect, "effect"), (pack.workflow, "workflow")):
+        with pytest.raises(
+            UsageError, match=rf"{kind} 'shop\.sell' \(test_pack\.py:\d+\) declares its result"
+        ) as found:
+            decorate(sell)
+        assert "could never be read back" in found.value.message
+        assert found.value.hint.startswith(cure)
+
+
+def test_a_parameter_of_a_workflow_that_could_never_be_read_back_is_refused_at_import() -> None:
+    pack = Pack("shop")
+
+    async def sell(order: str, options: dict[str, object]) -> None: ...
+
+    with pytest.raises(UsageError, match=r"parameter 'options' as dict\[str, object\].*Write Any"):
+        pack.workflow(sell)
+    pack.effect(sell)  # what an effect is given is stored as a digest, and never read back
+
+
+def test_an_annotation_that_is_defined_later_is_refused_when_the_pack_is_used() -> None:
+    pack = Pack("shop")
+
+    @pack.workflow
+    async def sell() -> list[Later]:  # noqa: F821 - defined below
+        return []
+
+    globals()["Later"] = Session
+    try:
+        with pytest.raises(UsageError, match="Session says nothing about its values"):
+            Registry([pack], codec=JsonCodec())
+    finally:
+        del globals()["Later"]

@@ -11,6 +11,7 @@ from holdfast.cli import render
 from holdfast.cli.arguments import Reason, RunReference, json_or_text
 from holdfast.cli.session import Session, find_run
 from holdfast.client import Run
+from holdfast.run import send
 from holdfast.wire import outbound
 
 
@@ -24,8 +25,10 @@ async def signal(
     """Send a payload to a hook of a run, durably."""
     async with session.caller() as caller:
         found = await find_run(caller, run)
-        await found.signal(hook, json_or_text(payload), dedupe=dedupe)
+        said = await send(found, hook, json_or_text(payload), dedupe=dedupe)
         _show_run(session, await found.refresh(), f"sent to hook {hook} of run {found.id}")
+        if said:
+            session.out.warning(said)
 
 
 async def resume_hook(

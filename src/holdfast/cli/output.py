@@ -96,6 +96,13 @@ class Output:
         if not self.as_json:
             self.errors.print(plain(text, style))
 
+    def warning(self, text: str) -> None:
+        """What was done, and was perhaps not meant."""
+        if self.as_json:
+            self.errors.file.write(encoded({"warning": text}).decode() + "\n")
+        else:
+            self.errors.print(Text.assemble(("warning: ", "bold yellow"), plain(text)))
+
     def problem(self, error: HoldfastError, code: int) -> None:
         """What went wrong, and what to do now."""
         if self.as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from holdfast.cli.output import encoded
 from holdfast.cli.session import Session, find_run
 from holdfast.client import Run
 from holdfast.errors import UsageError
+from holdfast.warnings import NoWorker
 from holdfast.wire import outbound
 
 LOOK_SECONDS = 1.0
@@ -88,7 +90,10 @@ async def input_(session: Session, run: RunReference) -> None:
 
 async def _result(session: Session, run: Run[Any], timeout: str | None) -> Any:
     """The result; people see meanwhile what the run waits for."""
-    with session.out.waiting(f"run {run.id} is {run.status}") as say:
+    for lacking in (each for each in run.waiting_on if each.kind == "no_worker"):
+        session.out.note(f"It waits for {lacking}.", "yellow")
+    with session.out.waiting(f"run {run.id} is {run.status}") as say, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoWorker)  # it has just been said
         looking = asyncio.create_task(_look(run, say)) if session.out.is_watched else None
         try:
             return await run.result(timeout)

@@ -22,6 +22,7 @@ from holdfast.client import Run
 from holdfast.dashboard import pages, run_page
 from holdfast.dashboard.context import Handler, HtmlPage, Visit, problem_of, see
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.run import send
 
 DEADLINE = "30s"
 Action = Callable[[Run[Any], Visit], Awaitable[str]]  # returns the id of the run to be shown
@@ -31,7 +32,7 @@ async def signal(run: Run[Any], visit: Visit) -> str:
     form = visit.form
     if not form["hook"]:
         raise UsageError("the signal names no hook", hint="Say which hook it is for.")
-    await run.signal(form["hook"], form.json("payload"), dedupe=form["dedupe"] or form["nonce"] or None)
+    await send(run, form["hook"], form.json("payload"), dedupe=form["dedupe"] or form["nonce"] or None)
     return run.id
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -15,6 +16,7 @@ from holdfast.gateway.endpoints import ApiRequest, Endpoint, Header, JsonRespons
 from holdfast.gateway.problems import RETRY_AFTER, Malformed
 from holdfast.gateway.waiting import WaitQuery
 from holdfast.kernel.searches import PAGE_MAX
+from holdfast.run import send
 from holdfast.wire import inbound, outbound
 
 DAY = "2026-11-16T00:00:00Z"  # in examples
@@ -188,8 +190,9 @@ async def fork(request: ApiRequest[NoParameters, wire.ForkBody]) -> JsonResponse
 async def signal(request: ApiRequest[NoParameters, wire.SentSignalBody]) -> JsonResponse:
     """The payload waits for the run if its hook is not open yet. It is checked against the type of the hook."""
     run, body = await _run(request), request.body
-    await run.signal(body.hook, body.payload, dedupe=await idempotency.dedupe_id(request, body.dedupe))
-    return JsonResponse(outbound.run(await run.refresh()), 202)
+    said = await send(run, body.hook, body.payload, dedupe=await idempotency.dedupe_id(request, body.dedupe))
+    headers = {wire.WARNING: quote(said, safe=" ':,.?")} if said else {}
+    return JsonResponse(outbound.run(await run.refresh()), 202, headers)
 
 
 async def release_key(request: ApiRequest[NoParameters, wire.ReleaseKeyBody]) -> JsonResponse:
@@ -316,6 +319,9 @@ ENDPOINTS = (
         scope="write",
         body=wire.SentSignalBody,
         responses={202: wire.RunView},
+        response_headers={
+            202: {wire.WARNING: "There if the run waits for other hooks, which are named; percent-encoded."}
+        },
         refuses=(404, 409, 422),
         headers={
             idempotency.HEADER: Header(

@@ -283,9 +283,11 @@ class GatewayBackend:
 
     # -- signals and operations
 
-    async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> Run:
+    async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> str:
         body = self._signal(hook, payload, dedupe)
-        return self._run((await self._transport.post(f"{_path(run_id)}/signal", body, again=True)).of(wire.RunView))
+        sent = await self._transport.post(f"{_path(run_id)}/signal", body, again=True)
+        sent.of(wire.RunView)  # anything else is no response of a gateway
+        return sent.warning
 
     async def to_token(self, token: str, payload: Any, dedupe: str | None) -> Run:
         body = Raw(self._codec.encode(payload, what=f"the payload for token {token!r}"))

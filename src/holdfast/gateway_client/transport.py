@@ -47,6 +47,7 @@ class GatewayReply(Struct, frozen=True):
 
     status: int
     body: bytes
+    warning: str = ""
 
     def of(self, kind: type[T]) -> T:
         """The body, as this type."""
@@ -156,7 +157,8 @@ class Transport:
             else:
                 if response.is_success:
                     self.namespace = unquote(response.headers.get(wire.NAMESPACE, "")) or self.namespace
-                    return GatewayReply(response.status_code, response.content)
+                    warning = unquote(response.headers.get(wire.WARNING, ""))
+                    return GatewayReply(response.status_code, response.content, warning)
                 problem = _error(response)
                 repeat = isinstance(problem, errors.TransientError) and again
             if pause is None or not repeat:

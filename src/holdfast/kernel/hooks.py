@@ -19,11 +19,14 @@ Rules
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from msgspec import Raw
 
-from holdfast.kernel import ids, keys
+from holdfast.kernel import ids, keys, waits
 from holdfast.kernel.changes import Alive, Change, TokenHeldBy
 from holdfast.kernel.messages import Envelope, SignalMessage
+from holdfast.kernel.runs import Run, Status
 
 _KEY, _TOKEN = "key", "token"  # no length looks like these
 _BY_TOKEN = f"signal/{_TOKEN}/"
@@ -108,3 +111,23 @@ def to_token(run_id: str, namespace: str, token: str, message: SignalMessage) ->
 def scoped(run_id: str, message: SignalMessage, scope: str) -> Envelope:
     """A signal whose id counts beyond the run that gets it, in the form of today and in the former one."""
     return Envelope(run_id, message, scope, former_id(message.id))
+
+
+def caution(run: Run, hook: str) -> str:
+    """What there is to say to the sender of a signal if the run waits for other hooks than this; else nothing.
+
+    It may be right all the same: a signal may come before its hook is opened, and of a run in memory it is not known
+    what it waits for.
+    """
+    if run.status is not Status.WAITING or run.waits is None:
+        return ""
+    open_hooks = [wait.name for wait in waits.decode(run.waits) if wait.kind == "hook"]
+    if not open_hooks or hook in open_hooks:
+        return ""
+    listed = ", ".join(map(repr, open_hooks))
+    meant = get_close_matches(hook, open_hooks, n=1)
+    question = f" Did you mean {meant[0]!r}?" if meant else ""
+    return (
+        f"run {run.id} has no open hook {hook!r}: it waits for {listed}.{question} "
+        "The signal is kept until its code opens that hook."
+    )

@@ -15,6 +15,7 @@ Gateway, client, command line and dashboard share them, so that each thing is wr
 
 from holdfast.wire.types import (
     NAMESPACE,
+    WARNING,
     AliveView,
     ApiKeysView,
     ApiKeyView,
@@ -77,6 +78,7 @@ from holdfast.wire.types import (
 
 __all__ = [
     "NAMESPACE",
+    "WARNING",
     "AliveView",
     "ApiKeyView",
     "ApiKeysView",

@@ -126,7 +126,7 @@ def parse_each(texts: Iterable[str], *, now: datetime) -> RunQuery:
     return replace(query, attributes=filters.parse_each(conditions))
 
 
-def _meaning(words: Iterable[Word], now: datetime) -> tuple[RunQuery, list[str]]:
+def _meaning(words: Iterable[QueryWord], now: datetime) -> tuple[RunQuery, list[str]]:
     """What the words mean, but for the conditions on attributes."""
     said: dict[str, str] = {}
     conditions: list[str] = []

@@ -20,6 +20,7 @@ from holdfast.kernel.bulks import PREVIEW_MAX, BulkVerb
 from holdfast.kernel.cancels import Outcome, State
 from holdfast.kernel.times import Millis
 
+WARNING = "Holdfast-Warning"  # a header of a reply to what was done, and was perhaps not meant; percent-encoded
 NAMESPACE = "Holdfast-Namespace"  # a header of each reply to an authenticated request; percent-encoded
 Timestamp = Annotated[datetime, Meta(tz=True)]
 Text = Annotated[str, Meta(max_length=255)]

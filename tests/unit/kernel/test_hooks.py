@@ -3,12 +3,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from holdfast.errors import UsageError
-from holdfast.kernel import hooks
+from holdfast.kernel import hooks, waits
 from holdfast.kernel.changes import Alive, TokenHeldBy
 from holdfast.kernel.messages import Envelope, SignalMessage
-from tests.builders import a_signal
+from holdfast.kernel.runs import Status
+from holdfast.kernel.waits import Wait
+from tests.builders import a_run, a_signal
 
 TEXTS = st.text("ab/0123456789", min_size=1, max_size=6)
 
@@ -128,3 +131,28 @@ def test_a_signal_knows_the_token_that_it_was_sent_to():
     assert hooks.token_of(hooks.token_signal_id("a/b", "c/d")) == "a/b"
     assert hooks.token_of(hooks.signal_id("token", "x")) is None
     assert hooks.token_of(hooks.key_signal_id("token", "x")) is None
+
+
+@pytest.mark.parametrize(
+    ("hook", "status", "waits_for", "said"),
+    [
+        (
+            "aproval",
+            Status.WAITING,
+            ("approval",),
+            "it waits for 'approval'. Did you mean 'approval'? The signal is kept",
+        ),
+        ("stop", Status.WAITING, ("approval", "bill"), "it waits for 'approval', 'bill'. The signal is kept"),
+        ("approval", Status.WAITING, ("approval",), ""),
+        ("approval", Status.WAITING, (), ""),
+        ("approval", Status.WAITING, None, ""),
+        ("aproval", Status.RUNNING, ("approval",), ""),  # what it waited for when it was let go, before
+        ("aproval", Status.PENDING, ("approval",), ""),
+    ],
+)
+def test_the_sender_is_told_of_other_hooks_only_if_the_run_is_known_to_wait_for_them(hook, status, waits_for, said):
+    timer = Wait("timer", "sleep#1")
+    known = None if waits_for is None else waits.encode([timer, *(Wait("hook", name) for name in waits_for)])
+    run = replace(a_run(), status=status, waits=known)
+    assert said in hooks.caution(run, hook)
+    assert bool(hooks.caution(run, hook)) is bool(said)

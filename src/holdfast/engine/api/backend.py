@@ -26,7 +26,10 @@ from holdfast.ports.store import Backlog, Member
 class Signalling(Protocol):
     """Delivers payloads."""
 
-    async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> Run: ...
+    async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> str:
+        """Deliver to a run; a warning for the sender, or nothing."""
+        ...
+
     async def to_token(self, token: str, payload: Any, dedupe: str | None) -> Run: ...
 
 

@@ -61,8 +61,10 @@ class Registry:
             effects.extend(pack.effects.values())
         for each in self._workflows.values():
             codec.check(each.signature.arguments_type, what=each.input_name)
+            each.signature.check_types(arguments=True)
         for each in (*self._workflows.values(), *effects):
             codec.check(each.signature.returns, what=each.result_name)
+            each.signature.check_types(arguments=False)
             if each.key is not None:
                 each.signature.check_key(each.key)
 

@@ -26,15 +26,17 @@ class Signals:
         data = self._scope.codec.encode(payload, what=f"the payload for hook {hook!r}")
         return hooks.signal(hook, data, dedupe=dedupe, nonce=self._scope.ids.nonce(), by_key=by_key)
 
-    async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> Run:
+    async def to_run(self, run_id: str, hook: str, payload: Any, dedupe: str | None) -> str:
+        """Deliver to a run; what there is to say about it, if its code seems to wait for another hook."""
         self._scope.require_open()
         message = self.signal(hook, payload, dedupe)
-        check(await self._scope.store.hook(run_id, hook), message)
+        known = await self._scope.store.hook(run_id, hook)
+        check(known, message)
         answer = await self._scope.commit(hooks.to_run(run_id, message))
         if isinstance(answer, Committed):
             assert answer.run is not None
             self._scope.emit(RunSignalled(answer.run.id, hook))
-            return answer.run
+            return hooks.caution(answer.run, hook) if known is None else ""
         if answer.current is None:
             raise UnknownRun(f"no run has the id {run_id!r}")
         raise NotAllowedNow(

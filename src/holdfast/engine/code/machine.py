@@ -614,7 +614,18 @@ class Machine:
             return CodeReturned(main.result())
         if (continued := _continuation_in(error)) is not None:
             return CodeCancelled() if self.cancelling else CodeContinued(continued.call)
-        return CodeRaised(error)
+        return CodeRaised(_mistake_in(error) or error)
+
+
+def _mistake_in(error: BaseException) -> UsageError | None:
+    """The mistake of the author that groups hold, and nothing else: a library has made a task of it.
+
+    So a socket to an address is refused with the same words as one to a name, whichever way the library takes.
+    """
+    leaf = error
+    while len(members := members_of(leaf)) == 1:
+        [leaf] = members
+    return leaf if leaf is not error and type(leaf) is UsageError else None
 
 
 def _continuation_in(error: BaseException) -> _ContinuesAsNew | None:
