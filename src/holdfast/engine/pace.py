@@ -48,6 +48,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     relay_max: int = 200
     bite_pause_seconds: float = 0.05  # between two bites, while there is more to do than fits into one
     prune_seconds: float = 5.0
+    timeouts_max: int = 100
+    timeouts_seconds: float = 1.0  # how late a run may be ended that has taken longer than it may
     relay_seconds: float = 1.0
     hangs_seconds: float = 2.0
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import explanations
+from holdfast.kernel import explanations, timeouts
 from holdfast.kernel.explanations import next_actions, story, under_way, worded
 from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Retried, Stopped
 from holdfast.kernel.runs import Status
@@ -64,7 +64,14 @@ def said(what: str) -> list[str]:
                 "could not open hook 'approval': token 'token-1' is held by run run-2",
             ],
         ),
-        ("cancel_asked", ["was asked to cancel: no longer wanted", "was asked to cancel"]),
+        (
+            "cancel_asked",
+            [
+                "was asked to cancel: no longer wanted",
+                "was asked to cancel",
+                "has taken too long, and is to fail with ValueError: boom",
+            ],
+        ),
         (
             "late",
             [
@@ -80,6 +87,7 @@ def said(what: str) -> list[str]:
                 "stands still, to be resumed",
                 "was stopped by the deadline, without further cleanup",
                 "its code has failed with ValueError: boom; what it left behind is being undone",
+                "its code has ended; what it left behind stays",
             ],
         ),
         (
@@ -197,3 +205,9 @@ def test_the_journal_says_more_exactly_what_may_be_done(status, entries, actions
 def test_a_run_that_has_continued_as_new_cannot_be_forked():
     run, journal = with_journal(a_run(status=Status.COMPLETED), continued(), Completed(NOW_MS), first=40)
     assert next_actions(run, journal) == ("release_key",)
+
+
+def test_the_headline_of_a_live_run_names_its_time_limit():
+    shown = timeouts.shown_with(b"", NOW_MS)
+    assert told(running(attributes=shown)).headline.endswith(f"; its time limit is {AT}")
+    assert "time limit" not in told(a_run(status=Status.FAILED, finished_at_ms=NOW_MS, attributes=shown)).headline
