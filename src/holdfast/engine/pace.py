@@ -1,8 +1,9 @@
 """How often the engine looks, how long it waits and how much it takes at a time: every such number, in one value.
 
-They are no settings: the numbers suit every installation. What follows from the lease is not among them, see
-`kernel.leases`. They are a value and no constants so that a test can have one Holdfast of another pace, and every other
-one of the process keeps its own. `docs/reference/cadences.md` is generated from it.
+They are no settings: the numbers suit every installation. Only how long code may compute without an await can be set,
+as `busy_limit`. What follows from the lease is not among them, see `kernel.leases`. They are a value and no constants,
+so that a test can have one Holdfast of another pace, and every other one of the process keeps its own.
+`docs/reference/cadences.md` is generated from it.
 """
 
 from __future__ import annotations
