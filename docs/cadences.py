@@ -143,6 +143,12 @@ def _duties() -> list[Row]:
             "less often while there is nothing",
         ),
         ("… while there are more", _seconds(PACE.bite_pause_seconds), ""),
+        (
+            f"timeouts: ends runs that have taken longer than they may, up to {PACE.timeouts_max} at a time",
+            _seconds(PACE.timeouts_seconds),
+            "",
+        ),
+        ("… while there are more", _seconds(PACE.bite_pause_seconds), ""),
     ]
 
 

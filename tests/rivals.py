@@ -235,5 +235,6 @@ ALIKE = (
 ALONE = {
     "hangs": "a document under the name of a lease, which one process has, once",
     "running": "a document under the name of a lease, which one process has, once",
+    "time_limit": "written by the start of its run, then by the leader; a former leader asks for the same, once more",
     "secret": "32 bytes drawn at random; every process reads what is stored and takes that",
 }

@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.adapters.payloads import PAYLOAD_MAX, JsonCodec
 from holdfast.client import Caller
@@ -131,6 +133,7 @@ class Options(TypedDict, total=False):
     strict: bool | None
     traces: TracerProvider | None
     record_inputs: bool
+    busy_limit: Duration | None
 
 
 class Holdfast(Caller):
@@ -146,6 +149,8 @@ class Holdfast(Caller):
     out, Redis itself carries it. `traces` is an OpenTelemetry tracer provider: runs and the attempts of their effects
     become spans. With `record_inputs=True` the arguments of effects are recorded with what came of them,
     unless their workflow says otherwise.
+    `busy_limit` bounds how long the code of a workflow may compute without an await before it is interrupted and its run
+    is blocked: 2 seconds of the processor's time, unless it says otherwise; 0 means that it never is.
     """
 
     def __init__(
@@ -163,6 +168,7 @@ class Holdfast(Caller):
         strict: bool | None = None,
         traces: TracerProvider | None = None,
         record_inputs: bool = False,
+        busy_limit: Duration | None = None,
         _pace: Pace | None = None,
     ) -> None:
         if concurrency < 1:
@@ -180,7 +186,7 @@ class Holdfast(Caller):
             ids=ids,
             codec=JsonCodec(limit=_payload_max()),
             emit=self._events,
-            pace=_pace or Pace(),
+            pace=_paced(_pace or Pace(), busy_limit),
             tracing=tracing,
         )
         self._now_ms = ports.store.now_ms
@@ -278,3 +284,7 @@ def _payload_max() -> int:
             f"HOLDFAST_PAYLOAD_MAX={text!r} is not a number of bytes", hint="Use, for example, 33554432."
         )
     return int(text)
+
+
+def _paced(pace: Pace, busy_limit: Duration | None) -> Pace:
+    return pace if busy_limit is None else replace(pace, code_seconds_max=milliseconds(busy_limit) / 1000)

@@ -254,6 +254,7 @@ class Caller:
         priority: int = 0,
         traceparent: str | None = None,
         join: bool = True,
+        timeout: Duration | None = None,
     ) -> Started[R]:
         """Admit `call`, once per key.
 
@@ -261,7 +262,8 @@ class Caller:
         it raises `InFlight`. The same key with another input raises `InputMismatch`. A start whose reply was lost may
         be repeated with the same `request_id`, and returns `created=True` again. `retention` says how long the key and
         the result of the finished run are kept; `delay` when it may begin; of the runs that are ready, a higher
-        `priority` goes first. `attributes` are what the run can be found by.
+        `priority` goes first. `attributes` are what the run can be found by. `timeout` says how long the run may take,
+        from when it may begin until its end: then it fails with `RunTimedOut` or is cancelled, as its workflow says.
 
         `replace=run` supersedes the owner of the key: in one commit that run loses the key and is asked to cancel, and
         this one is admitted. If another one has the key by now: `Overtaken`. `signal=Signal(hook, payload)` delivers
@@ -282,6 +284,7 @@ class Caller:
             signal=signal,
             traceparent=traceparent,
             join=join,
+            timeout=timeout,
         )
         try:
             row, created = await self._service.start(call, options)

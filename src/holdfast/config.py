@@ -49,6 +49,7 @@ class Config(Struct, frozen=True, kw_only=True):
     concurrency: int = 200
     lease: str = "30s"
     record_inputs: bool = False
+    busy_limit: str = "2s"
     host: str = "127.0.0.1"
     port: int = 8787
     require_keys: bool | None = None
@@ -152,6 +153,11 @@ def _lease(value: object) -> str:
     return value if isinstance(value, str) else f"{value}s"
 
 
+def _duration(value: object) -> str:
+    units.milliseconds(cast("units.Duration", value))
+    return value if isinstance(value, str) else f"{value}s"
+
+
 def _truth(value: object) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if isinstance(value, bool):
@@ -203,6 +209,12 @@ SETTINGS = (
         "Whether the arguments of effects are recorded, where a workflow does not say.",
         "true or false",
         _truth,
+    ),
+    Setting(
+        "busy_limit",
+        "How long a workflow may compute without an await, before it is interrupted and its run is blocked. 0s: never.",
+        "a duration, such as 500ms, or 0s",
+        _duration,
     ),
     Setting("host", "The address that is listened on.", "a name or an address", _text),
     Setting("port", "The port that is listened on; 0 takes a free one.", "0 to 65535", _whole_number(0, 65_535)),

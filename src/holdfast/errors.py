@@ -22,6 +22,7 @@
     │   └── NotSerializable       a value that cannot be stored
     ├── RunError                  what the workflow or one of its effects did
     │   ├── RunFailed             it raised
+    │   │   └── RunTimedOut       it took longer than it may
     │   ├── RunCancelled          it was cancelled
     │   ├── EffectFailed          an effect raised something this process cannot rebuild
     │   ├── ReplayDiverged        the code contradicts the journal
@@ -82,6 +83,7 @@ __all__ = [
     "RunCancelled",
     "RunError",
     "RunFailed",
+    "RunTimedOut",
     "StoreUnavailable",
     "TimedOut",
     "TooBusy",
@@ -332,6 +334,19 @@ class RunFailed(RunError):
         self.run_id = run_id
         self.error_type = error_type
         self.error_message = error_message
+
+
+class RunTimedOut(RunFailed):
+    """The run took longer than the timeout that it was started with, or that its workflow declares."""
+
+    code = "run_timed_out"
+    hint = "A retry lets it go on from its last record, without a limit."
+
+    def __init__(self, message: str, run_id: str = "") -> None:
+        HoldfastError.__init__(self, message)
+        self.run_id = run_id
+        self.error_type = f"{RunTimedOut.__module__}.{RunTimedOut.__qualname__}"
+        self.error_message = message
 
 
 class RunCancelled(RunError):

@@ -61,6 +61,7 @@ __all__ = [
     "StoreTroubled",
     "ThreadGivenUp",
     "ThreadsUsedUp",
+    "TimeLimitPassed",
     "UndoBegan",
 ]
 
@@ -199,6 +200,14 @@ class RunSignalled(Event, frozen=True):
 class CancelRequested(Event, frozen=True):
     run_id: str
     reason: str
+
+
+class TimeLimitPassed(Event, frozen=True):
+    """A run has taken longer than it may, and is ended."""
+
+    run_id: str
+    workflow: str
+    timeout_ms: Millis
 
 
 class UndoBegan(Event, frozen=True):

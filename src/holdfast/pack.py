@@ -22,6 +22,7 @@ from holdfast.errors import UsageError
 from holdfast.kernel import keys, markers as states
 from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
+from holdfast.kernel.timeouts import OnTimeout
 from holdfast.kernel.times import Millis
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.resources import Resource
@@ -39,6 +40,7 @@ __all__ = [
     "EffectPolicy",
     "Markers",
     "OnFailure",
+    "OnTimeout",
     "Pack",
     "Reconcile",
     "Retry",
@@ -148,6 +150,8 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     markers: Markers
     version: str | None
     outcomes: tuple[Outcome, ...] | None
+    timeout_ms: Millis | None = None  # how long a run may take
+    on_timeout: OnTimeout = "fail"
     undo_ms: Millis | None = None  # how long what a failed run did may be undone; None: it is not
     record_inputs: bool | None = None
 
@@ -186,6 +190,8 @@ class Workflow(Generic[P, R]):
         self.outcomes = traits.outcomes
         self.undo_ms = traits.undo_ms
         self.record_inputs = traits.record_inputs
+        self.timeout_ms = traits.timeout_ms
+        self.on_timeout: OnTimeout = traits.on_timeout
         self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
@@ -345,6 +351,8 @@ class Pack:
         on_failure: OnFailure = "keep",
         undo_deadline: Duration = "1h",
         record_inputs: bool | None = None,
+        timeout: Duration | None = None,
+        on_timeout: OnTimeout = "fail",
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -360,6 +368,8 @@ class Pack:
         on_failure: OnFailure = "keep",
         undo_deadline: Duration = "1h",
         record_inputs: bool | None = None,
+        timeout: Duration | None = None,
+        on_timeout: OnTimeout = "fail",
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
@@ -371,6 +381,7 @@ class Pack:
         raises undoes what it has done, as a cancelled one does, and then fails; that may take `undo_deadline`.
         With `record_inputs=True` the arguments of its effects are recorded with what came of them; with False never,
         whatever the Holdfast says.
+        A run that takes longer than `timeout` fails with `RunTimedOut`, or is cancelled, as `on_timeout` says.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
@@ -378,6 +389,8 @@ class Pack:
             raise UsageError(f"version={version!r:.60} is not a short text", hint="Write version='2'.")
         if on_failure not in {"keep", "undo"}:
             raise UsageError(f"on_failure={on_failure!r:.60} is not known", hint="Use 'keep' or 'undo'.")
+        if on_timeout not in {"fail", "cancel"}:
+            raise UsageError(f"on_timeout={on_timeout!r:.60} is not known", hint="Use 'fail' or 'cancel'.")
         traits = WorkflowTraits(
             retention_ms=milliseconds(retention),
             queue=queue,
@@ -386,6 +399,8 @@ class Pack:
             outcomes=None if outcomes is None else _outcomes(outcomes),
             undo_ms=milliseconds(undo_deadline) if on_failure == "undo" else None,
             record_inputs=record_inputs,
+            timeout_ms=None if timeout is None else milliseconds(timeout),
+            on_timeout=on_timeout,
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

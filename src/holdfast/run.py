@@ -19,13 +19,13 @@ from holdfast.engine.api.decisions import Said
 from holdfast.engine.cancelling import Cancellation
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, RunEvent
-from holdfast.kernel import attributes as attributes_, markers as markers_, waits
+from holdfast.kernel import attributes as attributes_, markers as markers_, timeouts, waits
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import Failure
 from holdfast.kernel.running_effects import StepAtWork
-from holdfast.kernel.runs import SETTLED, Run as RunRow, Status
+from holdfast.kernel.runs import ENDED, SETTLED, Run as RunRow, Status
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.warnings import HookNotOpen, NoWorker
@@ -147,6 +147,11 @@ class Snapshot:
     def expires_at(self) -> datetime | None:
         """Until when the key and the result of a finished run are kept."""
         return None if self._row.expires_at_ms is None else utc_of(self._row.expires_at_ms)
+
+    @property
+    def times_out_at(self) -> datetime | None:
+        """When it is ended if it has not ended by then; None if it may take as long as it likes, or has ended."""
+        return None if self._row.status in ENDED else timeouts.shown_by(self.attributes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshot) and self._row == other._row

@@ -58,6 +58,7 @@ def test_processes_are_a_number_or_as_many_as_there_are_cores(text, processes):
         ("HOLDFAST_PROCESSES", "0"),
         ("HOLDFAST_PROCESSES", "all"),
         ("HOLDFAST_LEASE", "soon"),
+        ("HOLDFAST_BUSY_LIMIT", "soon"),
         ("HOLDFAST_LEASE", "1ms"),
         ("HOLDFAST_REQUIRE_KEYS", "maybe"),
         ("HOLDFAST_NAMESPACE", "n" * 300),

@@ -219,6 +219,13 @@ async def fall(name: str, with_child: bool = False) -> None:
     raise LookupError("the bridge is out")
 
 
+@fire.workflow(key="patient:{name}", on_failure="undo", timeout="1500ms")
+async def patient(name: str) -> None:
+    """One step, and then it waits for what never comes."""
+    await do(name, "one", False)
+    await hook("never")
+
+
 @fire.effect(key="see:{name}")
 async def see_the_child(name: str) -> None:
     """Returns when the child has called its effect. It leaves nothing behind, but the engine cannot know that."""

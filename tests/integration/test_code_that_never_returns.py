@@ -75,8 +75,8 @@ async def test_it_is_blocked_with_its_line_and_the_others_go_on(home: Home, work
 
 
 async def test_without_a_limit_nothing_is_interrupted(home: Home) -> None:
-    home.paced(code_seconds_max=0.0)
-    async with home.holdfast(busy) as hf:
+    home.paced(code_seconds_max=0.1)
+    async with home.holdfast(busy, busy_limit=0) as hf:
         threading.Timer(0.5, mended.set).start()
         assert await (await hf.start(spins("a"))).run.result("30s") == "a again"
 

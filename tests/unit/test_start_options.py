@@ -43,7 +43,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 FIELDS = StartOptions.__struct_fields__
 DEFAULTS = asdict(StartOptions())
 TEMPLATE = Path(actions.__file__).parent / "templates" / "workflow.html"
-DURATIONS = ("retention", "delay")
+DURATIONS = ("retention", "delay", "timeout")
 
 
 @PACK.workflow
@@ -63,11 +63,13 @@ VALUES: dict[str, Any] = {
     "signal": Signal("approve", {"by": "ada"}, "signal-7"),
     "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     "join": False,
+    "timeout": "90m",
 }
 # How the command line and the form have it, where that is not `str(value)` under the name of the option.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "retention": {"retention": "2h"},
     "priority": {"priority": 3},
+    "timeout": {"run_timeout": "90m"},
     "attributes": {"attribute": ["customer=ada", "cents=500", f'paid_at={{"at": "{AT.isoformat()}"}}']},
     "replace": {"replace": ROW.id},
     "signal": {"signal": 'approve={"by":"ada"}', "dedupe": "signal-7"},
@@ -311,7 +313,8 @@ async def test_what_a_client_sends_with_a_start_stays_byte_for_byte():
         b'{"input":{"order":"o-1"},"key":"order:7",'
         b'"attributes":{"customer":"ada","cents":500,"paid_at":{"at":"2026-01-02T03:04:05.678000Z"}},'
         b'"retention":7200.0,"delay":1.5,"priority":3,"replace":"run-7",'
-        b'"signal":{"hook":"approve","payload":{"by":"ada"},"dedupe":"signal-7"},"request_id":"request-7"}'
+        b'"signal":{"hook":"approve","payload":{"by":"ada"},"dedupe":"signal-7"},"request_id":"request-7",'
+        b'"timeout":5400.0}'
     )
     assert sent.query == {"join": "false"}
     assert sent.headers == {"traceparent": VALUES["traceparent"]}

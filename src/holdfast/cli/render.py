@@ -98,6 +98,8 @@ def headline(run: Run[Any]) -> Table:
     if run.finished_at is not None:
         took = duration((run.finished_at - run.created_at).total_seconds() * 1_000)
         grid.add_row("ended", f"{exact(run.finished_at)} (after {took})")
+    if run.times_out_at is not None:
+        grid.add_row("times out", exact(run.times_out_at))
     if run.error is not None:
         at = f" ({run.error.line})" if run.error.line else ""
         grid.add_row("error", plain(f"{run.error.type}: {run.error.message}{at}", "red"))

@@ -143,6 +143,7 @@ class Session:
             namespace=config.namespace,
             lease=config.lease,
             concurrency=config.concurrency,
+            busy_limit=config.busy_limit,
             queues=config.queues,
             record_inputs=config.record_inputs,
             traces=traces.configured(),  # after the packs: a module of theirs may set it up

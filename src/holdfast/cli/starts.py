@@ -39,6 +39,7 @@ async def start(
     attribute: Annotated[list[str] | None, typer.Option(help="NAME=VALUE by which the run is found.")] = None,
     retention: Annotated[str | None, typer.Option(help="How long key and result are kept: 30d.")] = None,
     delay: Annotated[str | None, typer.Option(help="When it may begin: 5m.")] = None,
+    run_timeout: Annotated[str | None, typer.Option(help="How long the run may take: 1h.")] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
     signal: Annotated[str | None, typer.Option(help="HOOK=PAYLOAD: signal the run of this key, or start it.")] = None,
     dedupe: Annotated[str | None, typer.Option(help="Deliver the signal once per this id.")] = None,
@@ -57,6 +58,7 @@ async def start(
             replace=None if replace is None else await find_run(caller, replace),
             signal=_signal(signal, dedupe),
             delay=delay,
+            timeout=run_timeout,
             priority=priority,
         )
         run = started.run

@@ -125,6 +125,7 @@ async def start(visit: Visit) -> HtmlPage | RedirectResponse:
             call,
             key=form["key"] or None,
             delay=form["delay"] or None,
+            timeout=form["timeout"] or None,
             priority=_whole(form["priority"]),
             request_id=form["nonce"] or None,
         )

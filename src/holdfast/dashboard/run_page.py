@@ -33,6 +33,7 @@ from holdfast.kernel.journal import (
     Failure,
     Spawned,
     Started,
+    Stopped,
     void_positions,
 )
 from holdfast.kernel.times import Instant
@@ -150,7 +151,7 @@ def fork_points(journal: Sequence[Entry]) -> list[str]:
     for position, entry in enumerate(journal):
         if position in void:
             continue
-        if isinstance(entry, CancelAsked):
+        if isinstance(entry, CancelAsked) or (isinstance(entry, Stopped) and entry.error is not None):
             break
         step: str = getattr(entry, "step", "")
         if step and not step.startswith(UNDO):
@@ -225,8 +226,8 @@ def _failure_in(journal: Sequence[Entry]) -> Failure | None:
 
 
 async def _receipt_of(run: Run[Any], journal: Sequence[Entry]) -> Receipt | None:
-    asked = any(isinstance(entry, CancelAsked) for entry in journal)
-    return await run.receipt() if run.finished_at is not None and (asked or run.status == "cancelled") else None
+    unwound = any(isinstance(entry, CancelAsked | Stopped) for entry in journal)
+    return await run.receipt() if run.finished_at is not None and (unwound or run.status == "cancelled") else None
 
 
 async def _declared_markers(visit: Visit, run: Run[Any]) -> list[str]:

@@ -11,6 +11,7 @@ from holdfast.events import Emit
 from holdfast.kernel import cancels, transitions
 from holdfast.kernel.cancels import Way
 from holdfast.kernel.changes import Answer, Change, Committed
+from holdfast.kernel.journal import Failure
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import History
@@ -23,6 +24,7 @@ class Cancellation(NamedTuple):
     nonce: str
     reason: str
     deadline_at_ms: Instant
+    error: Failure | None = None  # what the run fails with, instead of being cancelled
 
 
 class Canceller:
@@ -59,17 +61,23 @@ class Canceller:
                 case Way.ENDED:
                     return True
                 case Way.AT_ONCE:
-                    if await self.stop(asked.run_id, asked.reason, late=False, history=history):
+                    if await self.stop(asked.run_id, asked.reason, late=False, history=history, error=asked.error):
                         return True
                 case Way.BY_ITS_OWNER:
                     change = cancels.request(
-                        run.id, nonce=asked.nonce, reason=asked.reason, deadline_at_ms=asked.deadline_at_ms
+                        run.id,
+                        nonce=asked.nonce,
+                        reason=asked.reason,
+                        deadline_at_ms=asked.deadline_at_ms,
+                        error=asked.error,
                     )
                     if isinstance(await self._commit(change), Committed):
                         return False
             run = None
 
-    async def stop(self, run_id: str, reason: str, *, late: bool, history: History | None = None) -> bool:
+    async def stop(
+        self, run_id: str, reason: str, *, late: bool, history: History | None = None, error: Failure | None = None
+    ) -> bool:
         """End a run by a commit of our own: with `late`, whatever its owner does. True if it has ended."""
         history = history or await self._history(run_id)
         if history is None or history.run.status in ENDED:
@@ -79,12 +87,13 @@ class Canceller:
         now_ms = self._now_ms()
         recorded = unread(history, now_ms=now_ms)
         change = transitions.stop(
-            history.run, history.journal, reason=reason, late=late, recorded=recorded, now_ms=now_ms
+            history.run, history.journal, reason=reason, late=late, recorded=recorded, now_ms=now_ms, error=error
         )
         answer = await self._commit(change)
         if not isinstance(answer, Committed):
             return False
         if answer.run is not None and answer.run.status in ENDED:
-            self._emit(events.ended(answer.run, f"cancelled: {reason}" if reason else ""))
+            told = "" if answer.run.error is None else answer.run.error.decode()
+            self._emit(events.ended(answer.run, told or (f"cancelled: {reason}" if reason else "")))
             self._on_ended(answer.run)
         return True

@@ -1,8 +1,9 @@
 """How often the engine looks, how long it waits and how much it takes at a time: every such number, in one value.
 
-They are no settings: the numbers suit every installation. What follows from the lease is not among them, see
-`kernel.leases`. They are a value and no constants so that a test can have one Holdfast of another pace, and every other
-one of the process keeps its own. `docs/reference/cadences.md` is generated from it.
+They are no settings: the numbers suit every installation. Only how long code may compute without an await can be set,
+as `busy_limit`. What follows from the lease is not among them, see `kernel.leases`. They are a value and no constants,
+so that a test can have one Holdfast of another pace, and every other one of the process keeps its own.
+`docs/reference/cadences.md` is generated from it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     relay_max: int = 200
     bite_pause_seconds: float = 0.05  # between two bites, while there is more to do than fits into one
     prune_seconds: float = 5.0
+    timeouts_max: int = 100
+    timeouts_seconds: float = 1.0  # how late a run may be ended that has taken longer than it may
     relay_seconds: float = 1.0
     hangs_seconds: float = 2.0
 

@@ -34,6 +34,7 @@ from holdfast.engine.duties.periodic import Duty, Periodic, name_of
 from holdfast.engine.duties.pruner import Pruner
 from holdfast.engine.duties.relay import Relay
 from holdfast.engine.duties.rescuer import Rescuer
+from holdfast.engine.duties.timeouts import Timeouts
 from holdfast.engine.ports import Ports
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.remote.tasks import Tasks
@@ -47,6 +48,7 @@ from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel import leaders
 from holdfast.kernel.leaders import Holder
+from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import Millis, Steady
 from holdfast.ports.store import Serves
 
@@ -185,10 +187,14 @@ class Replica:
             Rescuer(ports.store, ttl_ms=lease_ms, emit=ports.emit, pace=ports.pace, ring=wakeups.on_rescued),
             Pruner(ports.store, emit=ports.emit, pace=ports.pace),
             Relay(ports.store, ttl_ms=lease_ms, emit=ports.emit, pace=ports.pace, ring=wakeups.on_relayed),
+            Timeouts(ports.store, emit=ports.emit, pace=ports.pace, end=self._time_out),
         )
         assert tuple(map(name_of, duties)) == DUTIES
         for duty in duties:
             self._attend(duty, partial(self.leaders.until_leads, name_of(duty)))
+
+    async def _time_out(self, limit: TimeLimit) -> TimeLimit | None:
+        return await self.service_in(limit.namespace).operations.time_out(limit)
 
     def _attend(self, duty: Duty, allowed: Callable[[], Awaitable[None]] | None = None) -> Periodic:
         periodic = Periodic(duty, emit=self._ports.emit, pace=self._ports.pace, allowed=allowed)

@@ -135,9 +135,9 @@ def way(run: Run) -> Way:
     return Way.BY_ITS_OWNER
 
 
-def request(run_id: str, *, nonce: str, reason: str, deadline_at_ms: Instant) -> Change:
-    """Ask the owner of a live run to cancel it."""
-    message = CancelRequest(f"cancel/{nonce}", deadline_at_ms, reason)
+def request(run_id: str, *, nonce: str, reason: str, deadline_at_ms: Instant, error: Failure | None = None) -> Change:
+    """Ask the owner of a live run to cancel it; or, with an error, to let it fail with that."""
+    message = CancelRequest(f"cancel/{nonce}", deadline_at_ms, reason, error)
     return Change(f"{run_id}/{message.id}", Alive(run_id), envelopes=(Envelope(run_id, message),))
 
 
@@ -301,7 +301,7 @@ def check_not_undone(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
     """
     first, void = run.length - len(journal), void_positions(journal)
     counting = [(at, entry) for at, entry in enumerate(journal, first) if at not in void]
-    failed_at = next((at for at, each in counting if isinstance(each, Stopped) and each.error is not None), None)
+    failed_at = next((at for at, each in counting if isinstance(each, CancelAsked | Stopped) and each.error), None)
     if failed_at is None:
         return ()
     since = [(at, entry) for at, entry in counting if at >= failed_at]
@@ -312,7 +312,7 @@ def check_not_undone(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
                 hint="Start it again, under another key or in its place: start(..., replace=run). "
                 "Or fork it from a step before what was undone.",
             )
-    return tuple(at for at, entry in since if isinstance(entry, Stopped))
+    return tuple(at for at, entry in since if isinstance(entry, CancelAsked | Stopped))
 
 
 def is_paused(journal: tuple[Entry, ...]) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import cancels, doubts, waits
+from holdfast.kernel import attributes, cancels, doubts, timeouts, waits
 from holdfast.kernel.journal import (
     Attempted,
     AttemptEntry,
@@ -142,7 +142,13 @@ def _headline(run: Run) -> str:
     ended = f", ended {utc_of(run.finished_at_ms).isoformat(timespec='milliseconds')}" if run.finished_at_ms else ""
     owns = run.key is not None and run.holds_key and run.status not in ENDED
     joined = "; starts under this key join it" if owns else ""
-    return f"run {run.id} of {run.workflow} {key}{held}: {run.status}{ended}{joined}"
+    limit = "" if run.status in ENDED else _time_limit(run)
+    return f"run {run.id} of {run.workflow} {key}{held}: {run.status}{ended}{joined}{limit}"
+
+
+def _time_limit(run: Run) -> str:
+    at = timeouts.shown_by(attributes.decode(run.attributes))
+    return "" if at is None else f"; its time limit is {at.isoformat(timespec='milliseconds')}"
 
 
 def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as long as its subject
@@ -179,6 +185,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
         case Opened(intent=intent, holder=holder):
             taken = "" if holder is None else holder.run_id
             return f"could not open hook {intent.name!r}: token {intent.key!r} is held by run {taken}"
+        case CancelAsked(error=Failure() as error):
+            return f"has taken too long, and is to fail with {_failure(error)}"
         case CancelAsked(reason=reason):
             return "was asked to cancel" + (f": {reason}" if reason else "")
         case Stopped(by_deadline=True):
@@ -187,6 +195,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "stands still, to be resumed"
         case Stopped(error=Failure() as error):
             return f"its code has failed with {_failure(error)}; what it left behind is being undone"
+        case Stopped(kept=True):
+            return "its code has ended; what it left behind stays"
         case Stopped():
             return "its code has ended; what it left behind is being undone"
         case Resumed(bulk=bulk):
@@ -203,8 +213,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return f"is blocked ({code}): {message}"
         case Marked(marker=marker):
             return f"reached marker {marker!r}"
-        case Tagged(attributes=attributes):
-            return f"set attributes {msgspec.json.decode(attributes)}"
+        case Tagged(attributes=changes):
+            return f"set attributes {msgspec.json.decode(changes)}"
         case Closed(hook=hook):
             return f"closed hook {hook!r}"
         case Patched(name=name):

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow, UsageError
-from holdfast.kernel import attributes, markers
+from holdfast.kernel import attributes, markers, timeouts
 from holdfast.kernel.attributes import FORKED_FROM, Scalar
 from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.changes import Change, HookOpen, KeyFree, KeyHeldBy
@@ -144,7 +144,8 @@ def fork(
         )
     first = entries[0]
     assert isinstance(first, Started), first
-    seeded = attributes.decode(b"" if first.attributes is UNSET else bytes(first.attributes)) | {FORKED_FROM: source.id}
+    known = timeouts.shown_without(b"" if first.attributes is UNSET else bytes(first.attributes))
+    seeded = attributes.decode(known) | {FORKED_FROM: source.id}
     first = replace(first, attributes=Raw(attributes.encode(seeded)))
     taken_back = (Retried(now_ms, void),) if void else ()
     # The children of the source are its own: the fork may see how they end, and does not cancel them.

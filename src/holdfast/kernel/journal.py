@@ -264,6 +264,7 @@ class CancelAsked(_Entry, frozen=True, tag="cancel_asked"):
     deadline_at_ms: Instant = field(name="deadline_ms")
     reason: str = ""
     pausing: bool = False  # the code is not told: it stands still, and may be resumed
+    error: Failure | None = None  # what the run fails with instead of being cancelled: it has taken too long
 
 
 class Stopped(_Entry, frozen=True):
@@ -278,6 +279,7 @@ class Stopped(_Entry, frozen=True):
     paused: bool = False
     error: Failure | None = None
     deadline_at_ms: Instant | None = field(default=None, name="deadline_ms")
+    kept: bool = False  # the run has taken too long, and what it did is not undone
 
 
 class Resumed(_Entry, frozen=True):

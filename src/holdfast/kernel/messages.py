@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from holdfast.kernel.journal import Value
+from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Instant
 
@@ -57,6 +57,7 @@ class CancelRequest(_Message, frozen=True, tag="cancel"):
 
     deadline_at_ms: Instant = field(name="deadline_ms")
     reason: str = ""
+    error: Failure | None = None  # what the run fails with instead: it has taken too long
 
 
 class KeyTaken(_Message, frozen=True, tag="key_taken"):

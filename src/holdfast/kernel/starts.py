@@ -29,11 +29,12 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.kernel import hooks, ids
+from holdfast.kernel import hooks, ids, timeouts
 from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import Instant, Millis
 
 SUPERSEDED_DEADLINE_MS = Millis(30_000)  # as long as any cancellation has by default
@@ -60,6 +61,7 @@ class Wanted(Struct, frozen=True, gc=False):
     replaces: str | None = None  # the run whose key it takes over
     signal: SignalMessage | None = None
     join: bool = True  # whether another's live run will do
+    limit: TimeLimit | None = None  # its attributes show it
 
     @property
     def scope(self) -> str:
@@ -175,15 +177,16 @@ def successor(
         length=1,
         change_id=successor_id,
         version=run.version,
-        attributes=b"" if first.attributes is UNSET else bytes(first.attributes),
+        attributes=timeouts.shown_without(b"" if first.attributes is UNSET else bytes(first.attributes)),
         input=original_input(first),
     )
     assert after.input is not None
+    attributes = Raw(after.attributes) if after.attributes else UNSET
     return Change(
         id=successor_id,
         guard=KeyHeldBy(run.id, run.fence),
         run=after,
-        entries=(Started(now_ms, after.input, first.attributes),),
+        entries=(Started(now_ms, after.input, attributes),),
         blobs=blobs,
         envelopes=tuple(Envelope(successor_id, signal, scope) for signal in signals),
         inherits=run.id,

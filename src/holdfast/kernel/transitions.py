@@ -222,19 +222,29 @@ def go_on(run: Run, why: Entry, *, now_ms: Instant) -> Change:
 
 
 def stop(
-    run: Run, journal: tuple[Entry, ...], *, reason: str, late: bool, recorded: Recorded, now_ms: Instant
+    run: Run,
+    journal: tuple[Entry, ...],
+    *,
+    reason: str,
+    late: bool,
+    recorded: Recorded,
+    now_ms: Instant,
+    error: Failure | None = None,
 ) -> Change:
     """End a live run without its owner: nothing more is run for it, and its holder is refused from now on.
 
-    `late` says that the deadline of a request has passed; `recorded` is what lies unread in its inbox: if it is resumed
-    some day, it will see its signals.
+    It is cancelled, or it fails with `error`. `late` says that the deadline of a request has passed; `recorded` is what
+    lies unread in its inbox: if it is resumed some day, it will see its signals.
     """
     assert run.status not in ENDED, run
     asked = cancels.request_in(run, journal) is not None
-    request = () if asked else (CancelAsked(now_ms, now_ms, reason),)
+    request = () if asked else (CancelAsked(now_ms, now_ms, reason, error=error),)
     stopped = Stopped(now_ms, by_deadline=late, unsure=cancels.is_unsure(run))
-    after = replace(_ended(run, Status.CANCELLED, now_ms=now_ms), epoch=run.epoch + 1, nonce="")
-    change = _change(run, after, recorded, *request, stopped, Cancelled(now_ms))
+    if error is None:
+        after, end = _ended(run, Status.CANCELLED, now_ms=now_ms), Cancelled(now_ms)
+    else:
+        after, end = _ended(run, Status.FAILED, now_ms=now_ms, error=_encode(error)), Failed(now_ms, error)
+    change = _change(run, replace(after, epoch=run.epoch + 1, nonce=""), recorded, *request, stopped, end)
     # Its owner may end it at the same length; each must know whose end it was.
     return _renamed(change, f"{change.id}.stop")
 

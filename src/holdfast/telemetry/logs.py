@@ -44,6 +44,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RunForked: (logging.INFO, "run forked"),
     events.RunSignalled: (logging.DEBUG, "run signalled"),
     events.CancelRequested: (logging.INFO, "cancellation requested"),
+    events.TimeLimitPassed: (logging.WARNING, "time limit of a run passed"),
     events.UndoBegan: (logging.WARNING, "failed run is being undone"),
     events.KeyWasReleased: (logging.WARNING, "key released"),
     events.OutcomeUndeclared: (logging.ERROR, "undeclared outcome"),

@@ -70,6 +70,7 @@ def run(run: Run[Any], *, result: Raw | UnsetType = UNSET) -> RunView:
         expires_at=run.expires_at,
         result=result,
         error=_error(run.error),
+        times_out_at=run.times_out_at or UNSET,
     )
 
 

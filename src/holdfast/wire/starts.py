@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from holdfast.engine.api.start_options import StartOptions
 from holdfast.kernel.units import Duration, milliseconds
@@ -19,6 +19,7 @@ from holdfast.wire.types import SentSignalBody, StartBody
 TRACEPARENT = "traceparent"
 # What these become at the gateway depends on the request: who sends it, and what else it says.
 OF_THE_REQUEST = frozenset({"key", "request_id", "replace", "signal"})
+UNLESS_GIVEN = frozenset({"timeout"})  # an earlier gateway refuses what it does not know
 CARRIED = tuple(
     name
     for name in StartBody.__struct_fields__
@@ -34,6 +35,7 @@ WRITE: Mapping[str, Callable[[Any], Any]] = {
     "attributes": outbound.scalars,
     "retention": _seconds,
     "delay": _seconds,
+    "timeout": _seconds,
 }
 READ: Mapping[str, Callable[[Any], Any]] = {"attributes": inbound.scalars}
 
@@ -54,13 +56,15 @@ def request(
     request_id: str,
 ) -> StartRequest:
     """The start with these options. A signal and a request that have no id get theirs from the client."""
+    carried = _carried(options, WRITE)
+    carried |= {name: UNSET for name in UNLESS_GIVEN if carried[name] is None}
     body = StartBody(
         input=input,
         key=options.key,
         replace=None if options.replace is None else options.replace.id,
         signal=signal,
         request_id=request_id,
-        **_carried(options, WRITE),
+        **carried,
     )
     return StartRequest(
         body,
@@ -71,12 +75,12 @@ def request(
 
 def options_of(body: StartBody) -> dict[str, Any]:
     """The options of the body that mean the same in every request, as keywords of `Caller.start`."""
-    return _carried(body, READ)
+    return {name: None if value is UNSET else value for name, value in _carried(body, READ).items()}
 
 
 def _carried(source: StartOptions | StartBody, forms: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
     given = {name: getattr(source, name) for name in CARRIED}
     for name, form in forms.items():
-        if given[name] is not None:
+        if given[name] is not None and given[name] is not UNSET:
             given[name] = form(given[name])
     return given

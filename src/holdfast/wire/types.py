@@ -125,6 +125,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     expires_at: Timestamp | None
     result: Raw | UnsetType = UNSET
     error: ErrorView | UnsetType = UNSET
+    times_out_at: Timestamp | UnsetType = UNSET
 
 
 class RunPageView(Struct, frozen=True):
@@ -379,6 +380,7 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replace: Key | None = None
     signal: SentSignalBody | None = None
     request_id: Key | None = None
+    timeout: Duration | UnsetType = UNSET  # not known to every gateway: left out unless it is given
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

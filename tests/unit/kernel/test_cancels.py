@@ -604,3 +604,15 @@ def test_a_retry_takes_back_that_the_run_was_to_be_undone_if_nothing_was(since, 
 def test_a_run_that_was_undone_or_may_have_been_is_not_retried(entry):
     with pytest.raises(NotAllowedNow, match="has been undone since it failed"):
         cancels.check_not_undone(*failed(performed(), FAILED_STOP, entry))
+
+
+def test_a_run_that_took_too_long_is_retried_unless_it_was_undone():
+    timed_out = replace(ASKED, error=a_failure())
+    assert cancels.check_not_undone(*failed(performed(), timed_out, Stopped(NOW_MS, kept=True))) == (2, 3)
+    with pytest.raises(NotAllowedNow):
+        cancels.check_not_undone(*failed(performed(), timed_out, STOPPED, undone()))
+
+
+def test_the_owner_of_a_run_is_told_what_it_shall_fail_with():
+    change = cancels.request("run-1", nonce="timeout", reason="", deadline_at_ms=NOW_MS, error=a_failure())
+    assert change.envelopes[0].message.error == a_failure()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel import explanations
+from holdfast.kernel import explanations, timeouts
 from holdfast.kernel.explanations import next_actions, story, under_way, worded
 from holdfast.kernel.journal import Blocked, Completed, Dropped, Entry, Failed, Resumed, Retried, Stopped
 from holdfast.kernel.runs import Status
@@ -70,7 +70,14 @@ def said(what: str) -> list[str]:
                 "could not open hook 'approval': token 'token-1' is held by run run-2",
             ],
         ),
-        ("cancel_asked", ["was asked to cancel: no longer wanted", "was asked to cancel"]),
+        (
+            "cancel_asked",
+            [
+                "was asked to cancel: no longer wanted",
+                "was asked to cancel",
+                "has taken too long, and is to fail with ValueError: boom",
+            ],
+        ),
         (
             "late",
             [
@@ -86,6 +93,7 @@ def said(what: str) -> list[str]:
                 "stands still, to be resumed",
                 "was stopped by the deadline, without further cleanup",
                 "its code has failed with ValueError: boom; what it left behind is being undone",
+                "its code has ended; what it left behind stays",
             ],
         ),
         (
@@ -224,3 +232,9 @@ def test_an_attempt_that_began_later_than_it_was_asked_for_says_when(entry, text
     said = text.format(late.began_at.isoformat(timespec="milliseconds"))
     assert explanations.worded(late).startswith(said)
     assert "began" not in explanations.worded(entry)
+
+
+def test_the_headline_of_a_live_run_names_its_time_limit():
+    shown = timeouts.shown_with(b"", NOW_MS)
+    assert told(running(attributes=shown)).headline.endswith(f"; its time limit is {AT}")
+    assert "time limit" not in told(a_run(status=Status.FAILED, finished_at_ms=NOW_MS, attributes=shown)).headline

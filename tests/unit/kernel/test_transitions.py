@@ -272,6 +272,17 @@ def test_a_run_that_was_stopped_before_any_code_ran_can_be_resumed():
     assert resumed == Resumed(LATER_MS, (1, 2, 3))
 
 
+def test_a_run_that_took_too_long_fails_without_its_owner():
+    error = a_failure()
+    change = transitions.stop(
+        a_run(), (STARTED,), reason="why", late=True, recorded=NOTHING, now_ms=NOW_MS, error=error
+    )
+    assert change.run is not None
+    assert (change.run.status, change.run.error) == (Status.FAILED, msgspec.json.encode(error))
+    asked, _, end = change.entries
+    assert (asked, end) == (CancelAsked(NOW_MS, NOW_MS, "why", error=error), Failed(NOW_MS, error))
+
+
 # -- resume
 
 

@@ -9,11 +9,12 @@ from holdfast.engine.committer import Committer, OnAnswer
 from holdfast.engine.values import kept
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
-from holdfast.kernel import starts
+from holdfast.kernel import starts, timeouts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy
 from holdfast.kernel.messages import SignalMessage, Watcher
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
+from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME, Millis
 from holdfast.pack import Workflow
 from holdfast.ports.store import Store
@@ -48,10 +49,20 @@ def wish(
     replaces: str | None = None,
     signal: SignalMessage | None = None,
     join: bool = True,
+    timeout_ms: Millis | None = None,
 ) -> Wanted:
     """A run of this workflow with what it declares about itself. Without a `request_id` the run's own id is the one."""
     run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key)
     value, blobs = kept(arguments)
+    limit_ms = workflow.timeout_ms if timeout_ms is None else timeout_ms
+    limit: TimeLimit | None = None
+    if limit_ms is not None:
+        at_ms = store.now_ms() + delay_ms + limit_ms
+        on_timeout, cleanup_ms = workflow.on_timeout, timeouts.CLEANUP_MS
+        if on_timeout == "fail" and workflow.undo_ms is not None:
+            cleanup_ms = workflow.undo_ms
+        limit = TimeLimit(namespace, run_id, at_ms, limit_ms, on_timeout, cleanup_ms)
+        attributes = timeouts.shown_with(attributes, at_ms)
     return Wanted(
         run_id=run_id,
         namespace=namespace,
@@ -71,6 +82,7 @@ def wish(
         replaces=replaces,
         signal=signal,
         join=join,
+        limit=limit,
     )
 
 
@@ -89,6 +101,8 @@ class Admission:
         Raises `InputMismatch`, `InFlight`, `Overtaken`.
         """
         guard = starts.first_guard(wanted)
+        if wanted.limit is not None:  # before the run is there: it must not be without its limit if this process dies
+            await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):

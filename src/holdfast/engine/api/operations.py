@@ -24,12 +24,13 @@ from holdfast.errors import (
     UnknownWorkflow,
     UsageError,
 )
-from holdfast.kernel import cancels, doubts, forks, keys, transitions
+from holdfast.kernel import cancels, doubts, forks, keys, timeouts, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
 from holdfast.kernel.doubts import SaidFailed, SaidNotPerformed, SaidReturned, Verdict
 from holdfast.kernel.journal import ByHand, Intended, Value
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.ports.store import History
@@ -102,6 +103,24 @@ class Operations:
             await self._waiters.wait(asked.run_id, left_ms)
         except TimedOut:
             await self._canceller.stop(asked.run_id, asked.reason, late=True)
+
+    async def time_out(self, limit: TimeLimit) -> TimeLimit | None:
+        """The time of a run is up: end it as its limit says, or ask its owner to. None if it has ended."""
+        now_ms = self._scope.store.now_ms()
+        run = await self._scope.store.run(limit.namespace, limit.run_id)
+        if run is None:
+            return None if limit.at_ms + timeouts.EARLY_MS < now_ms else limit
+        if run.status in ENDED:
+            return None
+        if limit.asked_until_ms is not None and limit.asked_until_ms <= now_ms:
+            stopped = await self._canceller.stop(run.id, limit.reason, late=True, error=limit.failure)
+            return None if stopped else limit
+        if limit.asked_until_ms is None:
+            self._scope.emit(events.TimeLimitPassed(run.id, run.workflow, limit.timeout_ms))
+        limit = timeouts.asked(limit, now_ms=now_ms)
+        assert limit.asked_until_ms is not None
+        cancellation = Cancellation(run.id, "timeout", limit.reason, limit.asked_until_ms, limit.failure)
+        return None if await self._canceller.ask(cancellation, run) else limit
 
     async def stop_if_nobody_reads(self, run_id: str, reason: str) -> None:
         """A request to cancel is in the inbox of this run. If it is blocked, or not begun, that needs no owner."""

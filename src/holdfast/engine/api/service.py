@@ -39,6 +39,7 @@ from holdfast.errors import (
     ReplayDiverged,
     RunCancelled,
     RunFailed,
+    RunTimedOut,
     UnknownOutcome,
     UnknownRun,
     UnknownWorkflow,
@@ -51,6 +52,7 @@ from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
 from holdfast.kernel.starts import Wanted
+from holdfast.kernel.timeouts import RUN_TIMED_OUT
 from holdfast.kernel.times import NO_TIME
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
@@ -217,6 +219,8 @@ class Service:
         failure = msgspec.json.decode(run.error, type=Failure)
         if run.status is Status.BLOCKED:
             raise BLOCKED_AS[failure.type](failure.message)
+        if failure.type == RUN_TIMED_OUT:
+            raise RunTimedOut(failure.message, run.id)
         cause = rebuilt(failure, self.codec)
         failed = RunFailed(run.id, failure.type, failure.message, line=failure.line, traceback=failure.traceback)
         raise failed from None if isinstance(cause, EffectFailed) else cause
@@ -269,6 +273,7 @@ class Service:
             replaces=None if options.replace is None else self._replaced(workflow, key, options.replace),
             signal=None if options.signal is None else self._first_signal(workflow, key, options),
             join=options.join,
+            timeout_ms=None if options.timeout is None else milliseconds(options.timeout),
         )
 
     def _traceparent(self, options: StartOptions) -> str | None:

@@ -50,6 +50,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     priority: Priority = 0  # of the runs that are ready, a higher one goes first
     traceparent: str | None = None  # the span that causes the start; if None, the current one
     join: bool = True  # whether a live run of another start will do
+    timeout: Duration | None = None  # how long the run may take, if not as long as the workflow says
 
     def check(self) -> None:
         """Raises `UsageError` if an option has a value that is not possible."""

@@ -514,9 +514,9 @@ class Machine:
             case CancelAsked(deadline_at_ms=deadline_at_ms, pausing=False):
                 self._deadline_at_ms = deadline_at_ms
                 self._cancel()
-            case Stopped(deadline_at_ms=deadline_at_ms):
+            case Stopped(deadline_at_ms=deadline_at_ms, kept=kept):
                 self._deadline_at_ms = deadline_at_ms or self._deadline_at_ms
-                self._unwinder = self._loop.start(self.left.unwind(self), path="undo")
+                self._unwinder = self._loop.start(_nothing() if kept else self.left.unwind(self), path="undo")
                 shields.shield_for_ever(self._unwinder)
             case _:
                 pass
@@ -632,6 +632,10 @@ def _continuation_in(error: BaseException) -> _ContinuesAsNew | None:
     """The new beginning that the code asked for, also if a task group has wrapped it."""
     first = next(iter(members_of(error)), error)
     return first if type(first) is _ContinuesAsNew else None
+
+
+async def _nothing() -> None:
+    """What is undone where what the code did is kept."""
 
 
 def exhaust(pieces: Iterable[None]) -> None:

@@ -29,7 +29,7 @@ from holdfast.kernel.times import Millis, Steady
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
-DUTIES = ("rescuer", "pruner", "relay")
+DUTIES = ("rescuer", "pruner", "relay", "timeouts")
 
 
 class _Term(NamedTuple):

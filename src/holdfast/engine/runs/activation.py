@@ -395,7 +395,12 @@ class Activation:
                 return transitions.RunRaised(described(error, self._host.codec))
             case _:
                 assert isinstance(outcome, CodeCancelled), outcome
-                return transitions.CancelledItself()
+                return self._end_of_a_cancellation()
+
+    def _end_of_a_cancellation(self) -> transitions.RunRaised | transitions.CancelledItself:
+        """How a run ends that was stopped: cancelled, unless it is undone since it failed, or has taken too long."""
+        error = self._loaded.failure or self._loaded.timed_out
+        return transitions.CancelledItself() if error is None else transitions.RunRaised(error)
 
     async def _begin_to_undo(self, event: transitions.RunRaised, record: ActivationRecord) -> None:
         """The code has failed: take back what it did, unless a signal came before that, which it shall see."""
@@ -543,8 +548,7 @@ class Activation:
     async def _end_stopped(self, record: ActivationRecord) -> None:
         """End it whatever is still in its inbox: signals are recorded, and seen if it is resumed some day."""
         leftovers.record_leftovers(self._loaded, record)
-        failure = self._loaded.failure
-        event = transitions.CancelledItself() if failure is None else transitions.RunRaised(failure)
+        event = self._end_of_a_cancellation()
         while True:
             try:
                 await self._commit(event, record)

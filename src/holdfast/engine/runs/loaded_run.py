@@ -73,6 +73,7 @@ class LoadedRun:
     """One life of a run in memory: its machine, its work in flight, and what lies between the two."""
 
     failure: Failure | None = None
+    timed_out: Failure | None = None  # the run is ended as by a cancellation, and fails with this
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class LoadedRun:
         journal = self.history.journal
         asked = None if len(journal) == 1 else cancels.request_in(self.run, journal)
         if asked is not None:
-            self.deadline_at_ms, self.pausing = asked.deadline_at_ms, asked.pausing
+            self.deadline_at_ms, self.pausing, self.timed_out = asked.deadline_at_ms, asked.pausing, asked.error
         failed = None if len(journal) == 1 else cancels.failure_in(self.run, journal)
         if failed is not None and failed.error is not None:
             self._undo_until(failed.deadline_at_ms, failed.error)
@@ -203,7 +204,8 @@ class LoadedRun:
                 return
             elif machine.ended is not None and self._may_unwind():
                 deadline_at_ms = None if self.failure is None else self.deadline_at_ms
-                entry = Stopped(self._now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms)
+                kept = self.timed_out is not None and self._undo_ms is None
+                entry = Stopped(self._now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms, kept=kept)
             else:
                 due = self._due()
                 if due is None:
@@ -437,12 +439,12 @@ class LoadedRun:
 
     def cancel(self, request: CancelRequest) -> CancelAsked:
         self.deadline_at_ms = request.deadline_at_ms
-        self.pausing = self._pauses
+        self.pausing, self.timed_out = self._pauses and request.error is None, request.error
         if self.pausing:  # the code is not told; what is under way is
             for step in tuple(self.in_flight.tasks):
                 if (command := self.machine.open.get(step)) is not None:
                     self._stop(command)
-        return CancelAsked(self._now_ms(), request.deadline_at_ms, request.reason, self.pausing)
+        return CancelAsked(self._now_ms(), request.deadline_at_ms, request.reason, self.pausing, request.error)
 
     def _with_input(self, entry: E, command: Command, record: ActivationRecord) -> E:
         """The entry, with the arguments of the effect if it is the first one of its step."""
