@@ -147,10 +147,10 @@ class Holdfast(Caller):
     that a workflow does not await blocks its run. A store of your own may be passed in place of a URL. `bus` is where
     replicas on Redis tell each other what has changed: nats://host:4222, several servers with commas between them; left
     out, Redis itself carries it. `traces` is an OpenTelemetry tracer provider: runs and the attempts of their effects
-    become spans. With `record_inputs=True` the arguments of effects are recorded with what came of them,
-    unless their workflow says otherwise.
-    `busy_limit` bounds how long the code of a workflow may compute without an await before it is interrupted and its run
-    is blocked: 2 seconds of the processor's time, unless it says otherwise; 0 means that it never is.
+    become spans. With `record_inputs=True` the arguments of effects are recorded with what came of them, unless their
+    workflow says otherwise. `busy_limit` bounds how long the code of a workflow may compute without an await before it
+    is interrupted and its run is blocked: 2 seconds of the processor's time, unless it says otherwise; 0 means that it
+    never is.
     """
 
     def __init__(
