@@ -6,6 +6,7 @@ The decisions are those of `kernel/start_requests`; this is the reading and writ
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ from holdfast.kernel import start_requests
 from holdfast.kernel.documents import Document
 from holdfast.kernel.start_requests import AlreadyStarted, BindFirst, NamedStart, OtherStart, StartOnce
 from holdfast.kernel.units import utc_of
+
+CLOCK_MARGIN = timedelta(seconds=1)
 
 
 class StartReplay:
@@ -42,6 +45,7 @@ class StartReplay:
         )
         self._held: Document | None = None
         self._began_at = utc_of(self._documents.now_ms())
+        self._is_first = False  # of all that are remembered
 
     async def earlier(self) -> Started[Any] | None:
         """What the first request led to; None if the run is to be started now.
@@ -53,7 +57,7 @@ class StartReplay:
             match start_requests.decide(found, self._wanted, now_ms=self._documents.now_ms()):
                 case BindFirst(writing):
                     if await self._documents.write(writing):
-                        self._held = writing.document
+                        self._held, self._is_first = writing.document, True
                         return None
                     found = await self._documents.read(start_requests.KIND, self._wanted.id)
                 case StartOnce(held):
@@ -77,7 +81,9 @@ class StartReplay:
 
     def was_there(self, run: Run[Any]) -> bool:
         """Whether the run is older than this request: then an earlier one started it, and could not remember that."""
-        return run.created_at < self._began_at
+        # Where the header was new, an earlier request is a day old, or came by an earlier version. So there is room for
+        # the clock of a server, which may be set back by a hair.
+        return run.created_at < (self._began_at - CLOCK_MARGIN if self._is_first else self._began_at)
 
     def tell(self, status: int) -> None:
         """Report that a repetition gets the run of the first request."""
