@@ -58,17 +58,17 @@ class Tallies:
         return counted
 
 
-async def count(caller: Caller, query: RunQuery, *, roots_only: bool) -> Tally:
+async def count(caller: Caller, query: RunQuery, *, roots_only: bool, bound: int = BOUND) -> Tally:
     """The counts as they are now."""
     if query == EVERYTHING and not roots_only:
         return Tally({status.value: number for status, number in (await caller.backlog()).statuses.items()}, COUNT_MAX)
-    page = await query.runs(caller, roots_only=roots_only).page(limit=BOUND)
+    page = await query.runs(caller, roots_only=roots_only).page(limit=bound)
     if page.next is None:
-        return Tally(Counter(run.status for run in page.runs))
+        return Tally(Counter(run.status for run in page.runs), bound)
     pages = await asyncio.gather(
         *(
-            replace(query, statuses=(status.value,)).runs(caller, roots_only=roots_only).page(limit=BOUND)
+            replace(query, statuses=(status.value,)).runs(caller, roots_only=roots_only).page(limit=bound)
             for status in Status
         )
     )
-    return Tally({status.value: len(each.runs) for status, each in zip(Status, pages, strict=True)})
+    return Tally({status.value: len(each.runs) for status, each in zip(Status, pages, strict=True)}, bound)

@@ -22,7 +22,7 @@ from holdfast.dashboard.grouping import Group, LaneState, Numbered, grouped, num
 from holdfast.dashboard.minimap import Minimap, minimap
 from holdfast.dashboard.timeline import Kind, Lane, Row, Scale, Tick, row_of
 from holdfast.errors import UsageError
-from holdfast.kernel.times import Instant
+from holdfast.kernel.times import Instant, Millis
 from holdfast.wire.times import duration
 
 LANES_FLAT = 40
@@ -193,10 +193,10 @@ def _shown(each: Numbered, scale: Scale, until_ms: Instant) -> ShownRow:
     )
 
 
-def _took_ms(lane: Lane, until_ms: Instant) -> int:
+def _took_ms(lane: Lane, until_ms: Instant) -> Millis:
     """From its beginning to its end; what it waited for before it began is no part of that."""
     began = next((bar for bar in lane.bars if bar.state != "pause"), lane.bars[0])
-    return min(lane.bars[-1].end_at_ms, until_ms) - began.start_at_ms
+    return Millis(min(lane.bars[-1].end_at_ms, until_ms) - began.start_at_ms)
 
 
 def _strip(lanes: Sequence[Numbered], scale: Scale) -> Strip:
