@@ -1,22 +1,17 @@
-"""What a run waits for, as its page shows it: a sentence, and every other fact that the wait carries. Pure.
-
-A wait may carry more than this page has heard of, in fields of its own or within one of them. Whatever is set and is no
-part of the sentence is shown under its own name: an instant as one, everything else as text.
-"""
+"""What a run waits for, as its page shows it: a sentence, and what is known of an effect that runs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET
 
-from holdfast.kernel.times import Instant
+from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 
-TOLD = frozenset({"kind", "name", "until_ms", "step"})  # what the sentence says
 TEXT_MAX = 300
 
 
@@ -30,32 +25,27 @@ class ShownWait(NamedTuple):
     kind: str
     text: str
     until: datetime | None
-    facts: tuple[Fact, ...]
+    facts: tuple[Fact, ...] = ()
 
 
 def shown(waits: Iterable[Wait]) -> tuple[ShownWait, ...]:
-    return tuple(ShownWait(wait.kind, str(wait), wait.until, tuple(_facts(wait))) for wait in waits)
+    return tuple(map(_shown, waits))
 
 
-def _facts(carrier: Struct) -> Iterator[Fact]:
-    """What a wait carries, and what is within it."""
-    for name in carrier.__struct_fields__:
-        value = getattr(carrier, name)
-        if isinstance(value, Struct) and not isinstance(value, Raw):
-            yield from _facts(value)
-        elif (name not in TOLD or not isinstance(carrier, Wait)) and _is_set(value):
-            yield _fact(name, value)
+def _shown(wait: Wait) -> ShownWait:
+    if wait.effect is None:
+        return ShownWait(wait.kind, str(wait), wait.until)
+    return ShownWait(wait.kind, f"effect {wait.step}", wait.until, tuple(_facts(wait.effect, wait.instance)))
 
 
-def _is_set(value: Any) -> bool:
-    return value is not UNSET and bool(value)
-
-
-def _fact(name: str, value: Any) -> Fact:
-    label = name.removesuffix("_json")
-    if name.endswith("_ms") and isinstance(value, int):
-        label = label.removesuffix("_ms").removesuffix("_at").replace("_", " ")
-        return Fact(label, "", utc_of(Instant(value)))
-    text = bytes(value).decode(errors="replace") if isinstance(value, bytes | Raw) else str(value)
-    text = "yes" if value is True else text
-    return Fact(label.replace("_", " "), text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]} …")
+def _facts(effect: RunningEffect, instance: str) -> Iterator[Fact]:
+    yield Fact("effect", effect.name)
+    yield Fact("attempt", str(effect.attempt))
+    yield Fact("began", "", effect.since)
+    where = ", by remote workers" if effect.remote else ", until its lease expired" if effect.lost else ""
+    yield Fact("on instance", f"{instance}{where}")
+    if effect.heartbeat_json is not UNSET:
+        text = bytes(effect.heartbeat_json).decode(errors="replace")
+        yield Fact("last heartbeat", text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]} …")
+        if effect.heartbeat_at_ms is not None:
+            yield Fact("heard", "", utc_of(effect.heartbeat_at_ms))

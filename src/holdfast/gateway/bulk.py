@@ -9,6 +9,11 @@ from holdfast.wire import bulks, outbound
 
 
 async def start(request: ApiRequest[NoParameters, wire.BulkBody]) -> JsonResponse:
+    """Start a run that applies the verb to each run that is meant, once, though its worker is killed in the middle.
+
+    The runs that are meant were created before it. Its attributes say how far it is, its result what became of them.
+    Cancelled, it stands still, and may be resumed.
+    """
     body = request.body
     run, created = await bulks.runs_of(request.caller.verbs, body.runs).bulk(
         body.verb,
@@ -27,6 +32,7 @@ async def start(request: ApiRequest[NoParameters, wire.BulkBody]) -> JsonRespons
 
 
 async def dry_run(request: ApiRequest[NoParameters, wire.DryRunBody]) -> JsonResponse:
+    """Count the runs that a bulk operation would take, and show the first ones. Nothing is changed."""
     body = request.body
     found = await bulks.runs_of(request.caller.verbs, body.runs).dry_run(
         body.verb, hook=body.hook, payload=body.payload, first=body.first
@@ -53,7 +59,9 @@ ENDPOINTS = (
         refuses=(404, 409, 422),
         headers={
             idempotency.HEADER: Header(
-                "Names the request, unless `request_id` does.", length_max=idempotency.LENGTH_MAX
+                "Names the request, unless `request_id` does.",
+                length_max=idempotency.LENGTH_MAX,
+                example="retry-after-the-outage",
             )
         },
     ),

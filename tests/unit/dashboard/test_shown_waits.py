@@ -1,33 +1,13 @@
 from __future__ import annotations
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw
+from msgspec.structs import replace
 
-from holdfast.dashboard.shown_waits import Fact, shown
+from holdfast.dashboard.shown_waits import TEXT_MAX, Fact, shown
+from holdfast.kernel.running_effects import RunningEffect
+from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
-
-
-class Effect(Struct, frozen=True):
-    """Something within."""
-
-    attempt: int = 1
-    since_ms: int = 60_000
-    heartbeat_json: Raw | UnsetType = UNSET
-    remote: bool = False
-    lost: bool = False
-
-
-class Nested(Wait, frozen=True, gc=False, omit_defaults=True):
-    effect: Effect | None = None
-
-
-class Richer(Wait, frozen=True, gc=False, omit_defaults=True):
-    """What a wait may carry one day."""
-
-    effect: str = ""
-    attempt: int = 0
-    since_at_ms: int | None = None
-    heartbeat: bytes = b""
 
 
 def test_a_wait_is_its_sentence():
@@ -37,28 +17,37 @@ def test_a_wait_is_its_sentence():
     assert found.until == utc_of(60_000)
 
 
-def test_whatever_else_a_wait_carries_is_shown_under_its_name():
-    [found] = shown([Richer("running", "r-1", effect="shop.charge", attempt=2, since_at_ms=60_000, heartbeat=b"7 %")])
+def test_an_effect_that_runs_is_told_by_its_facts():
+    effect = RunningEffect(
+        "shop.charge",
+        3,
+        Instant(60_000),
+        Millis(90_000),
+        heartbeat_json=Raw(b'{"done": 7}'),
+        heartbeat_at_ms=Instant(70_000),
+    )
+    [found] = shown([Wait("running", "web-1-7-a1b2.nonce", Instant(150_000), "charge#1", effect)])
+    assert found.text == "effect charge#1"
     assert found.facts == (
         Fact("effect", "shop.charge"),
-        Fact("attempt", "2"),
-        Fact("since", "", utc_of(60_000)),
-        Fact("heartbeat", "7 %"),
-    )
-
-
-def test_what_lies_within_a_field_is_shown_as_well():
-    effect = Effect(attempt=3, heartbeat_json=Raw(b'{"done": 7}'), remote=True)
-    [found] = shown([Nested("running", "r-1", effect=effect)])
-    assert found.facts == (
         Fact("attempt", "3"),
-        Fact("since", "", utc_of(60_000)),
-        Fact("heartbeat", '{"done": 7}'),
-        Fact("remote", "yes"),
+        Fact("began", "", utc_of(60_000)),
+        Fact("on instance", "web-1-7-a1b2"),
+        Fact("last heartbeat", '{"done": 7}'),
+        Fact("heard", "", utc_of(70_000)),
     )
-    assert shown([Nested("running", "r-1")])[0].facts == ()
 
 
-def test_a_long_fact_is_cut():
-    [found] = shown([Richer("running", effect="x" * 1_000)])
-    assert len(found.facts[0].text) < 400
+def test_where_it_is_performed_and_whether_that_is_known_is_a_fact():
+    effect = RunningEffect("shop.charge", 1, Instant(60_000), remote=True)
+    facts = {fact.label: fact.text for fact in shown([Wait("running", "web.nonce", None, "charge#1", effect)])[0].facts}
+    assert facts["on instance"] == "web, by remote workers"
+    lost = replace(effect, remote=False, lost=True)
+    facts = {fact.label: fact.text for fact in shown([Wait("running", "web.nonce", None, "charge#1", lost)])[0].facts}
+    assert facts["on instance"] == "web, until its lease expired"
+
+
+def test_a_long_heartbeat_is_cut():
+    effect = RunningEffect("shop.charge", 1, Instant(60_000), heartbeat_json=Raw(b'"' + b"x" * 1_000 + b'"'))
+    [found] = shown([Wait("running", "web.nonce", None, "charge#1", effect)])
+    assert len(found.facts[-1].text) == TEXT_MAX + 2
