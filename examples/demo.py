@@ -15,6 +15,7 @@ import io
 import signal
 import sys
 import time
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from examples.demo_shop import (
 )
 from holdfast import Holdfast, HoldfastError, Run
 from holdfast.kernel.journal import Entry, Performed
+from holdfast.warnings import NoWorker
 
 try:
     from rich import box
@@ -82,6 +84,7 @@ class Caller:
 
     async def wait(self) -> None:
         assert self.run is not None
+        warnings.simplefilter("ignore", NoWorker)  # the workers come later, and die, in this story
         self.result = await self.run.result(timeout=PATIENCE_SECONDS)
 
 

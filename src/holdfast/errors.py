@@ -10,6 +10,7 @@
     │   ├── UnknownApiKey         no API key has this id
     │   ├── InputRefused          an input does not fit the workflow's parameters
     │   ├── InputMismatch         the key is taken by another input
+    │   ├── EffectKeyReused       an effect was awaited under a key that stands for another input in this run
     │   ├── ReservedKey           a key that only Holdfast makes
     │   ├── InFlight              the key is at work already, and the caller did not want to join
     │   ├── Overtaken             the key has moved on to another run meanwhile
@@ -55,6 +56,7 @@ from typing import ClassVar
 __all__ = [
     "BusUnavailable",
     "EffectFailed",
+    "EffectKeyReused",
     "EngineFault",
     "GatewayFault",
     "GatewayUnavailable",
@@ -188,6 +190,18 @@ class InputMismatch(UsageError):
         self.key = key
         self.run_id = run_id
         self.run = run
+
+
+class EffectKeyReused(UsageError):
+    """In one run, an effect was awaited under a key that stands for another input. It was not performed."""
+
+    code = "effect_key_reused"
+    hint = "Put what differs into the key of the effect: the other side would take the call for a repetition."
+
+    def __init__(self, effect: str, key: str) -> None:
+        super().__init__(f"effect {effect!r} was awaited with another input under the key {key!r} in the same run")
+        self.effect = effect
+        self.key = key
 
 
 class ReservedKey(UsageError):

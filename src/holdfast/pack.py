@@ -89,6 +89,8 @@ class Effect(Generic[P, R]):
         self.name = f"{pack}.{_name_of(fn)}"
         self.step_name = _name_of(fn)
         self.undo = undo
+        self.has_counterpart = undo is not None  # it can be undone, or undoes another
+        self.is_undo = False
         self.signature = Signature(fn, owner=f"effect {self.name!r}")
         self.key = (
             None if key is None else keys.parse(key, parameters=self.signature.names, owner=f"effect {self.name!r}")
@@ -105,6 +107,7 @@ class Effect(Generic[P, R]):
         self.__doc__ = fn.__doc__
         if undo is not None:
             self._check_undo(undo)
+            undo.has_counterpart = undo.is_undo = True
         if remote and self.signature.resources:
             raise UsageError(
                 f"effect {self.name!r} is remote and uses {', '.join(self.signature.resources)}",

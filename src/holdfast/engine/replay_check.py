@@ -65,6 +65,7 @@ class ReplayCheck:
             codec=self._scope.codec,
             blobs=blobs,
             noted=noted(journal, first=run.length - len(journal)),
+            journal=journal,
         )
         try:
             replay(machine, run, journal)

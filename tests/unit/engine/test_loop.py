@@ -375,7 +375,7 @@ def test_of_several_timers_the_earliest_is_due_first_and_of_equals_the_first_one
 
 def test_queues_locks_events_semaphores_and_conditions_work_between_tasks():
     @workflow_of
-    async def code() -> list[object]:
+    async def code() -> list[Any]:
         seen: list[object] = []
         queue: asyncio.Queue[int | None] = asyncio.Queue(maxsize=1)
         lock, opened, slots, condition = asyncio.Lock(), asyncio.Event(), asyncio.Semaphore(2), asyncio.Condition()
@@ -445,7 +445,7 @@ def test_shield_keeps_the_step_when_its_waiter_is_gone():
 
 def test_awaiting_a_workflow_is_a_child_and_spawn_gives_one_to_be_joined_later():
     @workflow_of
-    async def code() -> list[object]:
+    async def code() -> list[Any]:
         child = await holdfast.spawn(pay(1))
         assert (child.id, child.workflow) == ("child-1", "shop.pay")
         other = await pay(2)

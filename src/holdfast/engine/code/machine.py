@@ -31,6 +31,7 @@ from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.code import shields
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.code.dropped_calls import DroppedCall, dropped_here
+from holdfast.engine.code.effect_keys import EffectKeys
 from holdfast.engine.code.inbox import Inbox
 from holdfast.engine.code.lineage import LINEAGE
 from holdfast.engine.code.lines import line_of
@@ -91,6 +92,7 @@ class Machine:
     """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
 
     _deadline_at_ms = EPOCH  # of a cancellation, or of undoing after a failure
+    _keys: EffectKeys | None = None
     _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
     failing = False  # the code has failed, and what it left behind is undone before the run fails
     _unwinder: WorkflowTask | None = None
@@ -103,12 +105,14 @@ class Machine:
         codec: Codec,
         blobs: Mapping[str, bytes],
         noted: Noted = NOTHING_NOTED,
+        journal: tuple[Entry, ...] = (),
         on_dropped: Callable[[DroppedCall], None] | None = None,
     ) -> None:
         self.ended: CodeOutcome | None = None
         self.outcome: CodeOutcome | None = None
         self.cancelling = False
         self.current = current
+        self._journal = journal
         self._on_dropped = on_dropped
         self.pending = Pending()
         self.open = self.pending.open
@@ -401,12 +405,12 @@ class Machine:
         """Whether the code may wait for a timer."""
         return not self._is_refused()
 
-    def undo(self, step: str, call: Call[Any], key: str) -> Awaitable[Any]:
+    def undo(self, step: str, call: Call[Any], key: str, mark: str) -> Awaitable[Any]:
         effect = call.target
         assert isinstance(effect, Effect)
         arguments = self._codec.encode(call.arguments, what=effect.input_name)
         essence = effect.signature.essence(call.arguments, arguments, self._codec)
-        named = effect.key.fill(call.arguments) if effect.key else key
+        named = f"{effect.key.fill(call.arguments)}{mark}" if effect.key else key
         intent = Intent("undo", effect.name, named, digest_of(essence.given), defaults=essence.left_out)
         returns = effect.signature.returns
         future = self._future(step)
@@ -440,15 +444,23 @@ class Machine:
             step, named = LINEAGE.get().step(target.step_name), key or ""
             if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step
                 named = self._default_key(step)
+            elif effect is not None:
+                named = self._declared_key(effect, call, named, step, digest)
             intent = Intent(kind, target.name, named, digest, line, defaults)
             if not self._put_by or self._fits(step, intent):
                 break
-        if effect is not None and effect.undo is not None:
+        if effect is not None and effect.has_counterpart:
             self.left.asked(step, call, intent)
         future, now_ms, returns = self._future(step), self._loop.now_ms, target.signature.returns
         command = Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
         self.pending.add(command)
         return future
+
+    def _declared_key(self, effect: Effect[..., Any], call: Call[Any], key: str, step: str, digest: str) -> str:
+        if self._keys is None:
+            self._keys = EffectKeys(self._journal, self.left.undone)
+        mark = self.left.mark_for(call) if effect.is_undo and self.left.undone else ""
+        return self._keys.claim(effect, key, step, digest, mark)
 
     def _default_key(self, step: str) -> str:
         return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"

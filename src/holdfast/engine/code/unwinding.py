@@ -11,12 +11,13 @@ An undo that fails for good does not stop the others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from holdfast.calls import Call
+from holdfast.engine.code.effect_keys import is_undo_of, mark_of
 from holdfast.errors import ReplayDiverged
 from holdfast.kernel.cancels import STOP, UNDO
 from holdfast.kernel.journal import (
@@ -42,7 +43,7 @@ _OF_CHILDREN = frozenset({Spawned, Late, Joined})
 class Undoer(Protocol):
     """The machine, as far as unwinding needs it."""
 
-    def undo(self, step: str, call: Call[Any], key: str) -> Awaitable[Any]: ...
+    def undo(self, step: str, call: Call[Any], key: str, mark: str) -> Awaitable[Any]: ...
     def cannot_undo(self, step: str, intent: Intent, error: Exception) -> None: ...
     def stop_child(self, step: str, run_id: str) -> Awaitable[Any]: ...
     def result_of(self, value: Value, as_type: Any) -> Any: ...
@@ -56,10 +57,43 @@ class LeftBehind(Struct):
     _timed_out: set[str] = set()  # steps with an attempt that may have happened, whatever became of later ones
     _children: dict[str, Other] = {}  # by step; those of an earlier generation by their id
     _steps_of: dict[str, list[str]] = {}  # where each child stands there
+    _undoing: dict[str, Call[Any]] = {}  # what the code has asked for to undo an effect by itself, by step
+    _taken_back: set[str] = set()  # steps that it has undone so
+    undone: dict[tuple[str, str], int] = {}  # how often, by the effect and its declared key
 
     def asked(self, step: str, call: Call[Any], intent: Intent) -> None:
-        """An effect that can be undone is about to be performed."""
-        self._calls[step] = (call, intent)
+        """An effect that can be undone, or undoes another, is about to be performed."""
+        effect = call.target
+        assert isinstance(effect, Effect)
+        if effect.undo is not None:
+            self._calls[step] = (call, intent)
+        if effect.is_undo and next(self._undone_by(call), None) is not None:
+            self._undoing[step] = call
+
+    def _undone_by(self, undo: Call[Any]) -> Iterator[str]:
+        """The steps that this call takes back, the last one first."""
+        for step in reversed(self._done):
+            if step not in self._taken_back and is_undo_of(undo, self._calls[step][0]):
+                yield step
+
+    def mark_for(self, undo: Call[Any]) -> str:
+        """The mark of the effect that this call takes back, if it does: the undo of the second one is another undo."""
+        for step in self._undone_by(undo):
+            call, (performed, _) = self._calls[step][0], self._done[step]
+            assert isinstance(call.target, Effect)
+            return mark_of(call.target, call.arguments, performed.key)
+        return ""
+
+    def _take_back(self, undo: Call[Any]) -> None:
+        """The code has undone something: what it performs again has a key of its own."""
+        named: set[tuple[str, str]] = set()
+        for step in list(self._undone_by(undo)):
+            effect, arguments = self._calls[step][0].target, self._calls[step][0].arguments
+            self._taken_back.add(step)
+            if effect.key is not None:
+                named.add((effect.name, effect.key.fill(arguments)))
+        for each in named:
+            self.undone[each] = self.undone.get(each, 0) + 1
 
     @property
     def is_empty(self) -> bool:
@@ -83,6 +117,8 @@ class LeftBehind(Struct):
         """Learn from an entry what is left behind now."""
         if not self._calls and type(entry) not in _OF_CHILDREN:
             return
+        if self._undoing and isinstance(entry, Performed) and entry.step in self._undoing:
+            self._take_back(self._undoing.pop(entry.step))
         match entry:
             case Performed(step=step, intent=intent, value=value) if step in self._calls:
                 self._done[step] = (intent, value)
@@ -126,7 +162,8 @@ class LeftBehind(Struct):
             try:
                 _check_defaults(effect, performed, asked)
                 result = None if value is None else undoer.result_of(value, effect.signature.returns)
-                undo = undoer.undo(f"{UNDO}{step}", effect.undo_call(call.arguments, result), f"{UNDO}{key}")
+                mark = mark_of(effect, call.arguments, key)
+                undo = undoer.undo(f"{UNDO}{step}", effect.undo_call(call.arguments, result), f"{UNDO}{key}", mark)
             except Exception as error:  # noqa: BLE001 - it cannot even be called: the receipt says why
                 undoer.cannot_undo(f"{UNDO}{step}", Intent("undo", effect.name, f"{UNDO}{key}"), error)
             else:

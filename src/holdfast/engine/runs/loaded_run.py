@@ -100,6 +100,7 @@ class LoadedRun:
             codec=host.codec,
             blobs=self.blobs,
             noted=NOTHING_NOTED if fresh else noted(journal, first=run.length - len(journal)),
+            journal=journal,
             on_dropped=self._tell_of,
         )
         self.in_flight = StepsInFlight(host, history, arrive)
