@@ -31,8 +31,8 @@ from tests.compatibility.story import told
 
 FOR_PEOPLE = {"summary", "description"}  # sentences may be written better
 
-# Added since: failures are stored with a traceback.
-ADDED = re.compile(r',"traceback":"(?:[^"\\]|\\.)*"')
+# Added since: failures are stored with a traceback, and what waits for its retry with the last error.
+ADDED = re.compile(r',"(?:traceback|error)":"(?:[^"\\]|\\.)*"')
 
 encode_json = msgspec.json.encode
 
@@ -135,7 +135,7 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
     now = json.loads(encode_json(openapi.document(app.ENDPOINTS)))
     assert now["components"]["schemas"]["Error"]["properties"].pop("line") == {"type": "string", "default": ""}
     schemas = now["components"]["schemas"]
-    for kind, added in (("Start", "timeout"), ("Run", "times_out_at")):  # what no client has to know
+    for kind, added in (("Start", "timeout"), ("Run", "times_out_at"), ("Wait", "error")):  # what no client has to know
         schemas[kind]["properties"].pop(added)
         assert added not in schemas[kind].get("required", ())
     for of_now, of_then in (

@@ -35,6 +35,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     name: str = ""
     until_ms: Instant | None = None
     step: str = ""
+    error: str = ""  # of a retry: why the last attempt failed
 
     @property
     def until(self) -> datetime | None:
@@ -51,7 +52,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
             case "child":
                 return f"child run {self.name} ({self.step})"
             case "retry":
-                return f"the retry of {self.step} at {until}"
+                return f"the retry of {self.step} at {until}" + (f", after {self.error}" if self.error else "")
             case "delay":
                 return f"its delayed start at {until}"
             case "worker":

@@ -194,7 +194,8 @@ def _error(failure: Failure | None) -> ErrorView | UnsetType:
 
 
 def _wait(wait: Wait) -> WaitView:
-    return WaitView(kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait))
+    error = wait.error or UNSET
+    return WaitView(kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait), error=error)
 
 
 def _conditions(conditions: tuple[Condition, ...]) -> str | None:

@@ -77,6 +77,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     until: Timestamp | None
     step: str
     text: str
+    error: str | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):
