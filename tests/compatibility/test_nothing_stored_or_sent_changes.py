@@ -35,8 +35,9 @@ ILLUSTRATING = {"example", "examples"}  # no client is generated from them
 
 # Changed since: the holder of a lease is named after its process, with a shorter nonce behind.
 HOLDER = re.compile(r"[\w.-]+-\d+-[0-9a-f]{4}\.<key id>")
-# Added since: failures are stored with a traceback; attempts that began late, with how long they took.
-ADDED = re.compile(r',"traceback":"(?:[^"\\]|\\.)*"|,"took_ms":\d+')
+# Added since: failures are stored with a traceback, attempts that began late with how long they took, and what waits for
+# its retry with the last error.
+ADDED = re.compile(r',"(?:traceback|error)":"(?:[^"\\]|\\.)*"|,"took_ms":\d+')
 
 encode_json = msgspec.json.encode
 
@@ -151,7 +152,7 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
     # Added since: a header that says that a signal was perhaps not meant so.
     assert set(now["paths"]["/v1/runs/{run_id}/signal"]["post"]["responses"]["202"].pop("headers")) == {wire.WARNING}
     schemas = now["components"]["schemas"]
-    for kind, added in (("Start", "timeout"), ("Run", "times_out_at")):  # what no client has to know
+    for kind, added in (("Start", "timeout"), ("Run", "times_out_at"), ("Wait", "error")):  # what no client has to know
         schemas[kind]["properties"].pop(added)
         assert added not in schemas[kind].get("required", ())
     for of_now, of_then in (

@@ -26,6 +26,7 @@ from holdfast import (
 )
 from holdfast.engine.api.registry import Description
 from holdfast.events import EffectBegan, RunBlocked, RunLetGo
+from holdfast.kernel.journal import Attempted
 from tests.builders import FakeClock
 from tests.integration.conftest import Home, eventually, heard, owner_of
 
@@ -144,6 +145,10 @@ async def test_a_retry(home: Home, works: Works) -> None:
         assert wait.until is not None
         assert wait.until > run.created_at
         assert "the retry of refuse#1 at" in str(wait)
+        assert wait.error
+        assert str(wait).endswith(f", after {wait.error}")
+        attempt = next(entry for entry in await run.journal() if isinstance(entry, Attempted))
+        assert wait.error == f"{attempt.error.type}: {attempt.error.message}"
 
 
 async def test_several_things_at_once(home: Home, works: Works) -> None:

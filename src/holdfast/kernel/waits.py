@@ -40,6 +40,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     until_ms: Instant | None = None
     step: str = ""
     effect: RunningEffect | None = None
+    error: str = ""  # of a retry: why the last attempt failed
 
     @property
     def until(self) -> datetime | None:
@@ -61,7 +62,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
             case "child":
                 return f"child run {self.name} ({self.step})"
             case "retry":
-                return f"the retry of {self.step} at {until}"
+                return f"the retry of {self.step} at {until}" + (f", after {self.error}" if self.error else "")
             case "delay":
                 return f"its delayed start at {until}"
             case "worker":

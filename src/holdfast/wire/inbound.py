@@ -75,6 +75,7 @@ def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
             _instant_or_none(each.until),
             each.step,
             None if each.effect is UNSET else _running(each.effect),
+            "" if each.error is UNSET else each.error,
         )
         for each in shown
     )

@@ -209,6 +209,7 @@ def _wait(wait: Wait) -> WaitView:
         text=str(wait),
         instance=wait.instance or UNSET,
         effect=UNSET if wait.effect is None else _running(wait.effect),
+        error=wait.error or UNSET,
     )
 
 

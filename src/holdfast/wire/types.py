@@ -94,6 +94,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     text: str
     instance: str | UnsetType = UNSET
     effect: RunningEffectView | UnsetType = UNSET
+    error: str | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):

@@ -179,3 +179,7 @@ def test_only_a_run_that_is_executed_names_an_instance():
 def test_when_a_wait_is_over_is_an_aware_instant():
     assert TIMER.until == datetime.fromtimestamp(LATER_MS / 1000, UTC)
     assert HOOK.until is None
+
+
+def test_what_waits_for_its_retry_says_why_the_last_attempt_failed():
+    assert str(replace(RETRY, error="OSError: down")) == f"{RETRY}, after OSError: down"

@@ -39,6 +39,7 @@ class Command(Struct):
     hook: HookOpen | None = None
     deadline_at_ms: Instant = EPOCH  # of a child to be stopped
     failures: int = 0
+    last_error: str = ""  # why the last attempt failed, in words
     retry_at_ms: Instant | None = None
     intended: bool = False  # a `once` effect: the intent to call it is recorded
     may_call: bool = False  # and this process has recorded it, or knows that the effect never happened

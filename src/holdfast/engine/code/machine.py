@@ -77,6 +77,7 @@ from holdfast.pack import Effect, Workflow
 from holdfast.ports.codec import Codec
 from holdfast.workflow import ChildRun, Current
 
+LAST_ERROR_LENGTH_MAX = 200  # it is kept with the row of a run that waits; all of it is in the journal
 REFUSALS_MAX = 1_000  # a workflow that swallows more cancellations than this will not end by itself
 
 
@@ -506,8 +507,9 @@ class Machine:
             case Joined(step=step, error=error):
                 assert error is not None
                 self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
-            case Attempted(step=step, attempt=attempt, retry_at_ms=retry_at_ms):
+            case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
                 command = self.open[step]
+                command.last_error = f"{error.type}: {error.message}"[:LAST_ERROR_LENGTH_MAX]
                 command.failures, command.intended, command.may_call = attempt, False, False
                 self.pending.retry_at(step, retry_at_ms)
             case Intended(step=step):
