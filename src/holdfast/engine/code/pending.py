@@ -141,7 +141,8 @@ class Pending(Struct):
             if command.child_id:
                 waits.append(Wait("child", command.child_id, step=command.step))
             elif command.retry_at_ms is not None:
-                waits.append(Wait("retry", command.intent.name, command.retry_at_ms, command.step, command.last_error))
+                name, error = command.intent.name, command.last_error
+                waits.append(Wait("retry", name, command.retry_at_ms, command.step, error=error))
         return waits
 
 
