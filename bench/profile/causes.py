@@ -82,6 +82,7 @@ BUILDING = Cause(
         "engine/worker/lease.py",
         "engine/worker/mail.py",
         "engine/worker/slots.py",
+        "engine/worker/handing.py",
         "engine/worker/waker.py",
         "engine/worker/watchdog.py",
         "engine/runs/activation.py:Activation.__init__",
@@ -173,6 +174,8 @@ UPKEEP = Cause(
     "leases, duties, looks at the file for commits of others: it comes with time, and with no run",
     (
         "engine/duties/*",
+        "engine/announcements.py",
+        "engine/worker/codes.py",
         "engine/replica.py:Replica._forever",
         "stores/sqlite/commit_watch.py",
     ),

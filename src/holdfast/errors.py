@@ -357,7 +357,10 @@ class ReplayDiverged(RunError):
     """The code asks for something that the journal contradicts."""
 
     code = "replay_diverged"
-    hint = "Deploy code that matches the journal, then call run.retry()."
+    hint = (
+        "Deploy code that matches the journal: a worker that has it takes the run up by itself. If it is not the code"
+        " that has changed, but what the code depends on, mend that and call run.retry()."
+    )
 
 
 class UnknownOutcome(RunError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ __all__ = [
     "Reconcile",
     "Retry",
     "Safety",
+    "Versions",
     "Workflow",
 ]
 
@@ -42,6 +43,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 K = TypeVar("K", bound=Callable[..., Any])
 Safety = Literal["keyed", "natural", "once"]
+Versions = Literal["preferred", "pinned"]
 Reconcile = Callable[[str], Any]
 Markers = Sequence[str] | Mapping[str, Sequence[str]]
 UNDO_RESULT = "result"  # the parameter by which an undo gets the result of what it undoes
@@ -170,6 +172,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     markers: Markers
     version: str | None
+    versions: Versions
     outcomes: tuple[Outcome, ...] | None
 
 
@@ -204,6 +207,7 @@ class Workflow(Generic[P, R]):
         self.retention_ms = traits.retention_ms
         self.queue = traits.queue
         self.version = traits.version
+        self.versions: Versions = traits.versions
         self.outcomes = traits.outcomes
         self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
         self.input_name = f"the input of {self.name}"  # as errors name them
@@ -360,6 +364,7 @@ class Pack:
         queue: str = "default",
         markers: Markers = (),
         version: str | None = None,
+        versions: Versions = "preferred",
         outcomes: Collection[Outcome] | None = None,
     ) -> _WorkflowDecorator: ...
     def workflow(
@@ -372,6 +377,7 @@ class Pack:
         queue: str = "default",
         markers: Markers = (),
         version: str | None = None,
+        versions: Versions = "preferred",
         outcomes: Collection[Outcome] | None = None,
         **refused: object,
     ) -> Any:
@@ -379,18 +385,24 @@ class Pack:
 
         A finished run keeps its key and its result for `retention`. `queue` says which workers execute it. `markers`
         are its states of progress, in order, or from each those that may follow. `version` is kept with each run that
-        is admitted under it. `outcomes` are those that a cancellation can have; with "resumable" among them a
-        cancelled run stands still where it is, instead of being unwound.
+        is admitted under it, and such a run goes to a worker that serves this version if there is one; with
+        `versions="pinned"` it waits until there is one. `outcomes` are those that a cancellation can have; with
+        "resumable" among them a cancelled run stands still where it is, instead of being unwound.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
         if version is not None and (not isinstance(version, str) or not 0 < len(version) <= keys.KEY_LENGTH_MAX):
             raise UsageError(f"version={version!r:.60} is not a short text", hint="Write version='2'.")
+        if versions not in get_args(Versions):
+            raise UsageError(f"versions={versions!r:.60} is not known", hint="Use 'preferred' or 'pinned'.")
+        if versions == "pinned" and version is None:
+            raise UsageError("versions='pinned' has no version to be pinned to", hint="Add version='1'.")
         traits = WorkflowTraits(
             retention_ms=milliseconds(retention),
             queue=queue,
             markers=markers,
             version=version,
+            versions=versions,
             outcomes=None if outcomes is None else _outcomes(outcomes),
         )
 

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from holdfast.engine import announcements
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.documents import COMMON, Documents
 from holdfast.engine.duties import hangs
@@ -118,12 +119,17 @@ class Runtime:
         return await self._queries.backlog()
 
     async def inspect(self) -> tuple[Finding, ...]:
-        """Whether the store can keep its promises, by settings, room, clock and schema; and whether threads hang."""
+        """Whether the store can keep its promises, by settings, room, clock and schema.
+
+        Besides, whether threads hang, and whether runs wait for a version that no worker serves.
+        """
+        workers = await self.workers()
         of_bus = () if self._bus is None else await self._bus.inspect()
         return (
             *await self.store.inspect(),
             *of_bus,
-            await hangs.found_in(self.store, self._namespace, await self.workers()),
+            await hangs.found_in(self.store, self._namespace, workers),
+            await announcements.found_in(self.store, self._namespace, workers),
         )
 
     async def changes(self) -> AsyncIterator[None]:

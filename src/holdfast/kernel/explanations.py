@@ -165,8 +165,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "its code has ended; what it left behind is being undone"
         case Resumed():
             return "was resumed; the cancellation no longer counts"
-        case Retried():
-            return "was retried"
+        case Retried(reason=reason):
+            return f"was taken up again: {reason}" if reason else "was retried"
         case Completed():
             return "completed"
         case Failed(error=error):

@@ -193,7 +193,9 @@ def _error(failure: Failure | None) -> ErrorView | UnsetType:
 
 
 def _wait(wait: Wait) -> WaitView:
-    return WaitView(kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait))
+    return WaitView(
+        kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait), version=wait.version
+    )
 
 
 def _conditions(conditions: tuple[Condition, ...]) -> str | None:

@@ -77,6 +77,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     until: Timestamp | None
     step: str
     text: str
+    version: str = ""
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):

@@ -156,8 +156,8 @@ class Activation:
 
     async def _drive(self) -> None:
         try:
-            for _ in self._loaded.replaying():
-                await self._host.clock.pause(0)
+            if not await self._replay():
+                return
             if self.run.waits is None and self.run.epoch > 1:
                 pending = self._loaded.machine.pending
                 # A cancellation in the journal has dropped what the former holder may have admitted just then.
@@ -169,6 +169,19 @@ class Activation:
                 pass
         except (NeedsPerson, ReplayDiverged, HeldUpItsWorker) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
+
+    async def _replay(self) -> bool:
+        """Bring the code to where the journal ends. False if another worker has the run now: its code fits better."""
+        try:
+            for _ in self._loaded.replaying():
+                await self._host.clock.pause(0)
+        except ReplayDiverged as diverged:
+            if await self._host.hand_over(self.run, diverged.message):
+                return False
+            raise
+        if self._loaded.is_fresh or not (patches := self._loaded.machine.notes.unasked_patches()):
+            return True
+        return not await self._host.prefer_other(self.run, patches)
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
