@@ -160,6 +160,7 @@ OTHER = Cause(
     (
         "engine/api/signals.py",
         "engine/api/operations.py",
+        "engine/api/exporting.py",
         "engine/api/decisions.py",
         "engine/api/documents.py",
         "engine/api/apikeys.py",

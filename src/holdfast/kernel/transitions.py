@@ -210,6 +210,12 @@ def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     return go_on(run, Retried(now_ms, _void(run, journal)), now_ms=now_ms)
 
 
+def was_taken_up(journal: tuple[Entry, ...]) -> bool:
+    """Whether a worker has taken up the run by itself, so that there is nothing left to be retried."""
+    stood = [entry for entry in journal if isinstance(entry, Blocked | Failed | Retried | CancelAsked)]
+    return bool(stood) and isinstance(stood[-1], Retried) and stood[-1].reason == TAKEN_UP
+
+
 def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant) -> Change:
     """Let a cancelled run go on as if it had not been cancelled."""
     return go_on(run, Resumed(now_ms, cancels.taken_back(run, journal)), now_ms=now_ms)

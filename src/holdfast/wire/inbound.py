@@ -67,7 +67,7 @@ def run(shown: RunView, namespace: str) -> Run:
 
 def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
     return tuple(
-        Wait(cast("waits.Kind", each.kind), each.name, _instant_or_none(each.until), each.step, each.version)
+        Wait(cast("waits.Kind", each.kind), each.name, _instant_or_none(each.until), each.step, each.version or "")
         for each in shown
     )
 

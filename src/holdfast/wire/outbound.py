@@ -194,7 +194,7 @@ def _error(failure: Failure | None) -> ErrorView | UnsetType:
 
 def _wait(wait: Wait) -> WaitView:
     return WaitView(
-        kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait), version=wait.version
+        kind=wait.kind, name=wait.name, until=wait.until, step=wait.step, text=str(wait), version=wait.version or UNSET
     )
 
 

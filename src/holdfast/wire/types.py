@@ -70,14 +70,14 @@ class MarkerView(Struct, frozen=True):
 
 
 class WaitView(Struct, frozen=True, kw_only=True):
-    """One thing that a run waits for; `text` says it in words."""
+    """One thing that a run waits for; `text` says it in words. `version` is there if it is a worker of that version."""
 
     kind: str
     name: str
     until: Timestamp | None
     step: str
     text: str
-    version: str = ""
+    version: str | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):

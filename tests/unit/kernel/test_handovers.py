@@ -22,10 +22,10 @@ from holdfast.kernel.handovers import (
     Peer,
     WaitForVersion,
 )
-from holdfast.kernel.journal import Failure, Retried
+from holdfast.kernel.journal import Blocked, Entry, Failed, Failure, Retried
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.starts import Hand
-from tests.builders import NOW_MS, running
+from tests.builders import NOW_MS, STARTED, a_failure, running
 
 OURS = Code("ours")
 OTHER = Hand("w-2", "nonce-2")
@@ -252,3 +252,17 @@ def test_a_blocked_run_is_taken_up_with_an_entry_that_says_so():
     after = _after(change)
     assert change.entries == (Retried(NOW_MS, (), transitions.TAKEN_UP),)
     assert (after.status, after.owner, after.error, after.length) == (Status.RUNNING, "w-2", None, 5)
+
+
+@pytest.mark.parametrize(
+    ("entries", "was"),
+    [
+        ((), False),
+        ((Blocked(NOW_MS, "replay_diverged", "m"),), False),
+        ((Blocked(NOW_MS, "replay_diverged", "m"), Retried(NOW_MS)), False),
+        ((Blocked(NOW_MS, "replay_diverged", "m"), Retried(NOW_MS, (), transitions.TAKEN_UP)), True),
+        ((Retried(NOW_MS, (), transitions.TAKEN_UP), Failed(NOW_MS, a_failure())), False),
+    ],
+)
+def test_there_is_nothing_to_be_retried_in_a_run_that_a_worker_has_taken_up(entries: tuple[Entry, ...], was: bool):
+    assert transitions.was_taken_up((STARTED, *entries)) is was

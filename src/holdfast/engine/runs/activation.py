@@ -167,7 +167,9 @@ class Activation:
                 await self._perform_in_a_row(self._loaded.take_lone_effect())
             while await self._activate():
                 pass
-        except (NeedsPerson, ReplayDiverged, HeldUpItsWorker) as stuck:
+        except ReplayDiverged as diverged:
+            await self._block(diverged.code, diverged.told, self._record, said=diverged.message)
+        except (NeedsPerson, HeldUpItsWorker) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _replay(self) -> bool:
@@ -554,8 +556,11 @@ class Activation:
         leftovers.record_leftovers(self._loaded, record, but=unread)
         return transitions.RunReturned(output, first, unheard, unread, self._loaded.kept(original_input(first)))
 
-    async def _block(self, code: str, message: str, record: ActivationRecord) -> None:
-        """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
+    async def _block(self, code: str, message: str, record: ActivationRecord, *, said: str | None = None) -> None:
+        """It cannot go on without a person; if it was to be cancelled, it need not, and ends here.
+
+        `said` is what the log says, if it is less than what is recorded.
+        """
         if self._loaded.deadline_at_ms is not None or any(
             isinstance(arrival, CancelRequest) for arrival in self._loaded.arrivals
         ):
@@ -563,7 +568,7 @@ class Activation:
             return
         self._loaded.note_what_may_be_under_way(record)
         await self._commit(transitions.Stuck(code, message), record)
-        self._host.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow, self.run.key))
+        self._host.emit(events.RunBlocked(self.run.id, code, said or message, self.run.workflow, self.run.key))
         self._host.settled(self.run)
 
     async def _set_aside(self, error: BaseException) -> None:
