@@ -165,6 +165,11 @@ def _polls() -> list[Row]:
         ("who follows the events of a run looks at it", _seconds(PACE.events_poll_seconds), "at the latest"),
         ("who waits for remote tasks looks at them", _seconds(PACE.tasks_poll_seconds), "at the latest"),
         ("a worker tells how many of its threads hang", _seconds(PACE.hangs_seconds), "only if that has changed"),
+        (
+            f"a worker looks whether its code fits runs that are blocked, {_count(PACE.uptake_max)} at a time",
+            _seconds(PACE.uptake_seconds),
+            "and when it has joined",
+        ),
         ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if a notice says that it has changed"),
         (
             "who waits for many results or tasks rests after each look",

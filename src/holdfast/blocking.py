@@ -415,6 +415,7 @@ class Blocking:
     workflow = _of_caller(Caller.workflow)
     workers: Callable[[Any], list[Member]] = _of_caller(Caller.workers)
     backlog: Callable[[Any], Backlog] = _of_caller(Caller.backlog)
+    export_journals = _of_caller(Caller.export_journals)
 
     def _found(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:
         return BlockingRun(self._portal.call(work), self._portal)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast.engine.api.backend import Backend
+from holdfast.engine.api.exporting import EXPORTED_BYTES_MAX, EXPORTED_MAX, Exported, export_into
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.start_options import Signal, StartOptions
@@ -46,6 +48,7 @@ __all__ = [
     "Description",
     "Duration",
     "EffectState",
+    "Exported",
     "Instant",
     "Left",
     "Line",
@@ -380,6 +383,24 @@ class Caller:
         name = None if workflow is None else self._name_of(workflow)
         statuses = searches.statuses_of(status) or frozenset(Status)
         return await self._service.replay_check(name, statuses, limit)
+
+    async def export_journals(
+        self,
+        directory: str | Path,
+        workflow: Workflow[..., Any] | str | None = None,
+        status: str | Collection[str] | None = LIVE,
+        limit: int | None = EXPORTED_MAX,
+        *,
+        bytes_max: int = EXPORTED_BYTES_MAX,
+    ) -> Exported:
+        """Write stored journals into a directory, one file per run, newest first: to be replayed without the store.
+
+        The files have the payloads of the runs. A run whose file would be larger than `bytes_max` is left out, and
+        named. By default the runs that have not ended are exported. `replay_exported` of `holdfast.testing` reads them.
+        """
+        name = None if workflow is None else self._name_of(workflow)
+        statuses = searches.statuses_of(status) or frozenset(Status)
+        return await export_into(Path(directory), self._service.export_journals(name, statuses, limit), bytes_max)
 
     async def workflows(self) -> tuple[Description, ...]:
         """What the workflows declare about themselves."""

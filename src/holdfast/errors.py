@@ -388,7 +388,17 @@ class ReplayDiverged(RunError):
     """The code asks for something that the journal contradicts."""
 
     code = "replay_diverged"
-    hint = "Deploy code that matches the journal, then call run.retry()."
+    values = ""  # what is known of the values, for the record and not for the log: it may quote payloads
+
+    @property
+    def told(self) -> str:
+        """The message, and what is known of the values."""
+        return f"{self.message}. {self.values}" if self.values else self.message
+
+    hint = (
+        "Deploy code that matches the journal: a worker that has it takes the run up by itself. If it is not the code"
+        " that has changed, but what the code depends on, mend that and call run.retry()."
+    )
 
 
 class UnknownOutcome(RunError):

@@ -46,6 +46,7 @@ __all__ = [
     "RunContinued",
     "RunEnded",
     "RunForked",
+    "RunHandedOver",
     "RunJoined",
     "RunLetGo",
     "RunOvertaken",
@@ -53,6 +54,8 @@ __all__ = [
     "RunRetried",
     "RunSignalled",
     "RunSuspected",
+    "RunTakenUp",
+    "RunWaitsForVersion",
     "RunsClaimed",
     "RunsPruned",
     "RunsRescued",
@@ -348,6 +351,30 @@ class RunSuspected(Event, frozen=True):
     run_id: str
     workflow: str
     takeovers: int
+
+
+class RunHandedOver(Event, frozen=True):
+    """The code of this worker does not fit the run, or not as well: the worker `to` has other code, and goes on."""
+
+    run_id: str
+    workflow: str
+    to: str
+    why: str
+
+
+class RunTakenUp(Event, frozen=True):
+    """A run that was blocked because code contradicted its journal is tried with the code of this worker."""
+
+    run_id: str
+    workflow: str
+
+
+class RunWaitsForVersion(Event, frozen=True):
+    """A run of a pinned version was given back: no live worker serves that version."""
+
+    run_id: str
+    workflow: str
+    version: str
 
 
 class RunsPruned(Event, frozen=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +45,7 @@ __all__ = [
     "Reconcile",
     "Retry",
     "Safety",
+    "Versions",
     "Workflow",
 ]
 
@@ -52,6 +53,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 K = TypeVar("K", bound=Callable[..., Any])
 Safety = Literal["keyed", "natural", "once"]
+Versions = Literal["preferred", "pinned"]
 Reconcile = Callable[[str], Any]
 OnFailure = Literal["keep", "undo"]
 Markers = Sequence[str] | Mapping[str, Sequence[str]]
@@ -152,6 +154,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     markers: Markers
     version: str | None
+    versions: Versions
     outcomes: tuple[Outcome, ...] | None
     timeout_ms: Millis | None = None  # how long a run may take
     on_timeout: OnTimeout = "fail"
@@ -190,6 +193,7 @@ class Workflow(Generic[P, R]):
         self.retention_ms = traits.retention_ms
         self.queue = traits.queue
         self.version = traits.version
+        self.versions: Versions = traits.versions
         self.outcomes = traits.outcomes
         self.undo_ms = traits.undo_ms
         self.record_inputs = traits.record_inputs
@@ -350,6 +354,7 @@ class Pack:
         queue: str = "default",
         markers: Markers = (),
         version: str | None = None,
+        versions: Versions = "preferred",
         outcomes: Collection[Outcome] | None = None,
         on_failure: OnFailure = "keep",
         undo_deadline: Duration = "1h",
@@ -367,6 +372,7 @@ class Pack:
         queue: str = "default",
         markers: Markers = (),
         version: str | None = None,
+        versions: Versions = "preferred",
         outcomes: Collection[Outcome] | None = None,
         on_failure: OnFailure = "keep",
         undo_deadline: Duration = "1h",
@@ -379,12 +385,13 @@ class Pack:
 
         A finished run keeps its key and its result for `retention`. `queue` says which workers execute it. `markers`
         are its states of progress, in order, or from each those that may follow. `version` is kept with each run that
-        is admitted under it. `outcomes` are those that a cancellation can have; with "resumable" among them a
-        cancelled run stands still where it is, instead of being unwound. With `on_failure="undo"` a run whose code
-        raises undoes what it has done, as a cancelled one does, and then fails; that may take `undo_deadline`.
-        With `record_inputs=True` the arguments of its effects are recorded with what came of them; with False never,
-        whatever the Holdfast says.
-        A run that takes longer than `timeout` fails with `RunTimedOut`, or is cancelled, as `on_timeout` says.
+        is admitted under it, and such a run goes to a worker that serves this version if there is one; with
+        `versions="pinned"` it waits until there is one. `outcomes` are those that a cancellation can have; with
+        "resumable" among them a cancelled run stands still where it is, instead of being unwound. With
+        `on_failure="undo"` a run whose code raises undoes what it has done, as a cancelled one does, and then fails;
+        that may take `undo_deadline`. With `record_inputs=True` the arguments of its effects are recorded with what
+        came of them; with False never, whatever the Holdfast says. A run that takes longer than `timeout` fails with
+        `RunTimedOut`, or is cancelled, as `on_timeout` says.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
@@ -394,11 +401,16 @@ class Pack:
             raise UsageError(f"on_failure={on_failure!r:.60} is not known", hint="Use 'keep' or 'undo'.")
         if on_timeout not in {"fail", "cancel"}:
             raise UsageError(f"on_timeout={on_timeout!r:.60} is not known", hint="Use 'fail' or 'cancel'.")
+        if versions not in get_args(Versions):
+            raise UsageError(f"versions={versions!r:.60} is not known", hint="Use 'preferred' or 'pinned'.")
+        if versions == "pinned" and version is None:
+            raise UsageError("versions='pinned' has no version to be pinned to", hint="Add version='1'.")
         traits = WorkflowTraits(
             retention_ms=milliseconds(retention),
             queue=queue,
             markers=markers,
             version=version,
+            versions=versions,
             outcomes=None if outcomes is None else _outcomes(outcomes),
             undo_ms=milliseconds(undo_deadline) if on_failure == "undo" else None,
             record_inputs=record_inputs,

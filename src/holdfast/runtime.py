@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.engine import announcements
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.documents import COMMON, Documents
 from holdfast.engine.duties import hangs
@@ -133,12 +134,17 @@ class Runtime:
         return await self._queries.backlog()
 
     async def inspect(self) -> tuple[Finding, ...]:
-        """Whether the store can keep its promises, by settings, room, clock and schema; and whether threads hang."""
+        """Whether the store can keep its promises, by settings, room, clock and schema.
+
+        Besides, whether threads hang, and whether runs wait for a version that no worker serves.
+        """
+        workers = await self.workers()
         of_bus = () if self._bus is None else await self._bus.inspect()
         return (
             *await self.store.inspect(),
             *of_bus,
-            await hangs.found_in(self.store, self._namespace, await self.workers()),
+            await hangs.found_in(self.store, self._namespace, workers),
+            await announcements.found_in(self.store, self._namespace, workers),
         )
 
     async def changes(self) -> AsyncIterator[None]:

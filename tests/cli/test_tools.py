@@ -98,6 +98,22 @@ def test_bench_compares_with_a_floor_and_leaves_nothing_behind(cli):
     assert list(Path().iterdir()) == []
 
 
+def test_journals_are_exported_and_replayed_without_the_store(cli, tmp_path):
+    run_id = cli("start", "bake", "name=a", "--delay", "1h", *PACK, "--json").json["id"]
+    directory = tmp_path / "journals"
+    said = cli("journals", "export", str(directory), "--json").json
+    assert said == {"files": [str(directory / f"{run_id}.json")], "left_out": []}
+    assert "1 journals written into" in cli("journals", "export", str(directory)).out
+    nowhere = ("--url", f"sqlite:///{tmp_path}/nothing.db", "--journals", str(directory))
+    assert "1 runs replayed, all of them fit." in cli("replay-check", *PACK, *nowhere).out
+    assert not (tmp_path / "nothing.db").exists()
+    said = cli("replay-check", "--pack", "examples.shop", *nowhere)
+    assert (said.code, "bakery.bake" in said.out) == (1, True)
+    assert cli("replay-check", *nowhere).code == 2  # no code to replay against
+    assert cli("replay-check", *PACK, *nowhere, "--limit", "1").code == 2
+    assert cli("replay-check", *PACK, "--journals", str(tmp_path)).code == 2  # there are none
+
+
 def test_replay_check_names_the_runs_that_new_code_does_not_fit(cli):
     cli("start", "bake", "name=a", "--delay", "1h", *PACK)
     assert cli("replay-check", *PACK, "--json").json["diverged"] == 0

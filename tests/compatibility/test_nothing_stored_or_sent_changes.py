@@ -35,9 +35,15 @@ ILLUSTRATING = {"example", "examples"}  # no client is generated from them
 
 # Changed since: the holder of a lease is named after its process, with a shorter nonce behind.
 HOLDER = re.compile(r"[\w.-]+-\d+-[0-9a-f]{4}\.<key id>")
-# Added since: failures are stored with a traceback, attempts that began late with how long they took, and what waits for
-# its retry with the last error.
-ADDED = re.compile(r',"(?:traceback|error)":"(?:[^"\\]|\\.)*"|,"took_ms":\d+')
+# Added since: failures are stored with a traceback, attempts that began late with how long they took, what waits for
+# its retry with the last error, and a divergence with what is known of the values.
+ADDED = re.compile(
+    r',"(?:traceback|error)":"(?:[^"\\]|\\.)*"|,"took_ms":\d+|(?<= there)\. The code asks with .*?, the environment'
+)
+# Added since: documents about the code of workers, as leases are about workers.
+ABOUT_CODE = re.compile(
+    r"documents .*kind: '(code|tried|handed)'|\{tag\}(docs|index) [^ ]*default\0(code|tried|handed)\0"
+)
 
 encode_json = msgspec.json.encode
 
@@ -118,7 +124,8 @@ async def test_the_schema_of_a_new_file_is_the_one_of_then(tmp_path: Path) -> No
 async def test_what_happens_is_stored_as_it_was_then(empty: Stored) -> None:
     """The same story is told again. Rows, keys of Redis, fields, members of indices, journals: all are the same."""
     async with asyncio.timeout(100), told(empty.store) as known:
-        now = [HOLDER.sub("<nonce>", ADDED.sub("", line)) for line in empty.lines(known)]
+        lines = [line for line in empty.lines(known) if not ABOUT_CODE.match(line)]
+        now = [HOLDER.sub("<nonce>", ADDED.sub("", line)) for line in lines]
     assert now == empty.lines_then()
 
 
@@ -155,6 +162,7 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
     for kind, added in (("Start", "timeout"), ("Run", "times_out_at"), ("Wait", "error")):  # what no client has to know
         schemas[kind]["properties"].pop(added)
         assert added not in schemas[kind].get("required", ())
+    assert now["components"]["schemas"]["Wait"]["properties"].pop("version") == {"type": "string"}
     for of_now, of_then in (
         (now["paths"], then["paths"]),
         (now["components"]["schemas"], then["components"]["schemas"]),

@@ -31,14 +31,14 @@ AT_ONCE = 6
 SHARES = 4
 # What this scenario may call. The others are asked by clients, for hooks, for documents, and after a lost reply.
 NOT_CALLED = {
-    *("run", "run_of_key", "search", "hook", "hook_of_token", "served", "members", "backlog", "inspect"),
+    *("run", "run_of_key", "hook", "hook_of_token", "served", "members", "backlog", "inspect"),
     *("document", "documents", "due"),
 }
 # The leases of duties are looked at and renewed all the time: the first few calls stand for the others.
-FEW = {"named": 2, "write": 3, "relay": 2, "held": 1}
+FEW = {"named": 2, "write": 3, "relay": 2, "held": 1, "search": 1}
 WHENS: tuple[When, ...] = ("after", "before")
 CALLED = tuple(verb for verb in VERBS if verb not in NOT_CALLED)
-READING = {"next_wake_at_ms", "held", "histories", "messages", "runs", "blob"}
+READING = {"next_wake_at_ms", "held", "histories", "messages", "runs", "blob", "search"}
 
 
 async def live(case: Case, *, workers: int, point: Point | None = None, statement: int | None = None) -> Process:

@@ -69,6 +69,8 @@ class SlowToHand(StoreWrapper):
         if name == "claim" and answer.runs:
             self.claimed.set()
             await self.gate.wait()
+            if answer.histories:  # they came along: nothing else is asked for
+                self.handed.set()
         if name == "histories":
             self.handed.set()
         return answer

@@ -89,6 +89,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "inspect.replay_check",
             "Replay stored journals against the code of today. Exit code 1 if one does not fit. Changes nothing.",
         ),
+        "journals": ("journals", "Journals as files, for a replay check where the store is not."),
         "version": ("version.version", "Print the version."),
         "keys": ("keys", "API keys for gateways."),
         "cluster": ("cluster", "A whole cluster on this machine."),
@@ -101,6 +102,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "resume": "bulk.resume",
         "signal": "bulk.signal",
     },
+    "journals": {"export": "journals.export"},
     "keys": {"create": "keys.create", "list": "keys.list_keys", "revoke": "keys.revoke"},
     "cluster": {
         "up": "cluster.up",

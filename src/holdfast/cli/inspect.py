@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast import wire
-from holdfast.cli import render
+from holdfast.cli import packs, render
 from holdfast.cli.arguments import Watch
 from holdfast.cli.completions import workflow_names
 from holdfast.cli.output import plain
 from holdfast.cli.session import Session
 from holdfast.cli.watch import View, keep_showing
-from holdfast.client import LIVE
-from holdfast.errors import InvalidConfig
+from holdfast.client import LIVE, Replayed
+from holdfast.errors import InvalidConfig, UsageError
 from holdfast.kernel.runs import Status
+from holdfast.testing import replay_exported
 from holdfast.wire import outbound
 
 
@@ -46,19 +49,32 @@ async def replay_check(
     workflow: Annotated[str | None, typer.Option(help="Only of this workflow.", autocompletion=workflow_names)] = None,
     status: Annotated[list[Status] | None, typer.Option(help="Those in this status; else all that live.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = None,
+    journals: Annotated[
+        Path | None, typer.Option(help="A directory of exported journals; no store is needed.", show_default=False)
+    ] = None,
 ) -> None:
     """Replay stored journals against the code of today. Exit code 1 if one does not fit. Changes nothing."""
-    if not session.config.is_gateway and not session.config.packs:
+    if (journals is not None or not session.config.is_gateway) and not session.config.packs:
         raise InvalidConfig(
             "there is no code to replay against", hint="Name it: holdfast replay-check --pack shop.orders"
         )
+    if journals is not None:
+        if status or limit is not None:
+            raise UsageError("--status and --limit choose runs of a store", hint="Use them with `journals export`.")
+        _show_replayed(session, replay_exported(journals, packs=packs.load(session.config.packs), workflow=workflow))
+        return
     async with session.caller() as caller:
         with session.out.waiting("replaying"):
             statuses = [each.value for each in status] if status else LIVE
             replayed = await caller.replay_check(workflow, statuses, limit)
-        rows = [(each.run_id, plain(each.workflow), plain(each.divergence)) for each in replayed if each.divergence]
-        fits = f"{len(replayed)} runs replayed, all of them fit."
-        document = {"replayed": [each._asdict() for each in replayed], "diverged": len(rows)}
-        session.out.show(document, render.table("run", "workflow", "does not fit", rows=rows, nothing=fits))
-        if rows:
-            raise typer.Exit(1)
+    _show_replayed(session, replayed)
+
+
+def _show_replayed(session: Session, replayed: Sequence[Replayed]) -> None:
+    """Which journals do not fit. Exit code 1 if there is one."""
+    rows = [(each.run_id, plain(each.workflow), plain(each.divergence)) for each in replayed if each.divergence]
+    fits = f"{len(replayed)} runs replayed, all of them fit."
+    document = {"replayed": [each._asdict() for each in replayed], "diverged": len(rows)}
+    session.out.show(document, render.table("run", "workflow", "does not fit", rows=rows, nothing=fits))
+    if rows:
+        raise typer.Exit(1)

@@ -58,12 +58,17 @@ def _command(name: str) -> Any:
     where, words = TABLE[name]
     if name in GROUPS:
         made = typer.Typer(name=name, help=words, no_args_is_help=True, add_completion=False)
+        made.callback()(_no_command)  # or Typer would take a group of one command for that command
         for inner, place in GROUPS[name].items():
             made.command(inner)(_function(place))
     else:
         made = typer.Typer(add_completion=False)
         made.command(name)(_function(where))
     return get_command(made)
+
+
+def _no_command() -> None:
+    """What a group does by itself: nothing."""
 
 
 def _function(where: str) -> Callable[..., None]:

@@ -53,6 +53,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     timeouts_seconds: float = 1.0  # how late a run may be ended that has taken longer than it may
     relay_seconds: float = 1.0
     hangs_seconds: float = 2.0
+    uptake_seconds: float = 10.0
+    uptake_max: int = 100
 
     # Callers.
     look_up_max: int = 500  # how many runs or tasks are looked up in one read

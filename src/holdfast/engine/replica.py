@@ -35,11 +35,13 @@ from holdfast.engine.duties.pruner import Pruner
 from holdfast.engine.duties.relay import Relay
 from holdfast.engine.duties.rescuer import Rescuer
 from holdfast.engine.duties.timeouts import Timeouts
+from holdfast.engine.duties.uptake import Uptake
 from holdfast.engine.ports import Ports
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.remote.tasks import Tasks
 from holdfast.engine.replay_check import ReplayCheck
 from holdfast.engine.wakeups import Wakeups, Woken
+from holdfast.engine.worker.codes import Codes
 from holdfast.engine.worker.held import HeldRuns
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.engine.worker.waker import Waker
@@ -82,6 +84,7 @@ class Replica:
         self._services: dict[str, Service] = {}
         self._periodic: list[Periodic] = []
         self._worker: Worker | None = None
+        self._codes: Codes | None = None
         self._watchdog: Watchdog | None = None
         self.lease: WorkerLease | None = None
         self.leaders: Leaders | None = None
@@ -118,6 +121,12 @@ class Replica:
     def _employ(self, held: HeldRuns, serves: Serves, instance: str, lease_ms: Millis) -> None:
         """Execute runs here."""
         ports, wakeups = self._ports, self._wakeups
+        codes = self._codes = Codes(
+            ports.store,
+            namespace=serves.namespace,
+            workflows=self._registry.served_workflows(),
+            owner=lambda: "" if self.lease is None else self.lease.owner,
+        )
         lease = self.lease = WorkerLease(
             ports.store,
             clock=ports.clock,
@@ -130,6 +139,7 @@ class Replica:
             on_lost=wakeups.on_lease_lost,
             on_reliable=wakeups.on_lease_reliable,
             on_renewed=wakeups.on_lease_renewed,
+            announce=codes.announce,
         )
         worker = self._worker = Worker(
             ports,
@@ -142,6 +152,7 @@ class Replica:
             serves=serves,
             strict=self._strict,
             record_inputs=self._record_inputs,
+            codes=codes,
         )
         waker = Waker(
             ports.store,
@@ -168,6 +179,21 @@ class Replica:
                 owner=lambda: lease.owner,
                 at_work=lambda: held.at_work,
                 ttl_ms=lease_ms,
+            )
+        )
+        self._attend(
+            Uptake(
+                ports.store,
+                namespace=serves.namespace,
+                codes=codes.here,
+                owner=lambda: lease.owner if lease.is_reliable() else "",
+                room=lambda: worker.slots.free,
+                commit=self._committer.commit,
+                renew=codes.renew,
+                on_taken=worker.claims.make_sure,
+                ids=ports.ids,
+                emit=ports.emit,
+                pace=ports.pace,
             )
         )
         wakeups.attach(Woken(worker, lease, waker, waking, serves.namespace, frozenset(serves.workflows)))
@@ -323,6 +349,8 @@ class Replica:
             goodbyes.append(self._said(self.leaders.release()))
         if self.lease is not None and not self._is_in_a_once_effect():
             goodbyes.append(self._said(self._ports.store.leave(self.lease.owner)))
+        if self._codes is not None:
+            goodbyes.append(self._said(self._codes.withdraw()))
         await asyncio.gather(*goodbyes)
         if self.lease is not None:
             self._ports.emit(events.ReplicaStopped(self.lease.owner, left))

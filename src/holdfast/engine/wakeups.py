@@ -17,6 +17,7 @@
     notice runs have ended                      those who wait for one of them
            runs have changed                    those who follow one of them
            documents have changed               those who follow one of this kind, tasks, API keys
+           a run was handed over                claims: make sure that all that is held is executed
            runs got messages                    mail
            runs are ready                       claims or the waker, if they are served here
            it is not known what                 all of them
@@ -43,7 +44,7 @@ from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
 from holdfast.engine.worker.waker import Waker
 from holdfast.events import Emit
-from holdfast.kernel import leaders
+from holdfast.kernel import handovers, leaders
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.notices import ANYTHING, Notice, Ready
@@ -182,6 +183,8 @@ class Wakeups:
         for run_id in notice.runs:
             self._subscriptions.changed(run_id)
         for namespace, kind in notice.documents:
+            if kind == handovers.CALL and self._woken is not None and namespace == self._woken.namespace:
+                self._woken.worker.claims.make_sure()
             if kind == apikeys.KIND:
                 self._api_keys.forget()
             if kind != leaders.KIND:  # which process leads a duty concerns no part of this one

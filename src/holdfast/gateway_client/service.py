@@ -38,6 +38,7 @@ from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import cancels, waits
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt
 from holdfast.kernel.explanations import Story
+from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run, Status
@@ -203,6 +204,14 @@ class GatewayBackend:
         raise UsageError(
             "journals are replayed where the code and the store are, not over a gateway",
             hint="Use a Holdfast on the store's URL, with the packs.",
+        )
+
+    def export_journals(
+        self, workflow: str | None, statuses: frozenset[Status], limit: int | None
+    ) -> AsyncIterator[ExportedJournal]:
+        del workflow, statuses, limit
+        raise UsageError(
+            "journals are exported where the store is, not over a gateway", hint="Use a Holdfast on the store's URL."
         )
 
     def full_name(self, workflow: str) -> str:

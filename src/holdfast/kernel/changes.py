@@ -70,7 +70,13 @@ class TokenHeldBy(Struct, frozen=True, gc=False):
     token: str
 
 
-Guard = KeyFree | KeyHeldBy | Fenced | Known | Alive | TokenFree | TokenHeldBy
+class HandedOver(Struct, frozen=True, gc=False):
+    """The run is still at this fence; the change gives it another holder, and writes whose it is from then on."""
+
+    fence: Fenced
+
+
+Guard = KeyFree | KeyHeldBy | Fenced | HandedOver | Known | Alive | TokenFree | TokenHeldBy
 
 
 class Blob(Struct, frozen=True, gc=False):

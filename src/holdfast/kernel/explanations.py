@@ -201,6 +201,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "its code has ended; what it left behind is being undone"
         case Resumed(bulk=bulk):
             return f"was resumed{_by(bulk)}; the cancellation no longer counts"
+        case Retried(reason=reason) if reason:
+            return f"was taken up again: {reason}"
         case Retried(bulk=bulk):
             return f"was retried{_by(bulk)}"
         case Completed():

@@ -16,7 +16,7 @@ Entries are past participles, because only what has happened is recorded:
     stopped     the code has ended after that, or has failed  → begins to undo
     completed, failed, cancelled                            how the run ended
     blocked     the run cannot go on without a person; says why
-    retried     a person asked to try again; says which entries no longer count
+    retried     a person asked to try again, or a worker with other code did; says which entries no longer count
     resumed     a person asked to go on after a cancellation, which no longer counts
     continued   the run began again, with another input; its journal begins here
 
@@ -246,6 +246,7 @@ class Blocked(_Entry, frozen=True):
 class Retried(_Entry, frozen=True):
     void: tuple[int, ...] = ()
     bulk: str = ""  # the bulk run that did it
+    reason: str = ""  # why it was not a person who asked for it
 
 
 class Received(_Entry, frozen=True):

@@ -15,6 +15,8 @@ Rules
   a former holder of the run is refused from then on. They are the store's own verbs, since they select.
 - What an activation recorded travels in the same Change as what became of the run.
 - A worker that may not execute a run now gives it back as pending, see `takeovers`.
+- A worker whose code does not fit hands the run over to another worker: it stays running, under that worker's name. A
+  blocked one that is taken up goes the same way. See `handovers`.
 - A run that ends keeps its key for `retention_ms` more, counted from the end.
 - A run that continues as new stays what it is, with its key, its inbox and its owner; only its journal begins again.
 - A caller that ends a run that is not its own (a deadline passed, or no code needs to run) raises its epoch.
@@ -33,7 +35,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
 from holdfast.kernel import cancels, starts
-from holdfast.kernel.changes import Alive, Blob, Change, HookOpen, Shown
+from holdfast.kernel.changes import Alive, Blob, Change, HandedOver, HookOpen, Shown
 from holdfast.kernel.journal import (
     Attempted,
     Blocked,
@@ -58,9 +60,11 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
+from holdfast.kernel.starts import Hand
 from holdfast.kernel.times import Instant
 
 _encode = msgspec.json.Encoder().encode
+TAKEN_UP = "a worker with other code has joined"
 
 
 class Recorded(Struct, frozen=True, gc=False):
@@ -146,7 +150,10 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
             after = replace(_unowned(run, Status.WAITING, wake_at_ms=wake_at_ms), waits=waits)
             return _change(run, after, recorded)
         case Postponed(wake_at_ms):
-            return _change(run, _unowned(run, Status.PENDING, wake_at_ms=wake_at_ms), recorded)
+            # Nothing of it was begun here: whether something may be under way for it is as before.
+            return _change(
+                run, replace(_unowned(run, Status.PENDING, wake_at_ms=wake_at_ms), waits=run.waits), recorded
+            )
         case ContinuedAsNew(first, unheard):
             after = replace(run, markers=b"", input=first.input)
             kept = replace(recorded, entries=(first, *unheard))
@@ -183,12 +190,40 @@ def step(run: Run, entry: Entry) -> Change:
     return Change(change_id, guard, replace(run, length=length, change_id=change_id), (entry,))
 
 
+def hand_over(run: Run, hand: Hand) -> Change:
+    """Give a running run, of which nothing has been begun under its present fence, to another worker."""
+    assert run.status is Status.RUNNING, run
+    return _handed(run, hand)
+
+
+def take_up(run: Run, hand: Hand, *, now_ms: Instant) -> Change:
+    """Give a blocked run to a worker whose code may fit it."""
+    assert run.status is Status.BLOCKED, run
+    after = replace(run, status=Status.RUNNING, wake_at_ms=None, error=None)
+    return _handed(run, hand, after, Retried(now_ms, reason=TAKEN_UP))
+
+
+def _handed(run: Run, hand: Hand, after: Run | None = None, *entries: Entry) -> Change:
+    owned = replace(after or run, owner=hand.owner, nonce=hand.nonce, epoch=run.epoch + 1)
+    change = _change(run, owned, NOTHING, *entries)
+    # A holder may have brought the run to this length and status by a change of its own.
+    change_id = f"{change.id}.to.{hand.nonce}"
+    assert change.run is not None
+    return replace(change, id=change_id, guard=HandedOver(run.fence), run=replace(change.run, change_id=change_id))
+
+
 def retry(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant, bulk: str = "") -> Change:
     """Try a failed or blocked run again from its last record."""
     if run.status not in {Status.FAILED, Status.BLOCKED}:
         raise NotAllowedNow(f"run {run.id} is {run.status}", hint="Only a failed or a blocked run can be retried.")
     stops = cancels.check_not_undone(run, journal) if run.status is Status.FAILED else ()
     return _in_bulk(go_on(run, Retried(now_ms, (*_void(run, journal), *stops), bulk), now_ms=now_ms), bulk)
+
+
+def was_taken_up(journal: tuple[Entry, ...]) -> bool:
+    """Whether a worker has taken up the run by itself, so that there is nothing left to be retried."""
+    stood = [entry for entry in journal if isinstance(entry, Blocked | Failed | Retried | CancelAsked)]
+    return bool(stood) and isinstance(stood[-1], Retried) and stood[-1].reason == TAKEN_UP
 
 
 def resume(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant, bulk: str = "") -> Change:

@@ -2,7 +2,7 @@
 
     status      waits for
     ──────────  ────────────────────────────────────────────────────────────────────
-    pending     a delayed start; a free worker; a worker at all, if none serves it
+    pending     a delayed start; a free worker; a worker at all, if none serves it, or none the version it is pinned to
     running     its effects that run now, each with the instance that performs it; as long as none is known, that
                 instance; and, in its story, the outcome of a `once` effect that was begun
     waiting     timers, hooks, children, retries, as they were when it was let go
@@ -41,6 +41,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     step: str = ""
     effect: RunningEffect | None = None
     error: str = ""  # of a retry: why the last attempt failed
+    version: str = ""  # of the worker, if the run is pinned to it
 
     @property
     def until(self) -> datetime | None:
@@ -67,6 +68,8 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
                 return f"its delayed start at {until}"
             case "worker":
                 return f"a free worker of queue {self.name!r}"
+            case "no_worker" if self.version:
+                return f"a worker: none serves version {self.version!r}, to which it is pinned"
             case "no_worker":
                 return f"a worker: none serves queue {self.name!r}"
             case "running" if self.effect is not None:
@@ -103,8 +106,13 @@ _decode_failure = msgspec.json.Decoder(Failure).decode
 def waits_of(
     run: Run, *, served: Collection[str], now_ms: Instant, running: Iterable[StepAtWork] = ()
 ) -> tuple[Wait, ...]:
-    """What `run` waits for; `served` are the workflows that some live worker executes, `running` what it is at."""
+    """What `run` waits for.
+
+    `served` are the workflows that some live worker executes, see also `lacking`; `running` is what it is at.
+    """
     match run.status:
+        case Status.PENDING if lacking(run.workflow, run.version) in served and _was_given_back_or_is_due(run, now_ms):
+            return (Wait("no_worker", run.queue, version=run.version),)
         case Status.PENDING if run.wake_at_ms is not None and run.wake_at_ms > now_ms:
             return (Wait("delay", until_ms=run.wake_at_ms),)
         case Status.PENDING:
@@ -122,6 +130,16 @@ def waits_of(
             return (Wait("blocked", "" if failure is None else f"{failure.type}: {failure.message}"),)
         case _:
             return ()
+
+
+def lacking(workflow: str, version: str) -> str:
+    """What is among `served` if no live worker executes this version, to which runs of the workflow are pinned."""
+    return f"{workflow}\0{version}"
+
+
+def _was_given_back_or_is_due(run: Run, now_ms: Instant) -> bool:
+    """Whether it would be executed by now, if there were a worker: it does not wait for its delayed start."""
+    return run.epoch > 0 or run.wake_at_ms is None or run.wake_at_ms <= now_ms
 
 
 def _worker(run: Run, served: Collection[str]) -> Wait:

@@ -128,6 +128,18 @@ METRICS = (
         ("workflow",),
         "Runs that were executed here, one at a time, after several of their workers had died without progress.",
     ),
+    Metric(
+        "holdfast_runs_handed_over_total",
+        "counter",
+        ("workflow",),
+        "Runs that this worker handed over to a worker whose code fits them better.",
+    ),
+    Metric(
+        "holdfast_runs_taken_up_total",
+        "counter",
+        ("workflow",),
+        "Blocked runs that this worker took up by itself, as its code had not been tried.",
+    ),
     Metric("holdfast_runs_rescued_total", "counter", (), "Runs that were freed here from workers whose lease expired."),
     Metric("holdfast_runs_pruned_total", "counter", (), "Runs and documents that were removed here as they were over."),
     Metric(
@@ -348,6 +360,8 @@ def _hearing(
     batches = histograms["holdfast_commit_batch_size"]
     idle_reads = cache(counters["holdfast_idle_reads_total"].labels)
     lease_losses = counters["holdfast_lease_losses_total"]
+    handed_over = cache(counters["holdfast_runs_handed_over_total"].labels)
+    taken_up = cache(counters["holdfast_runs_taken_up_total"].labels)
     suspected = cache(counters["holdfast_runs_suspected_total"].labels)
     rescued = counters["holdfast_runs_rescued_total"]
     pruned = counters["holdfast_runs_pruned_total"]
@@ -384,6 +398,8 @@ def _hearing(
         events.LeaseWasLost: lambda _: lease_losses.inc(),
         events.RunsRescued: lambda event: rescued.inc(len(event.run_ids)),
         events.RunSuspected: lambda event: suspected(event.workflow).inc(),
+        events.RunHandedOver: lambda event: handed_over(event.workflow).inc(),
+        events.RunTakenUp: lambda event: taken_up(event.workflow).inc(),
         events.RunsPruned: lambda event: pruned.inc(event.count),
         events.MessagesRelayed: lambda event: relayed.inc(event.count),
         events.Elected: lambda event: elections(event.duty, "elected").inc(),

@@ -76,6 +76,7 @@ def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
             each.step,
             None if each.effect is UNSET else _running(each.effect),
             "" if each.error is UNSET else each.error,
+            "" if each.version is UNSET else each.version,
         )
         for each in shown
     )

@@ -210,6 +210,7 @@ def _wait(wait: Wait) -> WaitView:
         instance=wait.instance or UNSET,
         effect=UNSET if wait.effect is None else _running(wait.effect),
         error=wait.error or UNSET,
+        version=wait.version or UNSET,
     )
 
 

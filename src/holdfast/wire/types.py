@@ -85,7 +85,10 @@ class RunningEffectView(Struct, frozen=True, kw_only=True):
 
 
 class WaitView(Struct, frozen=True, kw_only=True):
-    """One thing that a run waits for; `text` says it in words. `effect` is what `instance` performs for it just now."""
+    """One thing that a run waits for; `text` says it in words.
+
+    `effect` is what `instance` performs for it just now. `version` is there if it is a worker of that version.
+    """
 
     kind: str
     name: str
@@ -95,6 +98,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     instance: str | UnsetType = UNSET
     effect: RunningEffectView | UnsetType = UNSET
     error: str | UnsetType = UNSET
+    version: str | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):

@@ -122,7 +122,9 @@ def test_what_a_run_waits_for_is_known_exactly_while_it_waits(event, becomes, la
     after = transitions.decide(running(waits=b"[]"), event, now_ms=NOW_MS).run
     assert after is not None
     if becomes is not Status.RUNNING:
-        assert after.waits == (event.waits if isinstance(event, LetGo) else None)
+        # One that is given back before anything of it was executed is as it was.
+        given_back = b"[]" if isinstance(event, Postponed) else None
+        assert after.waits == (event.waits if isinstance(event, LetGo) else given_back)
 
 
 @pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)

@@ -121,6 +121,13 @@ MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
     (events.AskedInVain("claim"), "holdfast_idle_reads_total", {"part": "claim"}, 1),
     (events.LeaseWasLost("w-1", 2), "holdfast_lease_losses_total", {}, 1),
     (events.ThreadGivenUp("r", "charge#1", E, 3), "holdfast_effect_threads_given_up_total", {"effect": E}, 1),
+    (
+        events.RunHandedOver("a", "shop.checkout", "w-2", "why"),
+        "holdfast_runs_handed_over_total",
+        {"workflow": "shop.checkout"},
+        1,
+    ),
+    (events.RunTakenUp("a", "shop.checkout"), "holdfast_runs_taken_up_total", {"workflow": "shop.checkout"}, 1),
     (events.RunSuspected("a", "shop.checkout", 2), "holdfast_runs_suspected_total", {"workflow": "shop.checkout"}, 1),
     (events.RunsRescued(("a", "b")), "holdfast_runs_rescued_total", {}, 2),
     (events.StoreTroubled("locked"), "holdfast_store_troubles_total", {}, 1),

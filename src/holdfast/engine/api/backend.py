@@ -15,6 +15,7 @@ from holdfast.journal import Journal, RunEvent
 from holdfast.kernel.bulks import BulkOrder, Preview
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
+from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
@@ -93,6 +94,9 @@ class Backend(Protocol):
     async def replay_check(
         self, workflow: str | None, statuses: frozenset[Status], limit: int | None
     ) -> list[Replayed]: ...
+    def export_journals(
+        self, workflow: str | None, statuses: frozenset[Status], limit: int | None
+    ) -> AsyncIterator[ExportedJournal]: ...
     def full_name(self, workflow: str) -> str: ...
     def returns_of(self, workflow: str) -> Any: ...
     async def input(self, run: Run) -> dict[str, Any]: ...

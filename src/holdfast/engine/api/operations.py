@@ -170,6 +170,9 @@ class Operations:
 
     async def retry(self, run_id: str) -> Run:
         """Try a failed or blocked run again from its last record."""
+        history = await self._scope.history(run_id)
+        if transitions.was_taken_up(history.journal):
+            return history.run  # a worker was faster: it is being tried again
         run = await self._move(run_id, transitions.retry)
         self._scope.emit(events.RunRetried(run_id))
         return run

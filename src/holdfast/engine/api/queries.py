@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from holdfast.engine.announcements import announced_by
 from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.journal import Journal, RunEvent
-from holdfast.kernel import bulks, explanations, waits
+from holdfast.kernel import bulks, explanations, handovers, waits
 from holdfast.kernel.explanations import Story
+from holdfast.kernel.handovers import Code
 from holdfast.kernel.running_effects import StepAtWork
-from holdfast.kernel.runs import ENDED, Run
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.searches import Search
+from holdfast.kernel.times import Instant
 from holdfast.kernel.waits import Wait
 from holdfast.ports.store import Backlog, History, Member
 
@@ -42,6 +45,8 @@ class Queries:
         self._subscriptions = subscriptions
         self._served: frozenset[str] = frozenset()
         self._asked_at_ms = 0
+        self._codes: Collection[dict[str, Code]] = ()
+        self._codes_at_ms = 0
 
     async def search(self, search: Search) -> list[Run]:
         self._scope.require_open()
@@ -54,13 +59,28 @@ class Queries:
         believed for a moment: a caller that starts many runs does not ask for each.
         """
         now_ms = self._scope.store.now_ms()
+        versioned = [run for run in runs if run.version and run.status is Status.PENDING]
+        lacking = await self._lacking(versioned, now_ms) if versioned else frozenset[str]()
         waiting = (run for run in runs if run.wake_at_ms is not None and run.wake_at_ms <= now_ms)
         wanted = {run.workflow for run in waiting} - self._served_here
         if not wanted:
-            return None
+            return frozenset(run.workflow for run in runs) | lacking if lacking else None
         if not wanted <= self._served or now_ms - self._asked_at_ms > self._scope.pace.served_ms:
             self._asked_at_ms, self._served = now_ms, await self._scope.store.served(self._scope.namespace)
-        return self._served
+        return self._served | lacking
+
+    async def _lacking(self, runs: Sequence[Run], now_ms: Instant) -> frozenset[str]:
+        """The versions of these runs that they are pinned to, and that no live worker serves."""
+        if now_ms - self._codes_at_ms > self._scope.pace.served_ms:
+            namespace, store = self._scope.namespace, self._scope.store
+            self._codes_at_ms = now_ms
+            self._codes = (await announced_by(store, namespace, await store.members(namespace))).values()
+        codes = {run.workflow: [each[run.workflow] for each in self._codes if run.workflow in each] for run in runs}
+        return frozenset(
+            waits.lacking(run.workflow, run.version)
+            for run in runs
+            if handovers.lacks_version(run, codes[run.workflow])
+        )
 
     async def members(self) -> list[Member]:
         """The live workers, and the workflows of packs that they execute."""

@@ -90,6 +90,10 @@ class Registry:
             found = self._workflows[short[0]]
         return found
 
+    def served_workflows(self) -> list[Workflow[..., Any]]:
+        """The workflows that are executed here."""
+        return [self._workflows[name] for name in self.served]
+
     def descriptions(self) -> tuple[Description, ...]:
         """What the workflows declare about themselves."""
         return tuple(self._description(self._workflows[name]) for name in self.workflow_names)

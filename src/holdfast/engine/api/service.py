@@ -8,7 +8,7 @@ bulk         apply a verb to many runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -48,6 +48,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import attributes as attributes_, ids, keys, traces
 from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
@@ -76,6 +77,9 @@ class Replayer(Protocol):
     """Replays journals against the code of today."""
 
     async def check(self, workflow: str | None, statuses: frozenset[Status], limit: int | None) -> list[Replayed]: ...
+    def export(
+        self, workflow: str | None, statuses: frozenset[Status], limit: int | None
+    ) -> AsyncIterator[ExportedJournal]: ...
 
 
 class Service:
@@ -125,6 +129,12 @@ class Service:
     ) -> list[Replayed]:
         """Replay stored journals against the code of today. Nothing is performed, nothing is written."""
         return await self._replayer.check(workflow, statuses, limit)
+
+    def export_journals(
+        self, workflow: str | None, statuses: frozenset[Status], limit: int | None
+    ) -> AsyncIterator[ExportedJournal]:
+        """Journals with all that a replay needs, newest first."""
+        return self._replayer.export(workflow, statuses, limit)
 
     async def descriptions(self) -> tuple[Description, ...]:
         """What the workflows that are defined here declare about themselves."""

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.calls import Call, WorkflowCall
-from holdfast.engine.code import shields
+from holdfast.engine.code import divergences, shields
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.code.dropped_calls import DroppedCall, dropped_here
 from holdfast.engine.code.effect_keys import EffectKeys
@@ -70,7 +70,7 @@ from holdfast.kernel.journal import (
     Value,
     step_of,
 )
-from holdfast.kernel.replay import NOTHING_NOTED, Noted, contradiction, ended_early
+from holdfast.kernel.replay import NOTHING_NOTED, Divergence, Noted, contradiction, ended_early
 from holdfast.kernel.times import EPOCH, Instant, Millis
 from holdfast.kernel.waits import Wait
 from holdfast.pack import Effect, Workflow
@@ -189,14 +189,14 @@ class Machine:
             if isinstance(entry, Received):
                 self.inbox.put(entry)  # it is not taken here; a new generation or a successor may
             if strict and isinstance(entry, StepEntry):
-                raise ReplayDiverged(f"run {self.current.run_id}: {ended_early(entry, position)}")
+                raise self._diverged(ended_early(entry, position), entry)
             return ()
         divergence = contradiction(entry, position, self.pending.asked)
         if divergence is None:
             pieces = self._deliver_and_run(entry)
             return chain(pieces, self._delivering_what_was_put_by()) if self._put_by else pieces
         if strict:
-            raise ReplayDiverged(f"run {self.current.run_id}: {divergence}")
+            raise self._diverged(divergence, entry)
         if step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins again
             self._put_by.setdefault(step_of(entry), []).append(entry)
         return ()
@@ -217,6 +217,11 @@ class Machine:
             recorded = f"the journal has {entry.what} after a failure as entry {position}; the code has not ended there"
             raise ReplayDiverged(f"run {self.current.run_id}: {recorded}")
         self.fail_by_unwinding()
+
+    def _diverged(self, divergence: Divergence, entry: Entry) -> ReplayDiverged:
+        error = ReplayDiverged(f"run {self.current.run_id}: {divergence}")
+        error.values = divergences.values_at(entry, self.open, self._bytes_of)
+        return error
 
     def _deliver_and_run(self, entry: Entry) -> Iterable[None]:
         self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)

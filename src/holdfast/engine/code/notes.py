@@ -69,6 +69,10 @@ class Notes(Struct):
         """What a new generation of the run begins with."""
         return Raw(attributes.encode(self._attributes)) if self._attributes else UNSET
 
+    def unasked_patches(self) -> list[str]:
+        """The patches of the journal that the code has not asked for."""
+        return sorted(self._noted.patches.difference(self._patches))
+
     # -- made by the code
 
     def begin_with(self, seeded: Raw | UnsetType) -> None:

@@ -163,8 +163,8 @@ class Activation:
 
     async def _drive(self) -> None:
         try:
-            for _ in self._loaded.replaying():
-                await self._host.clock.pause(0)
+            if not await self._replay():
+                return
             if self.run.waits is None and self.run.epoch > 1:
                 pending = self._loaded.machine.pending
                 # A cancellation in the journal has dropped what the former holder may have admitted just then.
@@ -174,8 +174,23 @@ class Activation:
                 await self._perform_in_a_row(self._loaded.take_lone_effect())
             while await self._activate():
                 pass
-        except (NeedsPerson, ReplayDiverged, HeldUpItsWorker, NeverAwaited) as stuck:
+        except ReplayDiverged as diverged:
+            await self._block(diverged.code, diverged.told, self._record, said=diverged.message)
+        except (NeedsPerson, HeldUpItsWorker, NeverAwaited) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
+
+    async def _replay(self) -> bool:
+        """Bring the code to where the journal ends. False if another worker has the run now: its code fits better."""
+        try:
+            for _ in self._loaded.replaying():
+                await self._host.clock.pause(0)
+        except ReplayDiverged as diverged:
+            if await self._host.hand_over(self.run, diverged.message):
+                return False
+            raise
+        if self._loaded.is_fresh or not (patches := self._loaded.machine.notes.unasked_patches()):
+            return True
+        return not await self._host.prefer_other(self.run, patches)
 
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
@@ -575,8 +590,11 @@ class Activation:
         leftovers.record_leftovers(self._loaded, record, but=unread)
         return transitions.RunReturned(output, first, unheard, unread, self._loaded.kept(original_input(first)))
 
-    async def _block(self, code: str, message: str, record: ActivationRecord) -> None:
-        """It cannot go on without a person; if it was to be cancelled, it need not, and ends here."""
+    async def _block(self, code: str, message: str, record: ActivationRecord, *, said: str | None = None) -> None:
+        """It cannot go on without a person; if it was to be cancelled, it need not, and ends here.
+
+        `said` is what the log says, if it is less than what is recorded.
+        """
         loaded = self._loaded
         asked = loaded.deadline_at_ms is not None or any(isinstance(each, CancelRequest) for each in loaded.arrivals)
         if asked and (
@@ -586,7 +604,7 @@ class Activation:
             return
         self._loaded.note_what_may_be_under_way(record)
         await self._commit(transitions.Stuck(code, message), record)
-        self._host.emit(events.RunBlocked(self.run.id, code, message, self.run.workflow, self.run.key))
+        self._host.emit(events.RunBlocked(self.run.id, code, said or message, self.run.workflow, self.run.key))
         self._host.settled(self.run)
 
     async def _set_aside(self, error: BaseException) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.engine.code.commands import Command
@@ -76,6 +76,14 @@ class RunHost(Protocol):
 
     async def blobs_of(self, history: History) -> dict[str, bytes]:
         """The large values that a replay needs, or `LeaseLost`."""
+        ...
+
+    async def hand_over(self, run: Run, message: str) -> bool:
+        """The code contradicts the journal of the run: whether another worker, with other code, has it now."""
+        ...
+
+    async def prefer_other(self, run: Run, patches: Sequence[str]) -> bool:
+        """The code does not ask for these patches of the journal: whether another worker has the run now."""
         ...
 
     async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]: ...

@@ -2,7 +2,8 @@
 
     claim      runs that are ready, in batches, when the bell rings
     reserve    a fresh run, in the very commit that admits it: it is adopted when the commit is known
-    held       runs that the store has under this worker's name and that are not executed here, see `make_sure`
+    held       runs that the store has under this worker's name and that are not executed here, see `make_sure`: others
+               have handed them over, or a reply was lost
 
 The worker never asks the store whether there is work: it is told, by a bell that rings when a run became claimable
 here, when another process has committed, or when a timer is due.
@@ -11,7 +12,7 @@ here, when another process has committed, or when a timer is due.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
@@ -90,6 +91,18 @@ class Executor(Protocol):
     def on_gone(self) -> None: ...
 
 
+class Router(Protocol):
+    """Sends runs of another version to workers that serve it."""
+
+    def is_elsewhere(self, runs: Sequence[Run]) -> bool:
+        """Whether one of them was admitted under another version than the one that is served here."""
+        ...
+
+    async def route(self, runs: Sequence[Run]) -> list[Run]:
+        """Those that are executed here."""
+        ...
+
+
 class Claims:
     """Claims runs and adopts them. It is the `Taker` of fresh runs."""
 
@@ -104,6 +117,7 @@ class Claims:
         bell: Bell,
         lease: Lease,
         serves: Serves,
+        router: Router,
     ) -> None:
         self._store = ports.store
         self._clock = ports.clock
@@ -117,6 +131,7 @@ class Claims:
         self._bell = bell
         self._lease = lease
         self._serves = serves
+        self._router = router
         self._reserved: dict[str, int] = {}  # runs whose admission by this process is under way, and how many times
         mail.reserved = self._reserved.keys()
         self._is_unsure = False  # whether the store may have runs under our name that are not executed here
@@ -180,15 +195,19 @@ class Claims:
             for run_id in held
             if run_id not in reserved and run_id not in self._reserved and not self._held.holds(run_id)
         ]
-        self._is_unsure = False
-        if lost:
+        # Others may have handed us more than there is room for. The rest waits under our name for a slot.
+        room = self._slots.free
+        self._is_unsure = len(lost) > room
+        if lost[:room]:
             with self._mail.adopting():
-                await self._adopt_all(await self._store.runs(lost), owner)
+                await self._adopt_all(await self._store.runs(lost[:room]), owner)
 
     async def _adopt_all(self, runs: list[Run], owner: str, known: tuple[History, ...] = ()) -> None:
         histories = {history.run.id: history for history in known}
         if any(takeovers.may_be_counted(run) for run in runs):
             runs = await self._sift(runs)
+        if self._router.is_elsewhere(runs):
+            runs = await self._router.route(runs)
         if missing := [run for run in runs if run.id not in histories]:
             histories |= await self._histories(missing)
         for history in (histories[run.id] for run in runs if run.id in histories):

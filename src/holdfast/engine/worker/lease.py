@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
@@ -32,6 +32,7 @@ class WorkerLease:
         on_lost: Callable[[], None],
         on_reliable: Callable[[], None],
         on_renewed: Callable[[], None],
+        announce: Callable[[str], Awaitable[None]],
     ) -> None:
         self.owner = ""
         self._store = store
@@ -45,6 +46,7 @@ class WorkerLease:
         self._on_lost = on_lost
         self._on_reliable = on_reliable
         self._on_renewed = on_renewed
+        self._announce = announce
         self._sent_steady_ms = 0.0
         self._reliable_until_steady_ms = 0.0
         self._renewed = asyncio.Event()
@@ -72,6 +74,7 @@ class WorkerLease:
     async def join(self) -> None:
         """Open a lease under a new name."""
         owner, sent_steady_ms = owner_named(self._instance, self._ids.nonce()), self._clock.steady_ms()
+        await self._announce(owner)
         await self._store.join(owner, self._ttl_ms, self._serves)
         self.owner = owner
         self._renewed_at(sent_steady_ms)

@@ -7,7 +7,7 @@ to them. What is left here is the `RunHost`, the verbs that runs use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -24,6 +24,8 @@ from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.runs.activation import Activation
 from holdfast.engine.runs.performer import Performer
 from holdfast.engine.worker.claims import Bell, Claims, blobs_of
+from holdfast.engine.worker.codes import Codes
+from holdfast.engine.worker.handing import Handing
 from holdfast.engine.worker.held import HeldRuns
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.engine.worker.mail import Mail
@@ -67,8 +69,9 @@ class Worker:
         held: HeldRuns,
         wakeups: WorkerWakeups,
         serves: Serves,
-        strict: bool = False,
+        codes: Codes,
         record_inputs: bool,
+        strict: bool = False,
     ) -> None:
         self.strict = strict
         self.record_inputs = record_inputs
@@ -94,8 +97,17 @@ class Worker:
         self.held = held
         self.slots = Slots(serves.concurrency, on_room=bell.ring)
         self.mail = Mail(ports, held, owner=lambda: lease.owner, on_claimable=bell.ring)
+        self._handing = Handing(ports.store, codes, self, ids=ports.ids, emit=ports.emit)
         self.claims = Claims(
-            ports, self, held=held, slots=self.slots, mail=self.mail, bell=bell, lease=lease, serves=serves
+            ports,
+            self,
+            held=held,
+            slots=self.slots,
+            mail=self.mail,
+            bell=bell,
+            lease=lease,
+            serves=serves,
+            router=self._handing,
         )
         self.admission = Admission(ports.store, committer, emit=ports.emit, taker=self.claims)
         self.offer = committer.commit
@@ -178,6 +190,12 @@ class Worker:
         if self._lease.standing is Standing.LOST:
             raise LeaseLost(f"no answer about {about} while the lease lasted") from error
         await self.clock.pause(self.pace.trouble_pause_seconds)
+
+    async def hand_over(self, run: Run, message: str) -> bool:
+        return await self._handing.diverged(run, message)
+
+    async def prefer_other(self, run: Run, patches: Sequence[str]) -> bool:
+        return await self._handing.prefer_other(run, patches)
 
     async def admit_child(self, parent: Run, command: Command) -> tuple[Run, bool]:
         assert command.call is not None

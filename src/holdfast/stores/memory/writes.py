@@ -16,6 +16,7 @@ from holdfast.kernel.changes import (
     Beat,
     Change,
     Committed,
+    HandedOver,
     HookOpen,
     KeyFree,
     KeyHeldBy,
@@ -96,6 +97,8 @@ class MemoryWrites:
                 return self._keep_beats_at_fence(change, change.guard)
             case Fenced():
                 return self._update(change, change.guard)
+            case HandedOver(fence):
+                return self._update(change, fence)
             case Known():
                 return self._watch(change, change.guard)
             case Alive():

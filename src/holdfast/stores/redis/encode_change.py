@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from holdfast.kernel import hooks
-from holdfast.kernel.changes import Alive, Beat, Blob, Change, HookOpen, KeyFree, KeyHeldBy, Known
+from holdfast.kernel.changes import Alive, Beat, Blob, Change, HandedOver, HookOpen, KeyFree, KeyHeldBy, Known
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
@@ -95,6 +95,9 @@ class ChangeEncoder:
             case Fenced():
                 assert change.run is not None
                 return self._update(change, change.run, change.guard)
+            case HandedOver(fence):
+                assert change.run is not None
+                return self._settle(change, change.run, fence, self._shards.core(change.run.id), goes_on=False)
             case Known(run_id):
                 return self._watch(change, run_id)
             case Alive():
@@ -174,21 +177,23 @@ class ChangeEncoder:
         needs_all = change.read or change.blobs or change.moves or change.replaces_journal or change.takes_key
         needs_all = needs_all or change.then is not None
         keys = self._shards.whole(run.id) if needs_all else self._shards.core(run.id)
-        position = run.length - len(change.entries)
-        entries = rows.encode_entries(change.entries) if change.entries else b""
-        if _is_plain_progress(change, run):
-            return scripts.PROGRESS.call(
-                keys,
-                id=run.id,
-                epoch=guard.epoch,
-                nonce=guard.nonce,
-                position=position,
-                length=run.length,
-                change=change.id,
-                entries=entries,
-                read=change.read,
-                large=_blob_fields(change.blobs),
-            )
+        if not _is_plain_progress(change, run):
+            return self._settle(change, run, guard, keys, goes_on=run.status is Status.RUNNING)
+        return scripts.PROGRESS.call(
+            keys,
+            id=run.id,
+            epoch=guard.epoch,
+            nonce=guard.nonce,
+            position=run.length - len(change.entries),
+            length=run.length,
+            change=change.id,
+            entries=rows.encode_entries(change.entries) if change.entries else b"",
+            read=change.read,
+            large=_blob_fields(change.blobs),
+        )
+
+    def _settle(self, change: Change, run: Run, guard: Fenced, keys: dict[str, bytes], *, goes_on: bool) -> ScriptCall:
+        """The call that writes the row whole, unless its owner goes on with it."""
         attributes = rows.attribute_members(run) if change.shown is not None else []
         opens = [part for hook in change.opens for part in (hook_field(hook), self.opened(run.namespace, hook, ""))]
         if change.then is not None and change.then.run is not None:
@@ -199,16 +204,16 @@ class ChangeEncoder:
             id=run.id,
             epoch=guard.epoch,
             nonce=guard.nonce,
-            position=position,
+            position=run.length - len(change.entries),
             length=run.length,
             change=change.id,
-            goes_on=run.status is Status.RUNNING,
+            goes_on=goes_on,
             ends=run.status in ENDED,
             replaces_journal=change.replaces_journal,
             loses_key=change.takes_key,
             moved=rows.moved_values(run, change.id),
             further=_further_fields(change, run),
-            entries=entries,
+            entries=rows.encode_entries(change.entries) if change.entries else b"",
             read=change.read,
             large=_blob_fields(change.blobs),
             beats=_beat_fields(change.beats),

@@ -14,6 +14,7 @@ from holdfast.kernel.changes import (
     Beat,
     Change,
     Committed,
+    HandedOver,
     HookOpen,
     KeyFree,
     KeyHeldBy,
@@ -71,6 +72,8 @@ class SqlWrites:
                     return Refused(run_by_id(db, run_id))
                 self._write_beats(db, run_id, change.beats)
                 return Committed(None)
+            case HandedOver(fence):
+                return self._hand_over(db, change, fence)
             case Known(run_id):
                 run = run_by_id(db, run_id)
                 if run is None:
@@ -246,6 +249,20 @@ class SqlWrites:
         if status is Status.WAITING:
             return Committed(run_by_id(db, run.id))  # the store may have set another wake-up
         return Committed(run)
+
+    def _hand_over(self, db: Database, change: Change, fence: Fenced) -> Answer:
+        """As the end of a holder's work, and the beginning of another's: the row is written whole."""
+        run = change.run
+        assert run is not None
+        position = run.length - len(change.entries)
+        self._settle_row(db, change, run, (run.id, fence.epoch, fence.nonce, position, change.id))
+        if not db.changes():
+            current = run_by_id(db, run.id)
+            repeated = current is not None and current.change_id == change.id
+            return Committed(current) if repeated else Refused(current)
+        if change.entries:
+            db.execute(_APPEND, _bind_entries((run.id, position, encode_entries(change.entries))))
+        return Committed(run_by_id(db, run.id))
 
     def _write_beside(self, db: Database, change: Change, run: Run) -> None:
         """What a change of a run may bring besides its row, its entries and what it has read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -133,6 +133,7 @@ class World:
         self.set_aside_runs: list[str] = []
         self.blocked_runs: list[str] = []
         self.postponed_runs: list[str] = []
+        self.elsewhere: set[str] = set()  # runs that belong to workers of another version
         self.executions: dict[str, FakeExecution] = {}
         self.lease = Lease()
         ports = Ports(
@@ -156,7 +157,16 @@ class World:
             bell=self.bell,
             lease=self.lease,
             serves=Serves("default", (WORKFLOW,)),
+            router=self,
         )
+
+    # -- Router
+
+    def is_elsewhere(self, runs: Sequence[Run]) -> bool:
+        return any(run.id in self.elsewhere for run in runs)
+
+    async def route(self, runs: Sequence[Run]) -> list[Run]:
+        return [run for run in runs if run.id not in self.elsewhere]
 
     # -- Executor
 

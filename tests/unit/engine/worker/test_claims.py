@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.events import AskedInVain, RunsClaimed, StoreTroubled
+from holdfast.kernel import transitions
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.takeovers import ALONE_MS, DEADLY_AT, POSTPONED_MS, SUSPECT_AT
 from tests.unit.engine.worker.conftest import LIMIT, WORKFLOW, World
@@ -229,3 +230,26 @@ async def test_a_fresh_run_that_cannot_be_adopted_any_more_gives_its_slot_back(w
         world.claims.adopt_fresh(change, run)
     world.claims.adopt_fresh(change, run)
     assert world.slots.taken == (1 if why == "held already" else 0)
+
+
+async def test_runs_that_others_have_handed_to_it_wait_for_a_slot(world: World) -> None:
+    for n in range(LIMIT + 2):
+        await world.admit(f"run-{n}", Hand("w-1", f"nonce-{n}"))  # as if by another process
+    world.claims.make_sure()
+    await world.settle()
+    assert len(world.executions) == LIMIT
+    first, *_ = world.executions.values()
+    let_go = transitions.decide(first.run, transitions.LetGo(None), now_ms=world.store.now_ms())
+    await world.store.commit([let_go])
+    first.ended.set()
+    await world.settle()
+    assert len(world.executions) == LIMIT + 1
+
+
+async def test_a_run_of_another_version_is_left_to_those_that_serve_it(world: World) -> None:
+    world.elsewhere.add("run-1")
+    await world.admit("run-1")
+    await world.admit("run-2")
+    world.claims.ring()
+    await world.settle()
+    assert set(world.executions) == {"run-2"}
