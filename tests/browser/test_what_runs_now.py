@@ -13,10 +13,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_a_run_shows_the_effect_that_runs_and_its_instance(site: Site, visit: Visiting):
     page = await visit(f"/runs/{site.runs['running'].id}")
-    waits = page.get_by_role("region", name="Why it waits")
-    await expect(waits).to_contain_text("effect at_the_gate#1, attempt 1, running since")
-    await expect(waits).to_contain_text(f"on instance {site.hf.runtime.instance}")
-    await expect(waits).to_contain_text("(began ")
+    now = page.get_by_role("region", name="Now", exact=True)
+    await expect(now).to_contain_text("it waits for effect at_the_gate#1")
+    facts = {
+        name: now.locator("div", has=page.locator("dt", has_text=name)).last
+        for name in ("attempt", "on instance", "began")
+    }
+    await expect(facts["attempt"]).to_contain_text("1")
+    await expect(facts["on instance"]).to_contain_text(site.hf.runtime.instance)
+    await expect(facts["began"].locator("time")).to_be_visible()
     await page.goto("/workers")
     await expect(page.get_by_role("cell", name=site.hf.runtime.instance)).to_be_visible()
 

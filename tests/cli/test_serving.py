@@ -108,7 +108,7 @@ def test_each_role_may_have_a_process_of_its_own(tmp_path, processes):
             "/": 200 if roles == "gateway" else 404,
         }
     led = {roles: told(f"{each['url']}/metrics", r"holdfast_leads\{.*\} 1\.0") for roles, each in ready.items()}
-    assert {roles: len(lines) for roles, lines in led.items()} == {"gateway": 0, "worker": 0, "scheduler": 3}
+    assert {roles: len(lines) for roles, lines in led.items()} == {"gateway": 0, "worker": 0, "scheduler": 4}
     doctor = Cli(HOLDFAST_URL=store)("doctor", "--json").json["findings"]
     [leader] = {part.partition(": ")[2] for part in doctor[-1]["detail"].split(", ")}
     assert all(f'instance_id="{leader}"' in line for line in led["scheduler"])

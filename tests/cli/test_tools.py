@@ -28,7 +28,7 @@ def test_doctor_finds_nothing_wrong_with_a_good_store(cli):
     said = cli("doctor", *PACK, "--json")
     assert said.code == 0, said
     assert "error" not in levels(said).values()
-    assert "bakery (2 workflows)" in cli("doctor", *PACK).out
+    assert "bakery (3 workflows)" in cli("doctor", *PACK).out
 
 
 def test_doctor_says_whether_somebody_attends_to_the_duties(cli, development):
@@ -38,7 +38,7 @@ def test_doctor_says_whether_somebody_attends_to_the_duties(cli, development):
     there = cli("doctor", "--json", "--url", development["store"])
     [duties] = [finding for finding in there.json["findings"] if finding["what"] == "duties"]
     assert duties["level"] == "ok"
-    assert re.fullmatch(r"rescuer: (\S+-\d+-\w{4}), pruner: \1, relay: \1", duties["detail"])
+    assert re.fullmatch(r"rescuer: (\S+-\d+-\w{4}), pruner: \1, relay: \1, timeouts: \1", duties["detail"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Cli, until
 
 _numbers = itertools.count()
-BAKERY = ["bakery.bake", "bakery.order", "bakery.delivery"]
+BAKERY = ["bakery.bake", "bakery.prove", "bakery.order", "bakery.delivery"]
 SHARED = 4  # ids of 49 days begin alike in so many characters
 
 

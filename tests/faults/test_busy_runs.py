@@ -18,6 +18,8 @@ from tests.faults.workflows_busy import BUSY, beside, busy, spin
 
 pytestmark = pytest.mark.faults
 
+ROOT = Path(__file__).parents[2]
+
 
 @asynccontextmanager
 async def worker(directory: Path, **environment: str) -> AsyncGenerator[asyncio.subprocess.Process]:
@@ -25,7 +27,12 @@ async def worker(directory: Path, **environment: str) -> AsyncGenerator[asyncio.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "holdfast", "worker", BUSY),
         cwd=directory,
-        env={**os.environ, "HOLDFAST_URL": f"sqlite:///{directory}/holdfast.db", **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "HOLDFAST_URL": f"sqlite:///{directory}/holdfast.db",
+            **environment,
+        },
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

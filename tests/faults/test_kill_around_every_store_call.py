@@ -32,13 +32,13 @@ SHARES = 4
 # What this scenario may call. The others are asked by clients, for hooks, for documents, and after a lost reply.
 NOT_CALLED = {
     *("run", "run_of_key", "hook", "hook_of_token", "served", "members", "backlog", "inspect"),
-    *("document", "documents", "due"),
+    *("document", "documents"),
 }
 # The leases of duties are looked at and renewed all the time: the first few calls stand for the others.
-FEW = {"named": 2, "write": 3, "relay": 2, "held": 1, "search": 1}
+FEW = {"named": 2, "write": 3, "relay": 2, "held": 1, "search": 1, "due": 1}
 WHENS: tuple[When, ...] = ("after", "before")
 CALLED = tuple(verb for verb in VERBS if verb not in NOT_CALLED)
-READING = {"next_wake_at_ms", "held", "histories", "messages", "runs", "blob", "search"}
+READING = {"next_wake_at_ms", "held", "histories", "messages", "runs", "blob", "search", "due"}
 
 
 async def live(case: Case, *, workers: int, point: Point | None = None, statement: int | None = None) -> Process:

@@ -77,9 +77,9 @@ def tasks_in(case: Case) -> int:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("workflow", ["send", "fly"])
 async def test_killed_around_the_offer_it_is_offered_once_or_in_doubt(case: Case, workflow: str, when: When) -> None:
-    # Without duties, whose leases are written too: so the first write is the offer.
+    # Without duties, whose leases are written too: the first write tells which code the worker has, the second offers.
     doomed = await case.fork(
-        pack=RUN, starts=[Start(workflow, ["a"])], lease=LEASE, duties=False, point=Point("write", 1, when)
+        pack=RUN, starts=[Start(workflow, ["a"])], lease=LEASE, duties=False, point=Point("write", 2, when)
     )
     assert await doomed.ended() == KILLED
     case.raise_flag("go")

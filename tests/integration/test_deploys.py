@@ -14,6 +14,7 @@ from holdfast.errors import ReplayDiverged
 from holdfast.events import RunBlocked, RunHandedOver, RunTakenUp, RunWaitsForVersion
 from holdfast.kernel import handovers
 from holdfast.kernel.journal import Retried
+from holdfast.warnings import HookNotOpen
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard, owner_of
 
 Act = Callable[[str], Awaitable[str]]
@@ -199,7 +200,8 @@ async def test_a_run_that_took_a_patch_goes_to_the_code_that_knows_the_patch(hom
     run_id = await waiting(home, second)
     async with occupied(home, second), home.holdfast(first.pack) as knows_nothing:
         run = await knows_nothing.get(run_id)
-        await run.signal("word")
+        with pytest.warns(HookNotOpen):
+            await run.signal("word")
         handed = await heard(knows_nothing).until(RunHandedOver)
         assert handed.why == "the code does not ask for 'ask twice'"
         second.go_on.set()

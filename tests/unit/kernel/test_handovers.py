@@ -250,7 +250,7 @@ def test_a_hand_over_moves_the_fence_and_nothing_else():
 def test_a_blocked_run_is_taken_up_with_an_entry_that_says_so():
     change = transitions.take_up(blocked(), OTHER, now_ms=NOW_MS)
     after = _after(change)
-    assert change.entries == (Retried(NOW_MS, (), transitions.TAKEN_UP),)
+    assert change.entries == (Retried(NOW_MS, reason=transitions.TAKEN_UP),)
     assert (after.status, after.owner, after.error, after.length) == (Status.RUNNING, "w-2", None, 5)
 
 
@@ -260,8 +260,8 @@ def test_a_blocked_run_is_taken_up_with_an_entry_that_says_so():
         ((), False),
         ((Blocked(NOW_MS, "replay_diverged", "m"),), False),
         ((Blocked(NOW_MS, "replay_diverged", "m"), Retried(NOW_MS)), False),
-        ((Blocked(NOW_MS, "replay_diverged", "m"), Retried(NOW_MS, (), transitions.TAKEN_UP)), True),
-        ((Retried(NOW_MS, (), transitions.TAKEN_UP), Failed(NOW_MS, a_failure())), False),
+        ((Blocked(NOW_MS, "replay_diverged", "m"), Retried(NOW_MS, reason=transitions.TAKEN_UP)), True),
+        ((Retried(NOW_MS, reason=transitions.TAKEN_UP), Failed(NOW_MS, a_failure())), False),
     ],
 )
 def test_there_is_nothing_to_be_retried_in_a_run_that_a_worker_has_taken_up(entries: tuple[Entry, ...], was: bool):

@@ -173,13 +173,13 @@ class Operations:
         history = await self._scope.history(run_id)
         if transitions.was_taken_up(history.journal):
             return history.run  # a worker was faster: it is being tried again
-        run = await self._move(run_id, transitions.retry)
+        run = await self._move(history, transitions.retry)
         self._scope.emit(events.RunRetried(run_id))
         return run
 
     async def resume(self, run_id: str) -> Run:
         """Let a cancelled run go on as if it had not been cancelled."""
-        run = await self._move(run_id, transitions.resume)
+        run = await self._move(await self._scope.history(run_id), transitions.resume)
         self._scope.emit(events.RunResumed(run_id))
         return run
 
@@ -221,15 +221,14 @@ class Operations:
                 ) from error
         return SaidReturned(*kept(data))
 
-    async def _move(self, run_id: str, decide: Callable[..., Change]) -> Run:
-        history = await self._scope.history(run_id)
+    async def _move(self, history: History, decide: Callable[..., Change]) -> Run:
         change = decide(history.run, history.journal, now_ms=self._scope.store.now_ms())
         answer = await self._scope.commit(change)
         if isinstance(answer, Committed):
             assert answer.run is not None
             self._on_pending(answer.run)
             return answer.run
-        return await self._scope.run(run_id)  # another process has moved it meanwhile
+        return await self._scope.run(history.run.id)  # another process has moved it meanwhile
 
     async def fork(self, run_id: str, step: str, key: str | None) -> Run:
         """A new run with the journal before the first record of `step`."""

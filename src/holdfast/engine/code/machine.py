@@ -253,7 +253,7 @@ class Machine:
     def evict(self) -> None:
         """Forget the run; its coroutines are closed."""
         self._loop.evict()
-        self._main = self._unwinder = None
+        self._main = self._unwinder = self._on_dropped = None
 
     def where(self) -> str:
         """The line at which the main task waits, for messages."""
