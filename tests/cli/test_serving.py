@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.duties.leaders import DUTIES
 from tests.cli.conftest import Cli, Process, until
 
 PACK = "tests.cli.bakery"
@@ -115,7 +116,7 @@ def test_each_role_may_have_a_process_of_its_own(tmp_path, processes):
     for process in processes:
         assert process.stop() == 0, process.errors()
     lines = [json.loads(line) for line in processes[2].errors().splitlines() if line.startswith("{")]
-    assert {line["duty"] for line in lines if line["event"] == "duty taken up"} == {"rescuer", "pruner", "relay"}
+    assert {line["duty"] for line in lines if line["event"] == "duty taken up"} == set(DUTIES)
     assert {line["instance"] for line in lines} == {leader}
 
 

@@ -28,7 +28,7 @@ def test_doctor_finds_nothing_wrong_with_a_good_store(cli):
     said = cli("doctor", *PACK, "--json")
     assert said.code == 0, said
     assert "error" not in levels(said).values()
-    assert "bakery (3 workflows)" in cli("doctor", *PACK).out
+    assert "bakery (4 workflows)" in cli("doctor", *PACK).out
 
 
 def test_doctor_says_whether_somebody_attends_to_the_duties(cli, development):
