@@ -42,6 +42,7 @@ def test_a_run_that_a_bulk_run_has_moved_says_so():
     assert worded(Retried(NOW_MS, (), "b-1")) == "was retried by bulk run b-1"
     assert worded(Resumed(NOW_MS, (), "b-1")) == "was resumed by bulk run b-1; the cancellation no longer counts"
     assert worded(Retried(NOW_MS)) == "was retried"
+    assert worded(Retried(NOW_MS, reason="other code has come")) == "was taken up again: other code has come"
 
 
 def said(what: str) -> list[str]:

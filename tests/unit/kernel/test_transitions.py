@@ -424,3 +424,8 @@ def test_a_retry_of_a_later_generation_names_positions_of_the_run():
     run, journal = with_journal(a_run(status=Status.FAILED), continued(), gave_up("g1/charge#1"), failed, first=40)
     [retried] = transitions.retry(run, journal, now_ms=NOW_MS).entries
     assert retried == Retried(NOW_MS, (41,))
+
+
+def test_one_entry_is_recorded_as_any_progress_is():
+    run, entry = running(), performed()
+    assert transitions.step(run, entry) == transitions.progress(run, transitions.Recorded((entry,)))

@@ -33,6 +33,8 @@ def at_work(**fields: Any) -> Wait:
 
 
 AT_WORK = at_work()
+PINNED = a_run(version="2")
+LACKING = {*SERVED, waits.lacking("shop.checkout", "2")}
 
 
 def waiting(*on: Wait, **fields: Any) -> Run:
@@ -49,6 +51,10 @@ def blocked(code: str = "replay_diverged", message: str = "both sides") -> Run:
         (a_run(), SERVED, (Wait("worker", "default"),)),
         (a_run(queue="gpu"), set(), (Wait("no_worker", "gpu"),)),
         (a_run(queue="gpu"), {"shop.other"}, (Wait("no_worker", "gpu"),)),
+        (PINNED, LACKING, (Wait("no_worker", "default", version="2"),)),
+        (replace(PINNED, wake_at_ms=LATER_MS), LACKING, (Wait("delay", until_ms=LATER_MS),)),
+        (replace(PINNED, wake_at_ms=LATER_MS, epoch=2), LACKING, (Wait("no_worker", "default", version="2"),)),
+        (replace(PINNED, wake_at_ms=None), LACKING, (Wait("no_worker", "default", version="2"),)),
         (a_run(wake_at_ms=LATER_MS), SERVED, (Wait("delay", until_ms=LATER_MS),)),
         (a_run(wake_at_ms=LATER_MS), set(), (Wait("delay", until_ms=LATER_MS),)),
         (a_run(wake_at_ms=None), SERVED, (Wait("worker", "default"),)),
@@ -145,6 +151,7 @@ AT = "2023-11-14T22:14:20.000+00:00"
         (Wait("delay", until_ms=LATER_MS), f"its delayed start at {AT}"),
         (Wait("worker", "gpu"), "a free worker of queue 'gpu'"),
         (Wait("no_worker", "gpu"), "a worker: none serves queue 'gpu'"),
+        (Wait("no_worker", version="2"), "a worker: none serves version '2', to which it is pinned"),
         (Wait("running", "w-1"), "instance w-1, which executes it"),
         (Wait("running", "host-7-ab12.0123456789abcdef"), "instance host-7-ab12, which executes it"),
         (AT_WORK, f"effect charge#1, attempt 2, running since {AT} on instance w-1"),
