@@ -87,6 +87,7 @@ async def _page(visit: Visit, name: str, wanted: Filters, *, problem: Problem | 
     verb = _verb_of(name)
     preview: BulkPreview | None = None
     try:
+        wanted = wanted.settled(visit.now)
         preview = await _preview(wanted.runs(visit.caller, visit.now), verb)
     except UsageError as error:
         problem = problem or problem_of(error)

@@ -72,6 +72,14 @@ class Filters(Struct, frozen=True, kw_only=True):
             raise UsageError(f"id:{meant.id} means one run", hint="Act on the page of that run.")
         return meant.by_key.runs(caller, roots_only=self.roots_only)
 
+    def settled(self, now: datetime) -> Filters:
+        """The same in one line, with instants instead of how long ago: a form that is sent twice means the same."""
+        meant, text = self.meant(now), self.text
+        for name in run_queries.INSTANTS:
+            if (instant := getattr(meant, name)) is not None:
+                text = run_queries.with_field(text, name, instant.isoformat())
+        return Filters(q=text, children=self.children)
+
     def query(self, **changes: str | tuple[str, ...]) -> str:
         """These filters as a query, with some of them changed."""
         changed = replace(self, **changes)

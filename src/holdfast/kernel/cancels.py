@@ -159,6 +159,13 @@ def failure_in(run: Run, journal: tuple[Entry, ...]) -> Stopped | None:
     return next((entry for entry in counting if isinstance(entry, Stopped) and entry.error is not None), None)
 
 
+def still_asked(run: Run, journal: tuple[Entry, ...], unread: Iterable[str], nonce: str) -> bool:
+    """Whether a request to end the run still counts: not read yet, in the journal, or taken by a run that is undone."""
+    if f"cancel/{nonce}" in unread:
+        return True
+    return request_in(run, journal) is not None or failure_in(run, journal) is not None
+
+
 def is_unsure(run: Run) -> bool:
     """Whether something may be under way for the run that its journal does not show."""
     if run.epoch == 0 or run.status is Status.WAITING:

@@ -83,6 +83,7 @@ class TriedCode(Struct, frozen=True, gc=False):
 
     length: int
     digests: tuple[str, ...]
+    reluctant: tuple[str, ...] = ()  # code that fits, and gave the run to others which might fit better
 
 
 class ExecuteHere(Struct, frozen=True, gc=False):
@@ -173,10 +174,10 @@ def diverged(
     run: Run, here: Code, peers: Sequence[Peer], told: Document | None, *, now_ms: Instant
 ) -> HandTo | NoCodeFits:
     """What a worker does with a run whose journal contradicts its code."""
-    tried = {*tried_in(run, told), here.digest}
-    fit = _others(run, here, peers, tried)
+    tried, reluctant = {*tried_in(run, told), here.digest}, reluctant_in(run, told) - {here.digest}
+    fit = _others(run, here, peers, tried | reluctant) or _others(run, here, peers, tried)
     if fit:
-        return HandTo(_best(fit, run.version).owner, _note(run, tried, told, length=run.length, now_ms=now_ms))
+        return _hand_to(_best(fit, run.version), run, tried, reluctant, told, now_ms=now_ms)
     # The entry that says that it is blocked is no progress.
     return NoCodeFits(_note(run, tried, told, length=run.length + 1, now_ms=now_ms))
 
@@ -185,8 +186,18 @@ def prefer_other(
     run: Run, here: Code, peers: Sequence[Peer], told: Document | None, *, now_ms: Instant
 ) -> HandTo | ExecuteHere:
     """What a worker does with a run that has gone through a patch which the code here does not ask for."""
-    decision = diverged(run, here, peers, told, now_ms=now_ms)
-    return decision if isinstance(decision, HandTo) else ExecuteHere()
+    tried, reluctant = tried_in(run, told), {*reluctant_in(run, told), here.digest}
+    fit = _others(run, here, peers, tried | reluctant)
+    return _hand_to(_best(fit, run.version), run, tried, reluctant, told, now_ms=now_ms) if fit else ExecuteHere()
+
+
+def _hand_to(
+    peer: Peer, run: Run, tried: Collection[str], reluctant: Collection[str], told: Document | None, *, now_ms: Instant
+) -> HandTo:
+    length = run.length
+    if not peer.code.digest:  # an earlier version notes nothing: it is noted for it, with the entry by which it blocks
+        tried, length = {*tried, ""}, run.length + 1
+    return HandTo(peer.owner, _note(run, tried, told, length=length, now_ms=now_ms, reluctant=reluctant))
 
 
 def tried_in(run: Run, told: Document | None) -> frozenset[str]:
@@ -195,6 +206,14 @@ def tried_in(run: Run, told: Document | None) -> frozenset[str]:
         return frozenset()
     tried = _decode_tried(told.body)
     return frozenset(tried.digests) if tried.length == run.length else frozenset()
+
+
+def reluctant_in(run: Run, told: Document | None) -> frozenset[str]:
+    """The code that fits the run, and gave it to others since its last progress."""
+    if told is None:
+        return frozenset()
+    tried = _decode_tried(told.body)
+    return frozenset(tried.reluctant) if tried.length == run.length else frozenset()
 
 
 def call(run: Run, owner: str, *, now_ms: Instant) -> Writing:
@@ -232,8 +251,16 @@ def _best(peers: Sequence[Peer], version: str | None = None) -> Peer:
     return max(peers, key=lambda each: (each.code.version == version, each.room, each.owner))
 
 
-def _note(run: Run, tried: Collection[str], told: Document | None, *, length: int, now_ms: Instant) -> Writing:
+def _note(
+    run: Run,
+    tried: Collection[str],
+    told: Document | None,
+    *,
+    length: int,
+    now_ms: Instant,
+    reluctant: Collection[str] = (),
+) -> Writing:
     replaces = None if told is None else told.version
     version = next_version(replaces, now_ms=now_ms)
-    body = _encode(TriedCode(length, tuple(sorted(tried))))
+    body = _encode(TriedCode(length, tuple(sorted(tried)), tuple(sorted(reluctant))))
     return Writing(Document(run.namespace, TRIED, run.id, version, body, expires_at_ms=now_ms + TRIED_MS), replaces)

@@ -80,7 +80,9 @@ _decode_limit = _decode(TimeLimit).decode
 
 def begin(limit: TimeLimit, *, now_ms: Instant) -> Writing:
     """What is written before the run is admitted."""
-    return Writing(Document(EVERYWHERE, KIND, limit.run_id, now_ms, _encode(limit), due_at_ms=limit.at_ms))
+    # A start that is repeated may have another limit under the same id: the run shows the one that counts.
+    name = f"{limit.run_id}.{limit.at_ms}"
+    return Writing(Document(EVERYWHERE, KIND, name, now_ms, _encode(limit), due_at_ms=limit.at_ms))
 
 
 def go_on(document: Document, limit: TimeLimit | None, *, grace_ms: Millis, now_ms: Instant) -> Writing:

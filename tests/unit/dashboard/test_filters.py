@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from starlette.datastructures import QueryParams
@@ -46,3 +46,12 @@ def test_links_lead_to_what_a_line_means():
     assert filters.link("") == "/runs"
     assert filters.link("status:failed") == "/runs?q=status%3Afailed"
     assert filters.link("a=b", children=True) == "/runs?q=a%3Db&children=shown"
+
+
+def test_how_long_ago_is_an_instant_once_it_is_settled():
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    wanted = filters.from_query(QueryParams("q=failed+created_after:2h&children=shown"))
+    settled = wanted.settled(now)
+    assert settled.meant(now + timedelta(days=1)) == wanted.meant(now)
+    assert settled == settled.settled(now + timedelta(days=1))
+    assert not settled.roots_only

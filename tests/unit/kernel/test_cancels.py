@@ -34,6 +34,7 @@ from holdfast.kernel.runs import ENDED, Run, Status
 from tests.builders import (
     CANCELLED,
     NOW_MS,
+    STARTED,
     a_failure,
     a_run,
     an_intent,
@@ -51,6 +52,7 @@ from tests.builders import (
     not_undone,
     performed,
     received,
+    running,
     spawned,
     undone,
     with_journal,
@@ -616,3 +618,20 @@ def test_a_run_that_took_too_long_is_retried_unless_it_was_undone():
 def test_the_owner_of_a_run_is_told_what_it_shall_fail_with():
     change = cancels.request("run-1", nonce="timeout", reason="", deadline_at_ms=NOW_MS, error=a_failure())
     assert change.envelopes[0].message.error == a_failure()
+
+
+@pytest.mark.parametrize(
+    ("entries", "unread", "counts"),
+    [
+        ((), (), False),
+        ((), ("cancel/timeout",), True),
+        ((), ("cancel/other",), False),
+        ((cancel_asked(),), (), True),
+        ((cancel_asked(), *CANCELLED, Resumed(NOW_MS, (1, 2, 3))), (), False),
+        ((Stopped(NOW_MS, error=a_failure()),), (), True),
+    ],
+)
+def test_whether_a_request_to_end_a_run_still_counts(entries, unread, counts):
+    journal = (STARTED, *entries)
+    run = running(length=len(journal))
+    assert cancels.still_asked(run, journal, unread, "timeout") is counts

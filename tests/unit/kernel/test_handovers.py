@@ -188,6 +188,34 @@ def test_a_patch_that_is_not_asked_for_sends_the_run_to_other_code_if_there_is_a
     assert handovers.prefer_other(run, OURS, [peer("w-2", "ours")], None, now_ms=NOW_MS) == ExecuteHere()
 
 
+def test_code_that_fits_but_has_given_the_run_away_gets_it_back_before_it_is_blocked():
+    run, other = claimed(), Code("other")
+    given = handovers.prefer_other(run, OURS, [peer("w-2", "other")], None, now_ms=NOW_MS)
+    assert isinstance(given, HandTo)
+    told = given.tried.document
+    assert (handovers.tried_in(run, told), handovers.reluctant_in(run, told)) == (frozenset(), {"ours"})
+    assert handovers.reluctant_in(replace(run, length=9), told) == frozenset()
+    # Those that have not seen it come first; then it comes back.
+    both = [peer("w-1", "ours"), peer("w-3", "third")]
+    decision = handovers.diverged(run, other, both, told, now_ms=NOW_MS + 1)
+    assert isinstance(decision, HandTo)
+    assert decision.owner == "w-3"
+    decision = handovers.diverged(run, other, both[:1], told, now_ms=NOW_MS + 1)
+    assert isinstance(decision, HandTo)
+    assert decision.owner == "w-1"
+    # And it does not give it away once more to code that contradicts it.
+    again = handovers.prefer_other(run, OURS, [peer("w-2", "other")], decision.tried.document, now_ms=NOW_MS + 2)
+    assert again == ExecuteHere()
+
+
+def test_for_a_worker_that_notes_nothing_it_is_noted_that_it_was_tried():
+    run = claimed()
+    decision = handovers.diverged(run, OURS, [peer("w-2", "")], None, now_ms=NOW_MS)
+    assert isinstance(decision, HandTo)
+    blocked = replace(run, length=run.length + 1)  # with the entry by which that worker blocks it
+    assert handovers.tried_in(blocked, decision.tried.document) == {"ours", ""}
+
+
 def test_the_call_to_a_worker_is_gone_after_a_while():
     document = handovers.call(claimed(), "w-2", now_ms=NOW_MS).document
     assert (document.kind, document.id, document.expires_at_ms) == ("handed", "run-1.3", NOW_MS + CALL_MS)

@@ -22,7 +22,7 @@ def test_a_limit_is_a_document_of_its_run_that_is_due_when_the_time_is_up():
     writing = timeouts.begin(LIMIT, now_ms=NOW_MS)
     document = writing.document
     assert writing.replaces is None
-    assert (document.namespace, document.kind, document.id) == ("", "time_limit", "run-1")
+    assert (document.namespace, document.kind, document.id) == ("", "time_limit", f"run-1.{LIMIT.at_ms}")
     assert (document.due_at_ms, document.expires_at_ms, document.version) == (LIMIT.at_ms, None, NOW_MS)
     assert timeouts.of(document) == LIMIT
 

@@ -24,7 +24,7 @@ from holdfast.errors import (
     UnknownWorkflow,
     UsageError,
 )
-from holdfast.kernel import cancels, doubts, forks, keys, timeouts, transitions
+from holdfast.kernel import attributes, cancels, doubts, forks, keys, timeouts, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
 from holdfast.kernel.doubts import SaidFailed, SaidNotPerformed, SaidReturned, Verdict
@@ -32,7 +32,7 @@ from holdfast.kernel.journal import ByHand, Intended, Value
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME
-from holdfast.kernel.units import Duration, milliseconds
+from holdfast.kernel.units import Duration, milliseconds, utc_of
 from holdfast.ports.store import History
 
 
@@ -112,7 +112,13 @@ class Operations:
             return None if limit.at_ms + timeouts.EARLY_MS < now_ms else limit
         if run.status in ENDED:
             return None
+        if timeouts.shown_by(attributes.decode(run.attributes)) != utc_of(limit.at_ms):
+            return None  # of another start under the same id
         if limit.asked_until_ms is not None and limit.asked_until_ms <= now_ms:
+            found = await self._scope.history(run.id)
+            unread = [message.id for message in found.messages]
+            if not cancels.still_asked(found.run, found.journal, unread, "timeout"):
+                return None  # it has ended, and was retried or resumed since
             stopped = await self._canceller.stop(run.id, limit.reason, late=True, error=limit.failure)
             return None if stopped else limit
         if limit.asked_until_ms is None:
@@ -171,7 +177,7 @@ class Operations:
     async def retry(self, run_id: str) -> Run:
         """Try a failed or blocked run again from its last record."""
         history = await self._scope.history(run_id)
-        if transitions.was_taken_up(history.journal):
+        if history.run.status not in ENDED and transitions.was_taken_up(history.journal):
             return history.run  # a worker was faster: it is being tried again
         run = await self._move(history, transitions.retry)
         self._scope.emit(events.RunRetried(run_id))

@@ -431,6 +431,9 @@ class Machine:
         command.deadline_at_ms = self._deadline_at_ms
         return self._open(command)
 
+    def has_record_of(self, step: str) -> bool:
+        return any(step_of(entry) == step for entry in self._journal)
+
     def result_of(self, value: Value, as_type: Any) -> Any:
         return self._codec.decode(self._bytes_of(value), as_type)
 

@@ -46,6 +46,7 @@ class Undoer(Protocol):
     def undo(self, step: str, call: Call[Any], key: str, mark: str) -> Awaitable[Any]: ...
     def cannot_undo(self, step: str, intent: Intent, error: Exception) -> None: ...
     def stop_child(self, step: str, run_id: str) -> Awaitable[Any]: ...
+    def has_record_of(self, step: str) -> bool: ...
     def result_of(self, value: Value, as_type: Any) -> Any: ...
 
 
@@ -154,6 +155,8 @@ class LeftBehind(Struct):
         for step, child in list(self._children.items()):
             await _whatever_comes_of_it(undoer.stop_child(f"{STOP}{step}", child.run_id))
         for step, (performed, value) in reversed(list(self._done.items())):
+            if step in self._taken_back and not undoer.has_record_of(f"{UNDO}{step}"):
+                continue  # the code has undone it itself; an earlier version may have begun to do it again
             call, asked = self._calls[step]
             effect, key = call.target, performed.key
             assert isinstance(effect, Effect)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from holdfast.engine.pace import Pace
-from holdfast.events import AskedInVain, Emit
+from holdfast.errors import TransientError
+from holdfast.events import AskedInVain, DutyFailed, Emit
 from holdfast.kernel import timeouts
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.ports.store import Store
@@ -33,7 +34,14 @@ class Timeouts:
             return pace.timeouts_seconds
         for document in due:
             # Asking again changes nothing: if this process dies before the write, the next leader asks once more.
-            limit = await self._end(timeouts.of(document))
+            limit: TimeLimit | None = timeouts.of(document)
+            assert limit is not None
+            try:
+                limit = await self._end(limit)
+            except TransientError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one run that cannot be read must not keep the others from ending
+                self._emit(DutyFailed("timeouts", f"{type(error).__name__}: {error}"))
             now_ms = store.now_ms()
             await store.write([timeouts.go_on(document, limit, grace_ms=pace.cancel_grace_ms, now_ms=now_ms)])
         return pace.bite_pause_seconds if len(due) == pace.timeouts_max else pace.timeouts_seconds

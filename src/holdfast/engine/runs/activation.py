@@ -374,7 +374,7 @@ class Activation:
     async def _end(self, record: ActivationRecord) -> bool:
         """The code has ended. True if the run goes on all the same: it begins again, or there is mail to be read."""
         outcome = self._loaded.machine.outcome
-        if isinstance(outcome, CodeContinued):
+        if isinstance(outcome, CodeContinued) and self._loaded.failure is None:
             await self._begin_anew(outcome.call.arguments, record)
             return True
         if isinstance(outcome, CodeRaised) and self._loaded.failure is None:
