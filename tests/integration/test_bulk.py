@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast import Holdfast, InputMismatch, NotAllowedNow, Pack, Range, Retry, Run, UsageError, hook
@@ -15,7 +16,7 @@ from holdfast.events import RunRetried
 from holdfast.journal import CancelAsked, Continued, Received, Retried
 from holdfast.kernel import bulks
 from holdfast.kernel.bulks import BulkCounts, BulkOrder
-from tests.integration.conftest import Home, eventually, heard
+from tests.integration.conftest import Home, SqliteHome, eventually, heard
 
 SECONDS = 60
 
@@ -421,3 +422,20 @@ async def test_a_run_that_cannot_be_resumed_says_why(home: Home) -> None:
         with pytest.raises(NotAllowedNow) as refused:
             await run.resume()
         assert report.errors[0].message == refused.value.message
+
+
+async def test_a_run_whose_journal_cannot_be_read_is_told_and_the_others_are_retried(sqlite_home: SqliteHome) -> None:
+    """As after a newer version has written it, or a disk has failed."""
+    shop = Shop()
+    async with sqlite_home.holdfast(shop.pack) as hf:
+        runs = await shop.failed(hf, *orders(3))
+        shop.broken = False
+        db = apsw.Connection(str(sqlite_home.path))
+        odd = b'[{"what":"from the future"}]'
+        db.execute("UPDATE journal SET entries = ? WHERE run_id = ?", (odd, runs[1].id))
+        db.close()
+        preview = await hf.runs(shop.checkout, "failed").dry_run("retry")
+        assert [bool(each.refusal) for each in preview.first] == [False, True, False]
+        report = await ended((await hf.runs(shop.checkout, "failed").retry()).run)
+        assert (report.done, report.failed, report.errors[0].run_id) == (2, 1, runs[1].id)
+        assert await settled([runs[0], runs[2]]) == ["completed"] * 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ class Bulk:
             matched += 1
             if len(runs) < first:
                 runs.append(run)
-        histories = {each.run.id: each for each in await self._scope.store.histories([run.id for run in runs])}
+        histories = await self._histories([run.id for run in runs])
         shown = [Previewed(run, await self._refusal(order, histories.get(run.id))) for run in runs]
         return Preview(matched, is_all, tuple(shown))
 
@@ -80,9 +80,25 @@ class Bulk:
         if order.verb == "signal":
             self._signals.signal(order.hook, order.payload, None)
 
-    async def _refusal(self, order: BulkOrder, history: History | None) -> str:
+    async def _histories(self, run_ids: list[str]) -> dict[str, History | str]:
+        """Each run with its journal, or why that cannot be read: one that is damaged must not hold up the others."""
+        try:
+            return {each.run.id: each for each in await self._scope.store.histories(run_ids)}
+        except TransientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is in the journal, a newer version may have written it
+            if len(run_ids) == 1:
+                return {run_ids[0]: f"its journal cannot be read: {error}"}
+        found: dict[str, History | str] = {}
+        for run_id in run_ids:
+            found |= await self._histories([run_id])
+        return found
+
+    async def _refusal(self, order: BulkOrder, history: History | str | None) -> str:
         if history is None:
             return "it was removed meanwhile"
+        if isinstance(history, str):
+            return history
         run, now_ms = history.run, self._scope.store.now_ms()
         try:
             match order.verb:
@@ -127,10 +143,7 @@ class Bulk:
         counts = BulkCounts()
         for at in range(0, len(page), AT_ONCE):
             some = page[at : at + AT_ONCE]
-            found = await self._scope.store.histories([each.run_id for each in some])
-            histories: Mapping[str, History] = {
-                each.run.id: each for each in found if each.run.namespace == self._scope.namespace
-            }
+            histories = await self._histories([each.run_id for each in some])
             done = await asyncio.gather(
                 *(self._apply(bulk_id, order, run, histories.get(run.run_id)) for run in some), return_exceptions=True
             )
@@ -141,9 +154,11 @@ class Bulk:
         return counts
 
     async def _apply(
-        self, bulk_id: str, order: BulkOrder, selected: SelectedRun, history: History | None
+        self, bulk_id: str, order: BulkOrder, selected: SelectedRun, history: History | str | None
     ) -> BulkCounts:
-        if history is None:
+        if isinstance(history, str):
+            return bulks.failed(selected.run_id, history)
+        if history is None or history.run.namespace != self._scope.namespace:
             return bulks.skipped(bulks.GONE)
         why_not = bulks.skip_of(order, bulk_id, selected, history.run, history.journal)
         if why_not is not None:
