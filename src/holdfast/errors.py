@@ -358,7 +358,10 @@ class RunTimedOut(RunFailed):
     """The run took longer than the timeout that it was started with, or that its workflow declares."""
 
     code = "run_timed_out"
-    hint = "A retry lets it go on from its last record, without a limit."
+    hint = (
+        "A retry lets it go on from its last record, without a limit. One that was undone, or may have been, is started"
+        " again instead: start(..., replace=run)."
+    )
 
     def __init__(self, message: str, run_id: str = "") -> None:
         HoldfastError.__init__(self, message)
