@@ -494,13 +494,19 @@ def settings() -> str:
         "HOLDFAST_LOG": (
             formats,
             "unset",
-            "Write log lines to stderr in this form. Unset: they go to the logger `holdfast`, for you to configure.",
+            (
+                "Write log lines to stderr in this form. Unset: they go to the logger `holdfast`, for you to configure;"
+                " where logging is not configured, warnings and errors go to stderr."
+            ),
         ),
         "HOLDFAST_LOG_LEVEL": ("a level of `logging`", "`INFO`", "The lowest level written. Read with `HOLDFAST_LOG`."),
         "HOLDFAST_STRICT": (
             "`1` or `0`",
             "unset",
-            "A cancellation that ends in a way its workflow does not declare raises; `Holdfast(strict=...)` rules.",
+            (
+                "A cancellation that ends in a way its workflow does not declare raises, and a forgotten `await` blocks"
+                " its run; `Holdfast(strict=...)` rules."
+            ),
         ),
         "HOLDFAST_PAYLOAD_MAX": (
             "bytes",

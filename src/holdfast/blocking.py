@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import UNSET
 
@@ -232,12 +232,13 @@ class BlockingRun(Snapshot, Generic[R]):
         _refuse_inside_a_loop()
         return self._portal.iterate(self._run.events(after))
 
-    input: Callable[[Any], dict[str, Any]] = _of_run(Run[Any].input)
+    # `ClassVar`: a callable that is declared without it counts as one of the instance, and `self` is not bound.
+    input: ClassVar[Callable[[Any], dict[str, Any]]] = _of_run(Run[Any].input)
     journal = _of_run(Run[Any].journal)
-    explain: Callable[[Any], Story] = _of_run(Run[Any].explain)
-    receipt: Callable[[Any], Receipt] = _of_run(Run[Any].receipt)
-    input_json: Callable[[Any], bytes] = _of_run(Run[Any].input_json)
-    result_json: Callable[[Any], bytes] = _of_run(Run[Any].result_json)
+    explain: ClassVar[Callable[[Any], Story]] = _of_run(Run[Any].explain)
+    receipt: ClassVar[Callable[[Any], Receipt]] = _of_run(Run[Any].receipt)
+    input_json: ClassVar[Callable[[Any], bytes]] = _of_run(Run[Any].input_json)
+    result_json: ClassVar[Callable[[Any], bytes]] = _of_run(Run[Any].result_json)
     signal = _of_run(Run[Any].signal)
     cancel = _of_run(Run[Any].cancel)
 
@@ -411,10 +412,10 @@ class Blocking:
         verbs = self._portal.verbs()
         return self._portal.call(verbs.explain(run.id if isinstance(run, BlockingRun) else run, key))
 
-    workflows: Callable[[Any], tuple[Description, ...]] = _of_caller(Caller.workflows)
+    workflows: ClassVar[Callable[[Any], tuple[Description, ...]]] = _of_caller(Caller.workflows)
     workflow = _of_caller(Caller.workflow)
-    workers: Callable[[Any], list[Member]] = _of_caller(Caller.workers)
-    backlog: Callable[[Any], Backlog] = _of_caller(Caller.backlog)
+    workers: ClassVar[Callable[[Any], list[Member]]] = _of_caller(Caller.workers)
+    backlog: ClassVar[Callable[[Any], Backlog]] = _of_caller(Caller.backlog)
     export_journals = _of_caller(Caller.export_journals)
 
     def _found(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:

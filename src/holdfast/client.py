@@ -292,8 +292,9 @@ class Caller:
         try:
             row, created = await self._service.start(call, options)
         except (InputMismatch, Overtaken) as error:
-            if isinstance(error.run, RunRow):
-                error.run = Run[Any](error.run, self._service)
+            found: object = error.run
+            if isinstance(found, RunRow):
+                error.run = Run[Any](found, self._service)
             raise
         if row.wake_at_ms is None:  # it does not wait for a worker. What it is at is not looked for: it has just begun
             return Started(Run(row, self._service), created)

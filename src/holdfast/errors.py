@@ -51,7 +51,11 @@ A message says what happened and to which thing; the hint says what to do now.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:  # what callers find in an error lies above; nothing here knows more of it than its name
+    from holdfast.kernel.cancels import Receipt
+    from holdfast.run import Run
 
 __all__ = [
     "BusUnavailable",
@@ -184,12 +188,12 @@ class InputMismatch(UsageError):
     code = "input_mismatch"
     hint = "Start it under another key, or pass the input that the first start had."
 
-    def __init__(self, workflow: str, key: str, run_id: str, run: object = None) -> None:
+    def __init__(self, workflow: str, key: str, run_id: str, run: Any = None) -> None:
         super().__init__(f"key {key!r} of workflow {workflow!r} belongs to run {run_id}, which has a different input")
         self.workflow = workflow
         self.key = key
         self.run_id = run_id
-        self.run = run
+        self.run: Run[Any] = run
 
 
 class EffectKeyReused(UsageError):
@@ -250,12 +254,12 @@ class Overtaken(UsageError):
     code = "overtaken"
     hint = "Look at the run that holds the key now, and decide again."
 
-    def __init__(self, workflow: str, key: str, run_id: str, run: object = None) -> None:
+    def __init__(self, workflow: str, key: str, run_id: str, run: Any = None) -> None:
         super().__init__(f"key {key!r} of workflow {workflow!r} has moved on to run {run_id}")
         self.workflow = workflow
         self.key = key
         self.run_id = run_id
-        self.run = run
+        self.run: Run[Any] = run
 
 
 class HookTaken(UsageError):
@@ -354,7 +358,10 @@ class RunTimedOut(RunFailed):
     """The run took longer than the timeout that it was started with, or that its workflow declares."""
 
     code = "run_timed_out"
-    hint = "A retry lets it go on from its last record, without a limit."
+    hint = (
+        "A retry lets it go on from its last record, without a limit. One that was undone, or may have been, is started"
+        " again instead: start(..., replace=run)."
+    )
 
     def __init__(self, message: str, run_id: str = "") -> None:
         HoldfastError.__init__(self, message)
@@ -447,7 +454,7 @@ class UndeclaredOutcome(RunError):
     code = "undeclared_outcome"
     hint = "Add it to outcomes=(...) of the workflow, or see to it that it cannot happen."
 
-    def __init__(self, workflow: str, receipt: object, outcome: str) -> None:
+    def __init__(self, workflow: str, receipt: Receipt, outcome: str) -> None:
         super().__init__(f"cancelling a run of {workflow!r} ended as {outcome!r}, which it does not declare")
         self.receipt = receipt
 

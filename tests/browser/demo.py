@@ -64,7 +64,7 @@ async def label(order: str) -> str:
     return f"label for {order}"
 
 
-@shop.effect(key="wait:{order}")
+@shop.effect(key="wait:{order}", timeout="1h")
 async def at_the_gate(order: str) -> None:
     await world.gate.wait()
 
@@ -119,6 +119,12 @@ async def loan(order: str) -> None:
     """Lend something for a week. Cancelled, it waits at the gate until that is back."""
     await lend(order)
     await sleep("7d")
+
+
+@shop.workflow
+async def audit(order: str) -> str:
+    """Have a survey made, and wait for it."""
+    return await survey(order)
 
 
 @shop.workflow(key="survey:{order}", outcomes=("resumable", "no_effects", "completed_first"))

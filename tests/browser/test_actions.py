@@ -316,5 +316,8 @@ async def test_what_no_bulk_verb_can_do_is_said(site: Site, visit: Visiting):
         answer = await page.request.get(path)
         assert answer.status in {400, 422}, path
         assert words in (await answer.text()).replace("&#39;", "'"), path
+    await page.goto("/bulk?status=failed")  # no verb yet: it is chosen in the list
+    await expect(page).to_have_url(re.compile("/runs[?].*failed"))
+    await expect(page.get_by_role("link", name="Retry …")).to_be_visible()
     await page.goto("/bulk?verb=resume&key=nothing-like-it")
     await expect(page.get_by_text("No run that fits these filters can be resumed.")).to_be_visible()

@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, expect
 
+from holdfast.wire.times import exact
 from tests.browser.conftest import SCREENSHOTS, Site, Visiting
 from tests.browser.demo import slow
 
@@ -67,6 +68,11 @@ async def test_the_overview_counts_what_there_is(site: Site, visit: Visiting):
     await expect(
         page.get_by_role("region", name="Runs that failed").get_by_role("link", name="order:o-5")
     ).to_be_visible()
+    failed = site.runs["failed"]
+    assert failed.finished_at is not None
+    ended = page.locator(f"#l-{failed.id} time")
+    await expect(ended).to_have_attribute("title", exact(failed.finished_at))
+    await expect(page.get_by_role("link", name="Reference of the HTTP API")).to_have_attribute("href", "/docs")
     await expect(page.get_by_text("1 of them failed")).to_be_visible()
     await expect(page.locator(".spark path").first).to_have_attribute("d", re.compile("^M"))
 

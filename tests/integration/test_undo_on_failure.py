@@ -334,6 +334,29 @@ async def test_a_run_that_was_undone_cannot_be_retried_but_started_again_or_fork
     assert shop.ledger.done == ["step:kept", "step:a", "undo:step:a", "step:a", "step:kept", "step:a"]
 
 
+async def test_a_run_whose_undos_have_all_failed_may_have_been_undone_and_is_not_retried(home: Home) -> None:
+    pack = Pack("shop")
+
+    @pack.effect(retry=ONCE)
+    async def untake() -> None:
+        raise Permanent("the reply was lost")  # and it may have happened
+
+    @pack.effect(undo=untake)
+    async def take() -> None: ...
+
+    @pack.workflow(on_failure="undo")
+    async def order() -> None:
+        await take()
+        raise ValueError("no stock")
+
+    async with home.holdfast(pack) as hf:
+        run = (await hf.start(order())).run
+        await fails(run)
+        with pytest.raises(NotAllowedNow, match=r"may have been undone since it failed: .* gave up undo:take#1"):
+            await run.retry()
+        assert "retry" not in (await run.explain()).next_actions
+
+
 async def test_a_failed_run_of_which_nothing_was_undone_is_retried_as_ever(home: Home) -> None:
     shop = Shop()
     broken = True

@@ -58,10 +58,13 @@ def verbs_for(meant: RunQuery) -> list[BulkVerb]:
     return [verb for verb in VERBS if all(status in TAKES[verb] for status in meant.statuses)]
 
 
-async def page(visit: Visit) -> HtmlPage:
-    """What a verb would do, and the form for it."""
+async def page(visit: Visit) -> HtmlPage | RedirectResponse:
+    """What a verb would do, and the form for it. Without a verb: the list, where one is chosen."""
     query = visit.request.query_params
-    return await _page(visit, query.get("verb", ""), filters.from_query(query))
+    wanted = filters.from_query(query)
+    if not query.get("verb"):
+        return see(f"/runs?{wanted.query(after='')}")
+    return await _page(visit, query["verb"], wanted)
 
 
 async def start(visit: Visit) -> HtmlPage | RedirectResponse:

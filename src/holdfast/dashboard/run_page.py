@@ -85,13 +85,15 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
     hooks = await action_forms.awaited_hooks(found, story.waiting_on, visit)
     names = _allowed(visit, story.next_actions)
     points = fork_points(journal)
+    family = await family_of(visit, found.id) if _may_have_children(journal) else None
+    keys = {} if family is None else {child.id: child.key for child in (*family.troubled, *family.runs)}
     own = {name: value for name, value in attributes.items() if not name.startswith(RESERVED)}
     return HtmlPage(
         "run.html",
         f"{found.key or found.id} · {found.workflow}",
         {
             "run": found,
-            "waits": shown_waits.shown(story.waiting_on),
+            "waits": shown_waits.shown(story.waiting_on, keys),
             "actions": action_forms.actions(found, names, refused=refused, waits_for_signal=bool(hooks)),
             "hidden_actions": bool(story.next_actions) and not names,
             "timeline": view(lanes, wanted_of(query), origin_at_ms=origin_at_ms, until_ms=until_ms),
@@ -102,7 +104,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
             "failure": _failure_in(journal) if found.status == "failed" else None,
             "blockage": found.error if found.status == "blocked" else None,
             "doubts": action_forms.doubts_of(found, journal, visit) if "decide" in names else [],
-            "family": await family_of(visit, found.id) if _may_have_children(journal) else None,
+            "family": family,
             "receipt": await _receipt_of(found, journal),
             "declared_markers": await _declared_markers(visit, found),
             "attributes": own,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -26,16 +26,25 @@ class ShownWait(NamedTuple):
     text: str
     until: datetime | None
     facts: tuple[Fact, ...] = ()
+    until_is: str = ""  # what happens then, where the text does not say it
+    run_id: str = ""  # of a child, to be linked behind the text
+    run_name: str = ""  # its key, if that is known
+    step: str = ""
 
 
-def shown(waits: Iterable[Wait]) -> tuple[ShownWait, ...]:
-    return tuple(map(_shown, waits))
+def shown(waits: Iterable[Wait], keys: Mapping[str, str | None] | None = None) -> tuple[ShownWait, ...]:
+    """`keys` are those of the children that are known, by run id."""
+    return tuple(_shown(wait, keys or {}) for wait in waits)
 
 
-def _shown(wait: Wait) -> ShownWait:
+def _shown(wait: Wait, keys: Mapping[str, str | None]) -> ShownWait:
+    if wait.kind == "child":
+        name = keys.get(wait.name) or wait.name
+        return ShownWait(wait.kind, "child run", wait.until, run_id=wait.name, run_name=name, step=wait.step)
     if wait.effect is None:
         return ShownWait(wait.kind, str(wait), wait.until)
-    return ShownWait(wait.kind, f"effect {wait.step}", wait.until, tuple(_facts(wait.effect, wait.instance)))
+    facts = tuple(_facts(wait.effect, wait.instance))
+    return ShownWait(wait.kind, f"effect {wait.step}", wait.until, facts, until_is="times out")
 
 
 def _facts(effect: RunningEffect, instance: str) -> Iterator[Fact]:

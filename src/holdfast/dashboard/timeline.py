@@ -56,6 +56,7 @@ from holdfast.wire.times import duration, exact
 Kind = Literal["effect", "undo", "timer", "hook", "child", "markers", "cancel", "blocked", "work"]
 State = Literal["done", "failed", "pause", "open"]
 LANES_MAX = 150
+AFTER_FAILURE = "undoing after failure"
 _COMPRESSION = 0.4
 _TICKS_APART = 13.0
 _WIDTH_MIN = 0.35
@@ -154,6 +155,7 @@ class _Reader:
         self._begun: dict[str, Instant] = {}  # steps whose begin is known
         self._children: dict[str, str] = {}  # by run id, the lane of a child that has not ended
         self._last_at_ms = origin_at_ms
+        self._unwinding = "cancellation"  # the lane of why the code is ended, and what it did undone
 
     def read(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - a table, as long as its subject
         at_ms = self._last_at_ms = entry.at_ms
@@ -204,18 +206,22 @@ class _Reader:
                 self._lane(f"hook {intent.name}", "hook").points.append(Point(at_ms, f"opened{taken}"))
             case Marked(marker=marker):
                 self._lane("markers", "markers").points.append(Point(at_ms, marker))
-            case CancelAsked(reason=reason):
-                self._close("blocked", at_ms, "was cancelled")
-                self._begun["cancellation"] = at_ms
-                self._lane("cancellation", "cancel").points.append(Point(at_ms, f"asked for: {reason or 'no reason'}"))
+            case CancelAsked(reason=reason, error=error):
+                self._close("blocked", at_ms, "was cancelled" if error is None else "took too long")
+                text = f"asked for: {reason or 'no reason'}" if error is None else _words(error)
+                self._unwind("cancellation" if error is None else "timeout", at_ms, text)
                 self._deliver("", at_ms)
-            case Stopped():
-                self._lane("cancellation", "cancel").points.append(Point(at_ms, "the code has ended"))
+            case Stopped(error=error):
+                if error is not None and AFTER_FAILURE not in self._begun:
+                    self._unwind(AFTER_FAILURE, at_ms, f"the code has failed: {_words(error)}")
+                else:
+                    text = "the deadline was over" if error is not None else "the code has ended"
+                    self._lane(self._unwinding, "cancel").points.append(Point(at_ms, text))
                 self._began_again_at_ms = at_ms  # what is undone is undone from here on
             case Cancelled():
-                self._close("cancellation", at_ms, "took until the run had ended")
+                self._close(self._unwinding, at_ms, "took until the run had ended")
             case Failed(error=error):
-                self._close("cancellation", at_ms, "took until the run had failed")
+                self._close(self._unwinding, at_ms, "took until the run had failed")
                 self._lane("failed", "blocked").points.append(Point(at_ms, _words(error)))
                 self._begun["failed"] = at_ms
             case Blocked(code=code, message=message):
@@ -251,9 +257,14 @@ class _Reader:
                     lane.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
                 case "blocked" | "retry" | "child" | "outcome":
                     pass  # their lanes are open already
-        for name in ("cancellation", "blocked"):
+        for name in (self._unwinding, "blocked"):
             if name in self._begun:
                 self._bar(self.lanes[name], name, until_ms, "open", "goes on", deliver=False)
+
+    def _unwind(self, name: str, at_ms: Instant, text: str) -> None:
+        self._unwinding = name
+        self._begun[name] = at_ms
+        self._lane(name, "cancel").points.append(Point(at_ms, text))
 
     def _lane(self, name: str, kind: Kind) -> Lane:
         return self.lanes.setdefault(name, Lane(name, kind))

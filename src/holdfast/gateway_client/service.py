@@ -129,7 +129,8 @@ class GatewayBackend:
         try:
             reply = await self._transport.post(path, sent.body, query=sent.query, headers=sent.headers, again=True)
         except (InputMismatch, Overtaken) as error:
-            error.run = await self.get(error.run_id)
+            found: Any = await self.get(error.run_id)  # a row, of which `start` makes a `Run`
+            error.run = found
             raise
         return self._run(reply.of(wire.RunView)), reply.status == 201
 

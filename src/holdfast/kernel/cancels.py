@@ -312,14 +312,24 @@ def check_not_undone(run: Run, journal: tuple[Entry, ...]) -> tuple[int, ...]:
     if failed_at is None:
         return ()
     since = [(at, entry) for at, entry in counting if at >= failed_at]
-    for _, entry in since:
-        if step_of(entry).startswith((UNDO, STOP)):
-            raise NotAllowedNow(
-                f"run {run.id} has been undone since it failed: {entry.what} {step_of(entry)}",
-                hint="Start it again, under another key or in its place: start(..., replace=run). "
-                "Or fork it from a step before what was undone.",
-            )
+    begun = [entry for _, entry in since if step_of(entry).startswith((UNDO, STOP))]
+    if begun:
+        ended = next((each for each in begun if isinstance(each, Performed | Joined)), None)
+        told = (
+            f"may have been undone since it failed: an undo was begun, and did not return: {_told(begun[-1])}"
+            if ended is None
+            else f"has been undone since it failed: {_told(ended)}"
+        )
+        raise NotAllowedNow(
+            f"run {run.id} {told}",
+            hint="Start it again, under another key or in its place: start(..., replace=run). "
+            "Or fork it from a step before what was undone.",
+        )
     return tuple(at for at, entry in since if isinstance(entry, CancelAsked | Stopped))
+
+
+def _told(entry: Entry) -> str:
+    return f"{entry.what.replace('_', ' ')} {step_of(entry)}"
 
 
 def is_paused(journal: tuple[Entry, ...]) -> bool:

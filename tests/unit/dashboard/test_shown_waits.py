@@ -17,6 +17,14 @@ def test_a_wait_is_its_sentence():
     assert found.until == utc_of(60_000)
 
 
+def test_a_child_is_named_by_its_key_where_that_is_known_and_can_be_visited():
+    waits = [Wait("child", "run-2", step="500/one#1"), Wait("child", "run-3", step="501/one#1")]
+    first, second = shown(waits, {"run-2": "item:500", "run-4": None})
+    assert (first.text, first.run_id, first.run_name, first.step) == ("child run", "run-2", "item:500", "500/one#1")
+    assert (second.run_id, second.run_name) == ("run-3", "run-3")
+    assert shown(waits, {"run-2": None})[0].run_name == "run-2"
+
+
 def test_an_effect_that_runs_is_told_by_its_facts():
     effect = RunningEffect(
         "shop.charge",
@@ -28,6 +36,7 @@ def test_an_effect_that_runs_is_told_by_its_facts():
     )
     [found] = shown([Wait("running", "web-1-7-a1b2.nonce", Instant(150_000), "charge#1", effect)])
     assert found.text == "effect charge#1"
+    assert (found.until, found.until_is) == (utc_of(150_000), "times out")
     assert found.facts == (
         Fact("effect", "shop.charge"),
         Fact("attempt", "3"),

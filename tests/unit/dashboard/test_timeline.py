@@ -201,6 +201,34 @@ def test_what_is_undone_begins_when_the_code_has_ended():
     assert "asked for: no longer wanted" in row("cancellation", found).text
 
 
+def test_what_is_undone_because_the_code_failed_is_no_cancellation():
+    entries = (
+        performed(100, "a#1"),
+        Stopped(600, error=BROKEN),
+        Performed(800, "undo:a#1", intent("a", "undo"), 1, NONE),
+    )
+    found = drawn(*entries, Failed(800, BROKEN), until_ms=800)
+    assert [each.name for each in found.rows] == ["a#1", "undoing after failure", "undo:a#1", "failed"]
+    assert took(found)["undoing after failure"] == took(found)["undo:a#1"] == "200 ms"
+    assert "the code has failed: OSError: broken" in row("undoing after failure", found).text
+    cut = row("undoing after failure", drawn(*entries, Stopped(900, by_deadline=True, error=BROKEN)))
+    assert "the deadline was over" in cut.text
+    assert [bar.state for bar in cut.bars] == ["open"]
+
+
+def test_a_run_that_took_too_long_was_not_cancelled_by_a_person():
+    found = drawn(
+        performed(100, "a#1"),
+        CancelAsked(600, 30_000, error=Failure("RunTimedOut", "took too long")),
+        Stopped(700, kept=True),
+        Failed(800, BROKEN),
+        until_ms=800,
+    )
+    assert [each.name for each in found.rows] == ["a#1", "timeout", "failed"]
+    assert "RunTimedOut: took too long" in row("timeout", found).text
+    assert took(found)["timeout"] == "200 ms"
+
+
 def test_a_blocked_run_is_blocked_until_it_is_retried_and_goes_on_from_there():
     found = drawn(Blocked(100, "replay_diverged", "b#1 is not a#1"), Retried(500), performed(600, "a#1"), until_ms=600)
     assert took(found) == {"blocked": "400 ms", "a#1": "100 ms"}

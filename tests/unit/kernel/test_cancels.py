@@ -601,11 +601,23 @@ def test_a_retry_takes_back_that_the_run_was_to_be_undone_if_nothing_was(since, 
 
 
 @pytest.mark.parametrize(
-    "entry", [undone(), not_undone(), joined(step="stop:pay#1"), dropped(step="undo:charge#1")], ids=lambda e: e.what
+    ("entry", "told"),
+    [
+        (undone(), "has been undone since it failed: performed undo:"),
+        (joined(step="stop:pay#1"), "has been undone since it failed: joined stop:pay#1"),
+        (not_undone(), "may have been undone since it failed: an undo was begun, and did not return: gave up undo:"),
+        (dropped(step="undo:charge#1"), "may have been undone since it failed"),
+    ],
+    ids=lambda each: getattr(each, "what", None),
 )
-def test_a_run_that_was_undone_or_may_have_been_is_not_retried(entry):
-    with pytest.raises(NotAllowedNow, match="has been undone since it failed"):
+def test_a_run_that_was_undone_or_may_have_been_is_not_retried(entry, told):
+    with pytest.raises(NotAllowedNow, match=told):
         cancels.check_not_undone(*failed(performed(), FAILED_STOP, entry))
+
+
+def test_a_run_of_which_one_thing_was_undone_was_undone_whatever_became_of_the_rest():
+    with pytest.raises(NotAllowedNow, match="has been undone since it failed"):
+        cancels.check_not_undone(*failed(performed(), FAILED_STOP, not_undone(), undone()))
 
 
 def test_a_run_that_took_too_long_is_retried_unless_it_was_undone():
