@@ -84,8 +84,8 @@ def _why(run: Run[Any]) -> Text:
     return plain("; ".join(str(wait) for wait in run.waiting_on if wait.kind != "running" or wait.effect), "dim")
 
 
-def headline(run: Run[Any]) -> Table:
-    """What there is to know about a run at a glance."""
+def headline(run: Run[Any], next_actions: Sequence[str]) -> Table:
+    """What there is to know about a run at a glance; `next_actions` are those of its story."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -111,7 +111,7 @@ def headline(run: Run[Any]) -> Table:
         grid.add_row("attribute", plain(f"{name} = {value}"))
     for wait in run.waiting_on:
         grid.add_row("waits for", plain(str(wait), "yellow"))
-    grid.add_row("possible", ", ".join(action.replace("_", "-") for action in run.next_actions))
+    grid.add_row("possible", ", ".join(action.replace("_", "-") for action in next_actions))
     return grid
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 from rich.console import Group
 
 from holdfast.adapters.machine import SystemClock
@@ -133,7 +134,9 @@ async def journal(session: Session, run: RunReference) -> None:
 
 async def _view(caller: Caller, run: Run[Any], *, inputs: bool) -> View:
     tree = await tree_of(caller, run, inputs=inputs)
-    return View(outbound.run(run), Group(render.headline(run), "", tree), over=Status(run.status) in ENDED)
+    possible = (await run.explain()).next_actions  # the snapshot's own go by its status: some of them are refused
+    document = replace(outbound.run(run), next_actions=list(possible))
+    return View(document, Group(render.headline(run, possible), "", tree), over=Status(run.status) in ENDED)
 
 
 async def _follow(session: Session, run: Run[Any]) -> None:
