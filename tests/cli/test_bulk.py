@@ -93,7 +93,7 @@ def test_a_word_reaches_all_and_all_are_cancelled(there, name):
         )
         assert "closed (bulk run " in there("receipt", run, "--json").json["reason"]
     dry = there("bulk", "resume", "--key-prefix", f"order:{name}-b", "--dry-run")
-    assert "2 runs would be resumed" in dry.out
+    assert "2 runs match; 2 of the first 2 would be refused. Nothing was changed." in dry.out
     assert "no: " in dry.out  # what they had done was undone
 
 

@@ -99,7 +99,7 @@ def progress(run: Run[Any]) -> Text:
 def _preview(preview: BulkPreview) -> RenderableType:
     many = f"{preview.matched:,} {'run' if preview.matched == 1 else 'runs'}{'' if preview.is_all else ' or more'}"
     verb = PAST[preview.verb]
-    head = Text(f"{many} would be {verb}. Nothing was changed.")
+    head = Text(f"{many} {_prospects(preview, verb)}. Nothing was changed.")
     rows = [
         (
             each.run.id,
@@ -113,6 +113,16 @@ def _preview(preview: BulkPreview) -> RenderableType:
     if not rows:
         return head
     return Group(head, render.table("run", "status", "workflow", "key", f"would be {verb}", rows=rows, nothing=""))
+
+
+def _prospects(preview: BulkPreview, verb: str) -> str:
+    """What is known to become of those that match: only the first of them were looked at."""
+    looked_at = len(preview.first)
+    refused = sum(bool(each.refusal) for each in preview.first)
+    if not refused and (looked_at == preview.matched or preview.verb == "signal"):
+        return f"would be {verb}"
+    match = "matches" if preview.matched == 1 else "match"
+    return f"{match}; {refused or 'none'} of the first {looked_at} would be refused"
 
 
 @filtered
