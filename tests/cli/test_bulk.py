@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.cli.conftest import until
+from tests.cli.conftest import Process, until
 
 _numbers = itertools.count()
 
@@ -67,6 +67,18 @@ def test_progress_is_a_line_for_people(there, name):
     assert said.code == 0, said
     assert said.out.splitlines()[-1] == "completed  retry: 1 of 1 done, 0 skipped, 0 failed"
     assert "started bulk run" in said.err
+
+
+def test_without_a_worker_it_says_what_it_waits_for(cli, tmp_path):
+    where = ("--url", f"sqlite:///{tmp_path}/idle.db")
+    assert cli("start", "bake", "name=idle", *where, HOLDFAST_PACKS="tests.cli.bakery").code == 0
+    process = Process("bulk", "cancel", "--status", "pending", "--follow", *where, cwd=tmp_path)
+    try:
+        assert (
+            process.line().strip() == "pending  cancel: not begun; it waits for a worker: none serves queue 'default'"
+        )
+    finally:
+        process.close()
 
 
 def test_it_is_started_once_per_key(there, name):

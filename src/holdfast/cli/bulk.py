@@ -28,6 +28,7 @@ Follow = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="Mean every run, if no filter is given.")]
 SHOWN = 10
+_HOLDS_UP = {"worker", "no_worker", "blocked"}
 
 
 class BulkCommand:
@@ -85,13 +86,17 @@ class BulkCommand:
 
 
 def progress(run: Run[Any]) -> Text:
-    """How far a bulk run is, in a line."""
+    """How far a bulk run is, in a line; and what it waits for, if that is why it does not get on."""
     shown = run.attributes
+    waits = [str(wait) for wait in run.waiting_on if wait.kind in _HOLDS_UP]
+    lacking = f"; it waits for {', '.join(waits)}" if waits else ""
+    if "matched" not in shown:  # it has not counted them yet
+        return Text.assemble(render.status(run.status), "  ", plain(f"{shown.get('verb', 'bulk')}: not begun{lacking}"))
     reasons = [f"{value} {name.partition('.')[2]}" for name, value in shown.items() if name.startswith("skipped.")]
     why = f" ({', '.join(reasons)})" if reasons else ""
     words = (
         f"{shown.get('verb')}: {shown.get('done', 0):,} of {shown.get('matched', 0):,} done, "
-        f"{shown.get('skipped', 0):,} skipped{why}, {shown.get('failed', 0):,} failed"
+        f"{shown.get('skipped', 0):,} skipped{why}, {shown.get('failed', 0):,} failed{lacking}"
     )
     return Text.assemble(render.status(run.status), "  ", plain(words))
 
