@@ -61,6 +61,16 @@ def test_one_command_retries_all_that_failed(there, name):
     assert there("result", bulk["id"]).json["done"] == 3
 
 
+def test_words_mean_the_same_as_for_runs(there, name):
+    runs = burnt(there, name, 2)
+    words = ("failed", "workflow:bakery.bake", f"key:bake:burnt-{name}")
+    assert {run["id"] for run in there("runs", *words, "--json").json["runs"]} == {*runs}
+    dry = there("bulk", "retry", *words, "--dry-run", "--json").json
+    assert {each["run"]["id"] for each in dry["first"]} == {*runs}
+    limited = there("bulk", "retry", *words, "--oldest-first", "--limit", "1", "--dry-run", "--json").json
+    assert [each["run"]["id"] for each in limited["first"]] == runs[:1]
+
+
 def test_progress_is_a_line_for_people(there, name):
     burnt(there, name, 2)
     said = there("bulk", "retry", "--key-prefix", f"bake:burnt-{name}", "--limit", "1", "--follow")
@@ -117,6 +127,10 @@ def test_a_word_reaches_all_and_all_are_cancelled(there, name):
         (("retry", "--status", "completed"), "a run that is completed cannot be retried"),
         (("cancel", "--all", "--rate", "soon"), "'soon' is not a rate"),
         (("cancel", "--attribute", "nonsense"), "is not a condition"),
+        (("retry", "failed", "--workflow", "bakery.bake"), "words and options cannot both say"),
+        (("retry", "staus:failed"), "'staus' is not a field; is status:failed meant?"),
+        (("retry", "id:4f1c0000"), "an id means one run"),
+        (("retry", "key:a", "o-1"), "cannot both be meant"),
     ],
 )
 def test_what_cannot_be_is_said_and_starts_nothing(there, arguments, message):

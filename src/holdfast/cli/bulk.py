@@ -11,7 +11,7 @@ from rich.text import Text
 from holdfast.cli import render
 from holdfast.cli.arguments import Reason, json_or_text
 from holdfast.cli.output import plain
-from holdfast.cli.run_filters import RunFilters, filtered
+from holdfast.cli.run_filters import RunFilters, WordsArgument, filtered
 from holdfast.cli.session import Session
 from holdfast.cli.starts import with_created
 from holdfast.cli.watch import View, keep_showing
@@ -35,9 +35,18 @@ class BulkCommand:
     """What all of these commands do alike."""
 
     def __init__(
-        self, session: Session, filters: RunFilters, verb: BulkVerb, *, all: bool, dry_run: bool, follow: bool
+        self,
+        session: Session,
+        filters: RunFilters,
+        verb: BulkVerb,
+        *,
+        all: bool,
+        dry_run: bool,
+        follow: bool,
+        words: list[str] | None = None,
     ) -> None:
         self._session = session
+        self._words = words or []
         self._filters = filters
         self._verb: BulkVerb = verb
         self._all = all
@@ -46,13 +55,13 @@ class BulkCommand:
 
     async def carry_out(self, *, hook: str | None = None, payload: Any = None, **options: Any) -> None:
         """Start the bulk run and, if that is wanted, see it to its end; or say what it would do."""
-        if not (self._filters.is_set or self._all or self._dry_run):
+        if not (self._words or self._filters.is_set or self._all or self._dry_run):
             raise UsageError(
                 "no filter is given, so every run is meant",
                 hint="Say which ones: --workflow, --status, --attribute ...; or --all if you mean it.",
             )
         async with self._session.caller() as caller:
-            found = self._filters.runs(caller)
+            found = self._filters.runs_of(caller, self._words) if self._words else self._filters.runs(caller)
             if self._dry_run:
                 preview = await found.dry_run(self._verb, hook=hook, payload=payload, first=SHOWN)
                 self._session.out.show(bulks.preview(preview), _preview(preview))
@@ -134,6 +143,7 @@ def _prospects(preview: BulkPreview, verb: str) -> str:
 async def retry(
     session: Session,
     filters: RunFilters,
+    words: WordsArgument = None,
     *,
     dry_run: DryRun = False,
     follow: Follow = False,
@@ -143,7 +153,7 @@ async def retry(
     all: All = False,
 ) -> None:
     """Try all failed and blocked runs again that the filters mean."""
-    wanted = BulkCommand(session, filters, "retry", all=all, dry_run=dry_run, follow=follow)
+    wanted = BulkCommand(session, filters, "retry", words=words, all=all, dry_run=dry_run, follow=follow)
     await wanted.carry_out(rate=rate, reason=reason, key=key)
 
 
@@ -151,6 +161,7 @@ async def retry(
 async def cancel(
     session: Session,
     filters: RunFilters,
+    words: WordsArgument = None,
     *,
     deadline: Annotated[str, typer.Option(help="How long the cleanup of each may take.")] = "30s",
     dry_run: DryRun = False,
@@ -161,7 +172,7 @@ async def cancel(
     all: All = False,
 ) -> None:
     """Ask all live runs to cancel that the filters mean."""
-    wanted = BulkCommand(session, filters, "cancel", all=all, dry_run=dry_run, follow=follow)
+    wanted = BulkCommand(session, filters, "cancel", words=words, all=all, dry_run=dry_run, follow=follow)
     await wanted.carry_out(rate=rate, reason=reason, key=key, deadline=deadline)
 
 
@@ -169,6 +180,7 @@ async def cancel(
 async def resume(
     session: Session,
     filters: RunFilters,
+    words: WordsArgument = None,
     *,
     dry_run: DryRun = False,
     follow: Follow = False,
@@ -178,7 +190,7 @@ async def resume(
     all: All = False,
 ) -> None:
     """Let all cancelled runs go on that the filters mean."""
-    wanted = BulkCommand(session, filters, "resume", all=all, dry_run=dry_run, follow=follow)
+    wanted = BulkCommand(session, filters, "resume", words=words, all=all, dry_run=dry_run, follow=follow)
     await wanted.carry_out(rate=rate, reason=reason, key=key)
 
 

@@ -20,12 +20,13 @@ from holdfast.cli.run_filters import (
     RootsOnlyOption,
     RunFilters,
     StatusOption,
+    WordsArgument,
     WorkflowOption,
 )
 from holdfast.cli.session import Session, find_run
 from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
-from holdfast.client import PAGE, Caller, Run
+from holdfast.client import PAGE, Caller, Page, Run
 from holdfast.errors import UsageError
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.runs import ENDED, Status
@@ -36,15 +37,7 @@ from holdfast.wire.times import exact
 
 async def runs(
     session: Session,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[WORDS]...",
-            help="What is searched for, as in the dashboard: failed, o-1042, workflow:checkout, customer=ada, "
-            "created_after:2h. Instead of options.",
-            show_default=False,
-        ),
-    ] = None,
+    words: WordsArgument = None,
     *,
     workflow: WorkflowOption = None,
     status: StatusOption = None,
@@ -78,11 +71,15 @@ async def runs(
             raise UsageError("words and options cannot both say what is searched for", hint="Write all of it as words.")
         query = run_queries.parse_each(words or (), now=utc_of(SystemClock().wall_ms()))
 
-        async def look() -> View:
+        async def found() -> Page:
             if words:
-                page = await run_queries.find(caller, query, roots_only=roots_only, after=after, limit=limit)
-            else:
-                page = await filters.runs(caller).page(after=after, limit=limit)
+                return await run_queries.find(caller, query, roots_only=roots_only, after=after, limit=limit)
+            return await filters.runs(caller).page(after=after, limit=limit)
+
+        async def look() -> View:
+            page = await found()
+            if not page.runs and not watch and query.misspelt:
+                session.out.note(f"hint: {query.misspelt}")
             return View(outbound.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
 
         if watch:
