@@ -124,7 +124,11 @@ class Snapshot:
 
     @property
     def next_actions(self) -> tuple[str, ...]:
-        """What may be done with it now: signal, cancel, retry, resume, fork, release_key; in its story also decide."""
+        """What its status permits: signal, cancel, retry, resume, fork, release_key.
+
+        The journal may forbid one of them, such as the retry of a run that was undone, or permit `decide`: the
+        `next_actions` of its story (`explain()`) have read it.
+        """
         return waits.next_actions(self._row)
 
     @property

@@ -52,14 +52,15 @@ class Signature:
         self._locals = _author_locals()
         if parameters and parameters[0].name in _OF_A_CLASS:
             raise UsageError(
-                f"{owner} takes {parameters[0].name!r}, as a method does",
+                f"{owner} ({_place_of(fn)}) takes {parameters[0].name!r}, as a method does",
                 hint="Write it as a function: an object cannot be recorded. What effects share can be a resource, "
                 "which is opened once in each process: @pack.resource.",
             )
         for parameter in parameters:
             if parameter.kind in _UNNAMED:
                 raise UsageError(
-                    f"{owner} takes *{parameter.name}", hint="Name each parameter: arguments are stored by name."
+                    f"{owner} ({_place_of(fn)}) takes *{parameter.name}",
+                    hint="Name each parameter: arguments are stored by name.",
                 )
         self.names = frozenset(parameter.name for parameter in parameters)
         self._order = tuple(parameter.name for parameter in parameters)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.cli.conftest import until
+from tests.cli.conftest import Process, until
 
 _numbers = itertools.count()
 
@@ -61,12 +61,34 @@ def test_one_command_retries_all_that_failed(there, name):
     assert there("result", bulk["id"]).json["done"] == 3
 
 
+def test_words_mean_the_same_as_for_runs(there, name):
+    runs = burnt(there, name, 2)
+    words = ("failed", "workflow:bakery.bake", f"key:bake:burnt-{name}")
+    assert {run["id"] for run in there("runs", *words, "--json").json["runs"]} == {*runs}
+    dry = there("bulk", "retry", *words, "--dry-run", "--json").json
+    assert {each["run"]["id"] for each in dry["first"]} == {*runs}
+    limited = there("bulk", "retry", *words, "--oldest-first", "--limit", "1", "--dry-run", "--json").json
+    assert [each["run"]["id"] for each in limited["first"]] == runs[:1]
+
+
 def test_progress_is_a_line_for_people(there, name):
     burnt(there, name, 2)
     said = there("bulk", "retry", "--key-prefix", f"bake:burnt-{name}", "--limit", "1", "--follow")
     assert said.code == 0, said
     assert said.out.splitlines()[-1] == "completed  retry: 1 of 1 done, 0 skipped, 0 failed"
     assert "started bulk run" in said.err
+
+
+def test_without_a_worker_it_says_what_it_waits_for(cli, tmp_path):
+    where = ("--url", f"sqlite:///{tmp_path}/idle.db")
+    assert cli("start", "bake", "name=idle", *where, HOLDFAST_PACKS="tests.cli.bakery").code == 0
+    process = Process("bulk", "cancel", "--status", "pending", "--follow", *where, cwd=tmp_path)
+    try:
+        assert (
+            process.line().strip() == "pending  cancel: not begun; it waits for a worker: none serves queue 'default'"
+        )
+    finally:
+        process.close()
 
 
 def test_it_is_started_once_per_key(there, name):
@@ -93,7 +115,7 @@ def test_a_word_reaches_all_and_all_are_cancelled(there, name):
         )
         assert "closed (bulk run " in there("receipt", run, "--json").json["reason"]
     dry = there("bulk", "resume", "--key-prefix", f"order:{name}-b", "--dry-run")
-    assert "2 runs would be resumed" in dry.out
+    assert "2 runs match; 2 of the first 2 would be refused. Nothing was changed." in dry.out
     assert "no: " in dry.out  # what they had done was undone
 
 
@@ -105,6 +127,10 @@ def test_a_word_reaches_all_and_all_are_cancelled(there, name):
         (("retry", "--status", "completed"), "a run that is completed cannot be retried"),
         (("cancel", "--all", "--rate", "soon"), "'soon' is not a rate"),
         (("cancel", "--attribute", "nonsense"), "is not a condition"),
+        (("retry", "failed", "--workflow", "bakery.bake"), "words and options cannot both say"),
+        (("retry", "staus:failed"), "'staus' is not a field; is status:failed meant?"),
+        (("retry", "id:4f1c0000"), "an id means one run"),
+        (("retry", "key:a", "o-1"), "cannot both be meant"),
     ],
 )
 def test_what_cannot_be_is_said_and_starts_nothing(there, arguments, message):

@@ -38,6 +38,15 @@ def test_what_was_returned_reaches_the_code_and_is_recorded_with_who_said_it(the
     assert (other.code != 0, other.problem["code"]) == (True, "not_allowed_now")
 
 
+def test_why_it_is_blocked_is_shown_once(there: Cli, run):
+    message = run["error"]["message"]
+    said = there("show", run["id"], COLUMNS="4000").out
+    assert said.count(message) == 1
+    assert "is blocked (unknown_outcome): see error" in said
+    assert said.count("a person: see error") == 2
+    assert run["next_actions"][0] == "decide"
+
+
 def test_a_failure_is_raised_in_the_code(there: Cli, run):
     assert there("decide", run["id"], "deliver#1", "--failed", "eaten by the dog", "--json").json["id"] == run["id"]
     assert "eaten by the dog" in there("result", run["id"], "--timeout", "30s").err

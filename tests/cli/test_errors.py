@@ -63,6 +63,19 @@ def test_a_pack_that_cannot_be_loaded_is_named_with_the_reason(cli, monkeypatch,
     assert "Traceback" not in said.err
 
 
+def test_a_function_that_holdfast_refuses_is_found_in_the_users_file(cli, monkeypatch):
+    monkeypatch.delitem(sys.modules, "oops", raising=False)
+    Path("oops.py").write_text(
+        "from holdfast import Pack\np = Pack('p')\n\n@p.effect\nasync def charge(self, n: int) -> None: ...\n"
+    )
+    said = cli("worker", "oops")
+    monkeypatch.delitem(sys.modules, "oops", raising=False)
+    assert said.code == 2
+    assert "(oops.py:4) takes 'self', as a method does" in said.err
+    assert f"It was raised at {Path('oops.py').resolve()}:" in said.err
+    assert "signatures.py" not in said.err
+
+
 @pytest.mark.parametrize("command", ["dev", "dev --reload", "worker", "serve --roles gateway,worker"])
 def test_a_process_without_packs_says_how_to_name_one(cli, command):
     said = cli(*command.split())

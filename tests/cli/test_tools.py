@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.main import get_command
 
-from holdfast.cli import completions, doctor, watch
+from holdfast.cli import completions, divergences, doctor, watch
 from holdfast.cli.main import app
 from holdfast.cli.output import Output
 from holdfast.cli.watch import View
+from holdfast.client import Replayed
 from tests.cli.conftest import ROOT
 
 PACK = ("--pack", "tests.cli.bakery")
@@ -122,6 +125,32 @@ def test_replay_check_names_the_runs_that_new_code_does_not_fit(cli):
     assert said.code == 1
     assert "bakery.bake" in said.out
     assert cli("replay-check").code == 2  # a wrong call, and no finding
+
+
+def test_runs_that_do_not_fit_for_one_cause_are_one_finding(cli):
+    runs = [cli("start", "bake", f"name={name}", "--delay", "1h", *PACK, "--json").json["id"] for name in "ab"]
+    said = cli("replay-check", "--pack", "examples.shop")
+    assert said.out.count("2 runs of bakery.bake: ") == 1
+    assert all(run in said.out for run in runs)
+    assert "patched" not in said.out  # the workflow is not there at all
+
+    def diverged(n: int, step: str) -> Replayed:
+        run = f"{n:032x}"
+        text = (
+            f"run {run}: the journal has performed {step}#1 as entry 1 (effect {step}, key '{step}:o-{n}', input "
+            f"0a0b0c0{n}); the code waits for pack#1 (effect pack, key 'pack:o-{n}'). What was recorded returned {n}"
+        )
+        return Replayed(run, "shop.checkout", text)
+
+    found = divergences.by_cause(
+        [diverged(1, "charge"), diverged(2, "ship"), Replayed("x", "shop.checkout", ""), diverged(3, "charge")]
+    )
+    assert [[each.run_id[-1] for each in alike] for alike in found] == [["1", "3"], ["2"]]
+    console = Console(width=4096, record=True, file=io.StringIO())
+    console.print(divergences.shown(found))
+    text = console.export_text()
+    assert (text.count("patched("), text.count("the journal has")) == (1, 2)
+    assert "2 runs of shop.checkout: the journal has performed charge#1" in text
 
 
 def test_workflows_are_listed_without_a_store(cli):

@@ -250,6 +250,23 @@ def test_cancel_says_what_was_left_behind(there, name):
     assert (said.code, said.problem["code"]) == (1, "run_cancelled")
 
 
+def test_a_misspelt_field_that_finds_nothing_is_guessed(there):
+    said = there("runs", "staus:failed")
+    assert (said.code, said.out.strip()) == (0, "No runs.")
+    assert "hint: 'staus' is not a field; is status:failed meant? The fields are status, workflow," in said.err
+    assert there("runs", "order:no-such-order").err == ""
+
+
+def test_what_is_possible_is_what_the_journal_permits(there, name):
+    run = started(there, "order", f"name={name}")
+    until_opened(there, run)
+    assert "undone" in there("cancel", run["id"]).out
+    possible = there("explain", run["id"], "--json").json["next_actions"]
+    assert possible == ["fork", "release_key"]  # it was undone: `resume` is refused
+    assert there("show", run["id"], "--json").json["next_actions"] == possible
+    assert re.search(r"possible +fork, release-key *$", there("show", run["id"]).out, re.MULTILINE)
+
+
 def test_a_cancelled_run_that_did_nothing_can_be_resumed(there, name):
     run = started(there, "bake", f"name={name}", "--delay", "1h")
     assert there("cancel", run["id"], "--json").json["outcome"] == "no_effects"

@@ -11,7 +11,7 @@ from rich.text import Text
 from holdfast.cli import render
 from holdfast.cli.arguments import Reason, json_or_text
 from holdfast.cli.output import plain
-from holdfast.cli.run_filters import RunFilters, filtered
+from holdfast.cli.run_filters import RunFilters, WordsArgument, filtered
 from holdfast.cli.session import Session
 from holdfast.cli.starts import with_created
 from holdfast.cli.watch import View, keep_showing
@@ -28,15 +28,25 @@ Follow = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="Mean every run, if no filter is given.")]
 SHOWN = 10
+_HOLDS_UP = {"worker", "no_worker", "blocked"}
 
 
 class BulkCommand:
     """What all of these commands do alike."""
 
     def __init__(
-        self, session: Session, filters: RunFilters, verb: BulkVerb, *, all: bool, dry_run: bool, follow: bool
+        self,
+        session: Session,
+        filters: RunFilters,
+        verb: BulkVerb,
+        *,
+        all: bool,
+        dry_run: bool,
+        follow: bool,
+        words: list[str] | None = None,
     ) -> None:
         self._session = session
+        self._words = words or []
         self._filters = filters
         self._verb: BulkVerb = verb
         self._all = all
@@ -45,13 +55,13 @@ class BulkCommand:
 
     async def carry_out(self, *, hook: str | None = None, payload: Any = None, **options: Any) -> None:
         """Start the bulk run and, if that is wanted, see it to its end; or say what it would do."""
-        if not (self._filters.is_set or self._all or self._dry_run):
+        if not (self._words or self._filters.is_set or self._all or self._dry_run):
             raise UsageError(
                 "no filter is given, so every run is meant",
                 hint="Say which ones: --workflow, --status, --attribute ...; or --all if you mean it.",
             )
         async with self._session.caller() as caller:
-            found = self._filters.runs(caller)
+            found = self._filters.runs_of(caller, self._words) if self._words else self._filters.runs(caller)
             if self._dry_run:
                 preview = await found.dry_run(self._verb, hook=hook, payload=payload, first=SHOWN)
                 self._session.out.show(bulks.preview(preview), _preview(preview))
@@ -85,13 +95,17 @@ class BulkCommand:
 
 
 def progress(run: Run[Any]) -> Text:
-    """How far a bulk run is, in a line."""
+    """How far a bulk run is, in a line; and what it waits for, if that is why it does not get on."""
     shown = run.attributes
+    waits = [str(wait) for wait in run.waiting_on if wait.kind in _HOLDS_UP]
+    lacking = f"; it waits for {', '.join(waits)}" if waits else ""
+    if "matched" not in shown:  # it has not counted them yet
+        return Text.assemble(render.status(run.status), "  ", plain(f"{shown.get('verb', 'bulk')}: not begun{lacking}"))
     reasons = [f"{value} {name.partition('.')[2]}" for name, value in shown.items() if name.startswith("skipped.")]
     why = f" ({', '.join(reasons)})" if reasons else ""
     words = (
         f"{shown.get('verb')}: {shown.get('done', 0):,} of {shown.get('matched', 0):,} done, "
-        f"{shown.get('skipped', 0):,} skipped{why}, {shown.get('failed', 0):,} failed"
+        f"{shown.get('skipped', 0):,} skipped{why}, {shown.get('failed', 0):,} failed{lacking}"
     )
     return Text.assemble(render.status(run.status), "  ", plain(words))
 
@@ -99,7 +113,7 @@ def progress(run: Run[Any]) -> Text:
 def _preview(preview: BulkPreview) -> RenderableType:
     many = f"{preview.matched:,} {'run' if preview.matched == 1 else 'runs'}{'' if preview.is_all else ' or more'}"
     verb = PAST[preview.verb]
-    head = Text(f"{many} would be {verb}. Nothing was changed.")
+    head = Text(f"{many} {_prospects(preview, verb)}. Nothing was changed.")
     rows = [
         (
             each.run.id,
@@ -115,10 +129,21 @@ def _preview(preview: BulkPreview) -> RenderableType:
     return Group(head, render.table("run", "status", "workflow", "key", f"would be {verb}", rows=rows, nothing=""))
 
 
+def _prospects(preview: BulkPreview, verb: str) -> str:
+    """What is known to become of those that match: only the first of them were looked at."""
+    looked_at = len(preview.first)
+    refused = sum(bool(each.refusal) for each in preview.first)
+    if not refused and (looked_at == preview.matched or preview.verb == "signal"):
+        return f"would be {verb}"
+    match = "matches" if preview.matched == 1 else "match"
+    return f"{match}; {refused or 'none'} of the first {looked_at} would be refused"
+
+
 @filtered
 async def retry(
     session: Session,
     filters: RunFilters,
+    words: WordsArgument = None,
     *,
     dry_run: DryRun = False,
     follow: Follow = False,
@@ -128,7 +153,7 @@ async def retry(
     all: All = False,
 ) -> None:
     """Try all failed and blocked runs again that the filters mean."""
-    wanted = BulkCommand(session, filters, "retry", all=all, dry_run=dry_run, follow=follow)
+    wanted = BulkCommand(session, filters, "retry", words=words, all=all, dry_run=dry_run, follow=follow)
     await wanted.carry_out(rate=rate, reason=reason, key=key)
 
 
@@ -136,6 +161,7 @@ async def retry(
 async def cancel(
     session: Session,
     filters: RunFilters,
+    words: WordsArgument = None,
     *,
     deadline: Annotated[str, typer.Option(help="How long the cleanup of each may take.")] = "30s",
     dry_run: DryRun = False,
@@ -146,7 +172,7 @@ async def cancel(
     all: All = False,
 ) -> None:
     """Ask all live runs to cancel that the filters mean."""
-    wanted = BulkCommand(session, filters, "cancel", all=all, dry_run=dry_run, follow=follow)
+    wanted = BulkCommand(session, filters, "cancel", words=words, all=all, dry_run=dry_run, follow=follow)
     await wanted.carry_out(rate=rate, reason=reason, key=key, deadline=deadline)
 
 
@@ -154,6 +180,7 @@ async def cancel(
 async def resume(
     session: Session,
     filters: RunFilters,
+    words: WordsArgument = None,
     *,
     dry_run: DryRun = False,
     follow: Follow = False,
@@ -163,7 +190,7 @@ async def resume(
     all: All = False,
 ) -> None:
     """Let all cancelled runs go on that the filters mean."""
-    wanted = BulkCommand(session, filters, "resume", all=all, dry_run=dry_run, follow=follow)
+    wanted = BulkCommand(session, filters, "resume", words=words, all=all, dry_run=dry_run, follow=follow)
     await wanted.carry_out(rate=rate, reason=reason, key=key)
 
 

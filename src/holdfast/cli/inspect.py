@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from holdfast import wire
-from holdfast.cli import packs, render
+from holdfast.cli import divergences, packs, render
 from holdfast.cli.arguments import Watch
 from holdfast.cli.completions import workflow_names
-from holdfast.cli.output import plain
 from holdfast.cli.session import Session
 from holdfast.cli.watch import View, keep_showing
 from holdfast.client import LIVE, Replayed
@@ -72,9 +72,9 @@ async def replay_check(
 
 def _show_replayed(session: Session, replayed: Sequence[Replayed]) -> None:
     """Which journals do not fit. Exit code 1 if there is one."""
-    rows = [(each.run_id, plain(each.workflow), plain(each.divergence)) for each in replayed if each.divergence]
+    causes = divergences.by_cause(replayed)
     fits = f"{len(replayed)} runs replayed, all of them fit."
-    document = {"replayed": [each._asdict() for each in replayed], "diverged": len(rows)}
-    session.out.show(document, render.table("run", "workflow", "does not fit", rows=rows, nothing=fits))
-    if rows:
+    document = {"replayed": [each._asdict() for each in replayed], "diverged": sum(map(len, causes))}
+    session.out.show(document, divergences.shown(causes) if causes else Text(fits, style="dim"))
+    if causes:
         raise typer.Exit(1)

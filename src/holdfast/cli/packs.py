@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+import holdfast
 from holdfast.engine.failures import worded
 from holdfast.errors import InvalidConfig
 from holdfast.pack import Pack
+
+_HOLDFAST = str(Path(holdfast.__file__).parent) + os.sep
 
 
 def load(names: Iterable[str]) -> list[Pack]:
@@ -65,12 +69,16 @@ def _module(name: str) -> ModuleType:
 
 
 def _place(error: Exception) -> str:
-    """Where the user's code is at fault: never a line of the machinery that imports it."""
+    """Where the user's code is at fault: never a line of Holdfast, which refuses it, or of what imports it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    last = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen ")), frames[-1])
+    last = next((frame for frame in reversed(frames) if not _is_machinery(frame.filename)), frames[-1])
     return f"{last.filename}:{last.lineno}"
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename.startswith(("<frozen ", _HOLDFAST)) or filename == importlib.__file__
 
 
 def _packs_of(module: ModuleType) -> str:

@@ -17,6 +17,7 @@ from holdfast.engine.api.registry import Description
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.units import utc_of
+from holdfast.kernel.waits import Wait
 from holdfast.ports.store import COUNT_MAX, Backlog, Finding, Member
 from holdfast.wire import times
 from holdfast.wire.samples import parameters
@@ -84,8 +85,8 @@ def _why(run: Run[Any]) -> Text:
     return plain("; ".join(str(wait) for wait in run.waiting_on if wait.kind != "running" or wait.effect), "dim")
 
 
-def headline(run: Run[Any]) -> Table:
-    """What there is to know about a run at a glance."""
+def headline(run: Run[Any], next_actions: Sequence[str]) -> Table:
+    """What there is to know about a run at a glance; `next_actions` are those of its story."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -110,9 +111,14 @@ def headline(run: Run[Any]) -> Table:
     for name, value in run.attributes.items():
         grid.add_row("attribute", plain(f"{name} = {value}"))
     for wait in run.waiting_on:
-        grid.add_row("waits for", plain(str(wait), "yellow"))
-    grid.add_row("possible", ", ".join(action.replace("_", "-") for action in run.next_actions))
+        grid.add_row("waits for", plain(wait_of(wait), "yellow"))
+    grid.add_row("possible", ", ".join(action.replace("_", "-") for action in next_actions))
     return grid
+
+
+def wait_of(wait: Wait) -> str:
+    """What is waited for; why a run is blocked is told once, as its error."""
+    return "a person: see error" if wait.kind == "blocked" else str(wait)
 
 
 def story(told: Story) -> RenderableType:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 from msgspec import Struct
 
+from holdfast.adapters.machine import SystemClock
 from holdfast.cli.arguments import moment_of
 from holdfast.cli.completions import workflow_names
 from holdfast.cli.session import Session
 from holdfast.client import Caller, Runs
+from holdfast.errors import UsageError
 from holdfast.kernel.runs import Status
+from holdfast.kernel.units import utc_of
+from holdfast.wire import run_queries
 from holdfast.wire.filters import parse_each
 
 P = ParamSpec("P")
@@ -28,6 +32,15 @@ KeyPrefixOption = Annotated[str | None, typer.Option(help="Only keys that begin 
 InstantOption = Annotated[str | None, typer.Option(help="Instant, or how long ago: 2h.")]
 OldestFirstOption = Annotated[bool, typer.Option("--oldest-first", help="In the order of creation.")]
 RootsOnlyOption = Annotated[bool, typer.Option("--roots-only", help="Leave out what another run has started.")]
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[WORDS]...",
+        help="What is searched for, as in the dashboard: failed, o-1042, workflow:checkout, customer=ada, "
+        "created_after:2h. Instead of options.",
+        show_default=False,
+    ),
+]
 LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many at most.")]
 
 
@@ -50,6 +63,29 @@ class RunFilters(Struct, frozen=True, kw_only=True):
     def is_set(self) -> bool:
         """Whether they leave anything out."""
         return self != RunFilters(oldest_first=self.oldest_first)
+
+    def check_only_words(self) -> None:
+        """Raises `UsageError` if the options say what is searched for, too."""
+        allowed = RunFilters(oldest_first=self.oldest_first, roots_only=self.roots_only, limit=self.limit)
+        if self != allowed:
+            raise UsageError("words and options cannot both say what is searched for", hint="Write all of it as words.")
+
+    def runs_of(self, caller: Caller, words: Sequence[str]) -> Runs:
+        """The search that words mean, for a verb that is applied to all it finds. Raises `UsageError`.
+
+        Nothing is guessed here: a word that may be a misspelt field is refused, and so is the id of a run.
+        """
+        self.check_only_words()
+        query = run_queries.parse_each(words, now=utc_of(SystemClock().wall_ms()))
+        if query.id:
+            raise UsageError("an id means one run, not many", hint="Name it without bulk, as in: holdfast retry ID")
+        if query.misspelt:
+            raise UsageError(query.misspelt, hint=f"If keys begin so, write key:{query.lookup}")
+        if query.lookup and query.key:
+            raise UsageError(f"{query.lookup!r} and the key {query.key!r} cannot both be meant", hint="Write one.")
+        return query.by_key.runs(
+            caller, roots_only=self.roots_only, newest_first=not self.oldest_first, limit=self.limit
+        )
 
     def runs(self, caller: Caller) -> Runs:
         """The search that is meant, or a `UsageError`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 from rich.console import Group
 
 from holdfast.adapters.machine import SystemClock
@@ -19,12 +20,13 @@ from holdfast.cli.run_filters import (
     RootsOnlyOption,
     RunFilters,
     StatusOption,
+    WordsArgument,
     WorkflowOption,
 )
 from holdfast.cli.session import Session, find_run
 from holdfast.cli.steps import tree_of
 from holdfast.cli.watch import View, keep_showing
-from holdfast.client import PAGE, Caller, Run
+from holdfast.client import PAGE, Caller, Page, Run
 from holdfast.errors import UsageError
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.runs import ENDED, Status
@@ -35,15 +37,7 @@ from holdfast.wire.times import exact
 
 async def runs(
     session: Session,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[WORDS]...",
-            help="What is searched for, as in the dashboard: failed, o-1042, workflow:checkout, customer=ada, "
-            "created_after:2h. Instead of options.",
-            show_default=False,
-        ),
-    ] = None,
+    words: WordsArgument = None,
     *,
     workflow: WorkflowOption = None,
     status: StatusOption = None,
@@ -77,11 +71,15 @@ async def runs(
             raise UsageError("words and options cannot both say what is searched for", hint="Write all of it as words.")
         query = run_queries.parse_each(words or (), now=utc_of(SystemClock().wall_ms()))
 
-        async def look() -> View:
+        async def found() -> Page:
             if words:
-                page = await run_queries.find(caller, query, roots_only=roots_only, after=after, limit=limit)
-            else:
-                page = await filters.runs(caller).page(after=after, limit=limit)
+                return await run_queries.find(caller, query, roots_only=roots_only, after=after, limit=limit)
+            return await filters.runs(caller).page(after=after, limit=limit)
+
+        async def look() -> View:
+            page = await found()
+            if not page.runs and not watch and query.misspelt:
+                session.out.note(f"hint: {query.misspelt}")
             return View(outbound.page(page), render.runs(page.runs, page.next, width=session.out.console.width))
 
         if watch:
@@ -133,7 +131,9 @@ async def journal(session: Session, run: RunReference) -> None:
 
 async def _view(caller: Caller, run: Run[Any], *, inputs: bool) -> View:
     tree = await tree_of(caller, run, inputs=inputs)
-    return View(outbound.run(run), Group(render.headline(run), "", tree), over=Status(run.status) in ENDED)
+    possible = (await run.explain()).next_actions  # the snapshot's own go by its status: some of them are refused
+    document = replace(outbound.run(run), next_actions=list(possible))
+    return View(document, Group(render.headline(run, possible), "", tree), over=Status(run.status) in ENDED)
 
 
 async def _follow(session: Session, run: Run[Any]) -> None:

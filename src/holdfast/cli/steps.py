@@ -14,7 +14,18 @@ from holdfast.cli.output import plain
 from holdfast.client import Caller, Run
 from holdfast.errors import UnknownRun
 from holdfast.kernel.explanations import worded
-from holdfast.kernel.journal import Attempted, EffectEntry, Entry, GaveUp, Intended, Joined, Performed, Spawned, Value
+from holdfast.kernel.journal import (
+    Attempted,
+    Blocked,
+    EffectEntry,
+    Entry,
+    GaveUp,
+    Intended,
+    Joined,
+    Performed,
+    Spawned,
+    Value,
+)
 from holdfast.kernel.times import Instant
 from holdfast.wire.times import duration
 
@@ -80,9 +91,9 @@ async def tree_of(caller: Caller, run: Run[Any], *, depth: int = 0, inputs: bool
                 branch.add(plain(f"attempt {failure.attempt}: {failure.error.type}: {failure.error.message}", "red"))
             await _grow(branch, caller, each.child, depth, inputs=inputs)
         else:
-            tree.add(Text.assemble(_at(each, began_at_ms), plain(worded(each), "dim")))
+            tree.add(Text.assemble(_at(each, began_at_ms), plain(_worded(each, run, depth), "dim")))
     for wait in run.waiting_on:
-        tree.add(plain(f"waits for {wait}", "yellow"))
+        tree.add(plain(f"waits for {render.wait_of(wait)}", "yellow"))
     return tree
 
 
@@ -101,6 +112,13 @@ def shown(value: Value) -> str:
         return f"{value.size:,} bytes"
     text = bytes(value.json).decode()
     return text if len(text) <= INPUT_CHARACTERS else text[:INPUT_CHARACTERS].rstrip() + " ..."
+
+
+def _worded(entry: Entry, run: Run[Any], depth: int) -> str:
+    """An entry in words; not again what stands above the tree as the error of the run."""
+    if depth == 0 and isinstance(entry, Blocked) and run.error is not None and entry.message == run.error.message:
+        return f"is blocked ({entry.code}): see error"
+    return worded(entry)
 
 
 def _child(run: Run[Any]) -> Text:

@@ -16,6 +16,7 @@ Rules
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from datetime import datetime
@@ -77,7 +78,21 @@ class RunQuery(Struct, frozen=True, kw_only=True):
         """The same, with a word that may be an id or a key taken for the beginning of a key."""
         return replace(self, lookup="", key=self.key or self.lookup)
 
-    def runs(self, caller: Caller, *, roots_only: bool = False) -> Runs:
+    @property
+    def misspelt(self) -> str:
+        """What to write instead, if the word that is looked for seems to be a field with a wrong letter; else empty.
+
+        Only a guess: `order:o-1` is a word to look for, and so is `statue:7` if keys begin so.
+        """
+        field = _FIELD.fullmatch(self.lookup)
+        meant = difflib.get_close_matches(field[1], FIELDS, n=1) if field is not None else []
+        if field is None or not meant:
+            return ""
+        return f"{field[1]!r} is not a field; is {meant[0]}:{field[2]} meant? The fields are {', '.join(FIELDS)}."
+
+    def runs(
+        self, caller: Caller, *, roots_only: bool = False, newest_first: bool = True, limit: int | None = None
+    ) -> Runs:
         """The search that is meant, without its id: a run is found by that alone, see `find`."""
         return caller.runs(
             self.workflow or None,
@@ -88,7 +103,9 @@ class RunQuery(Struct, frozen=True, kw_only=True):
             created_before=self.created_before,
             finished_after=self.finished_after,
             finished_before=self.finished_before,
+            newest_first=newest_first,
             roots_only=roots_only,
+            limit=limit,
         )
 
 

@@ -99,3 +99,15 @@ def test_one_run_is_meant_if_nothing_else_is_said():
     assert parse("id:01a1eed", now=NOW).means_one_run
     assert not parse("01a1eed failed", now=NOW).means_one_run
     assert not parse("failed", now=NOW).means_one_run
+
+
+@pytest.mark.parametrize("word", ["staus:failed", "created-after:2h", "wokflow:a", "creatd_after:2h"])
+def test_a_word_that_may_be_a_misspelt_field_is_told(word):
+    query = parse_each([word], now=NOW)
+    assert query.lookup == word
+    assert bool(query.misspelt) == ("-" not in word)  # a field has no dash: it is the beginning of a key
+
+
+@pytest.mark.parametrize("word", ["order:o-1", "bake:loaf", "failed", "o-1042", "key:a"])
+def test_a_key_is_not_taken_for_a_misspelt_field(word):
+    assert parse_each([word], now=NOW).misspelt == ""
