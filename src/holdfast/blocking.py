@@ -269,6 +269,10 @@ class BlockingRun(Snapshot, Generic[R]):
             self._run.decide(step, returned=returned, failed=failed, not_performed=not_performed, by=by, reason=reason)
         )
 
+    def retry_now(self, step: str | None = None, *, by: str | None = None, reason: str | None = None) -> BlockingRun[R]:
+        """Let the next attempt of an effect that waits for it begin at once; without `step`, of all that wait."""
+        return self._moved(self._run.retry_now(step, by=by, reason=reason))
+
     def resume(self) -> BlockingRun[R]:
         """Let a cancelled run go on as if it had not been cancelled."""
         return self._moved(self._run.resume())

@@ -41,6 +41,7 @@ __all__ = [
     "RequestTakenOver",
     "ResourceNotClosed",
     "ResourceOpened",
+    "RetryRequested",
     "RunAdmitted",
     "RunBlocked",
     "RunContinued",
@@ -172,6 +173,14 @@ class RunRetried(Event, frozen=True):
 
 class StepDecided(Event, frozen=True):
     """A person has said what came of a step in doubt."""
+
+    run_id: str
+    step: str
+    by: str
+
+
+class RetryRequested(Event, frozen=True):
+    """A person wants the next attempt of a step to begin at once."""
 
     run_id: str
     step: str

@@ -23,7 +23,7 @@ from holdfast.kernel import attributes as attributes_, markers as markers_, time
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
-from holdfast.kernel.journal import Failure
+from holdfast.kernel.journal import ByHand, Failure
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import ENDED, SETTLED, Run as RunRow, Status
 from holdfast.kernel.units import Duration, utc_of
@@ -126,8 +126,8 @@ class Snapshot:
     def next_actions(self) -> tuple[str, ...]:
         """What its status permits: signal, cancel, retry, resume, fork, release_key.
 
-        The journal may forbid one of them, such as the retry of a run that was undone, or permit `decide`: the
-        `next_actions` of its story (`explain()`) have read it.
+        The journal may forbid one of them, such as the retry of a run that was undone, or permit `decide`
+        or `retry_now`: the `next_actions` of its story (`explain()`) have read it.
         """
         return waits.next_actions(self._row)
 
@@ -281,6 +281,15 @@ class Run(Snapshot, Generic[R]):
         """
         said = Said(returned=returned, failed=failed, not_performed=not_performed, by=words(by), reason=words(reason))
         return await snapshot(await self._service.operations.decide(self._row.id, step, said), self._service)
+
+    async def retry_now(self, step: str | None = None, *, by: str | None = None, reason: str | None = None) -> Run[R]:
+        """Let the next attempt of an effect that waits for it begin at once; without `step`, of all that wait.
+
+        Attempts that were made still count. It is recorded, with who says it; said twice, it is done once. Raises
+        `NotAllowedNow` if the step, or no step, waits for its next attempt.
+        """
+        by_hand = ByHand(words(by), words(reason))
+        return await snapshot(await self._service.operations.retry_now(self._row.id, step, by_hand), self._service)
 
     async def resume(self) -> Run[R]:
         """Let a cancelled run go on as if it had not been cancelled.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from holdfast import Pack, Permanent, Retry, attempt, hook, mark, set_attributes, sleep, spawn
+from holdfast import Pack, Permanent, Retry, RetryAfter, attempt, hook, mark, set_attributes, sleep, spawn
 
 shop = Pack("shop")
 
@@ -51,6 +51,8 @@ async def charge(order: str, cents: int) -> str:
         raise Permanent("the bank does not answer")
     if order.endswith("-flaky") and attempt() < 3:
         raise ConnectionError(f"the bank hung up on attempt {attempt()}")
+    if order.endswith("-later") and attempt() < 2:
+        raise RetryAfter(24 * 60)
     return f"payment of {cents / 100:.2f} for {order}"
 
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import Pack, Permanent, Retry, attempt, heartbeat, hook, mark, set_attributes, spawn
+from holdfast import Pack, Permanent, Retry, RetryAfter, attempt, heartbeat, hook, mark, set_attributes, spawn
 
 bakery = Pack("bakery")
 
@@ -28,6 +28,8 @@ async def clean(name: str, result: str) -> str:
 async def knead(name: str, grams: int) -> str:
     if name.startswith("sticky") and attempt() < 2:
         raise ConnectionError("the dough sticks")
+    if name.startswith("frozen") and attempt() < 2:
+        raise RetryAfter(24 * 60)
     if name.startswith("burnt"):
         raise Permanent("there is no flour")
     return f"{grams} g of {name}"

@@ -144,7 +144,7 @@ def test_a_name_that_no_command_has_is_refused_and_the_likely_one_suggested(cli)
 def test_a_shell_completes_the_names_of_commands_and_their_options(cli):
     shell = {"_HOLDFAST_COMPLETE": "complete_bash"}
     assert cli(COMP_WORDS="holdfast re", COMP_CWORD="1", **shell).out.split() == [
-        *("result", "resume-hook", "receipt", "resume", "retry", "release-key", "replay-check")
+        *("result", "resume-hook", "receipt", "resume", "retry", "retry-now", "release-key", "replay-check")
     ]
     assert cli(COMP_WORDS="holdfast keys ", COMP_CWORD="2", **shell).out.split() == ["create", "list", "revoke"]
     assert "--key-prefix" in cli(COMP_WORDS="holdfast runs --k", COMP_CWORD="2", **shell).out.split()

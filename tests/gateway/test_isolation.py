@@ -81,6 +81,7 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "POST /v1/runs/{run_id}/resume": on_run("/resume", run="cancelled"),
     "POST /v1/runs/{run_id}/retry": on_run("/retry", run="cancelled"),
     "POST /v1/runs/{run_id}/decide": on_run("/decide", {"step": "charge#1", "failed": "no"}),
+    "POST /v1/runs/{run_id}/retry-now": on_run("/retry-now", {"step": "charge#1"}),
     "POST /v1/runs/{run_id}/fork": on_run("/fork", {"at": "water#1"}, run="completed"),
     "POST /v1/runs/{run_id}/signal": on_run("/signal", WATER),
     "POST /v1/runs/{run_id}/release-key": on_run("/release-key", {}, run="completed"),

@@ -61,6 +61,10 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         "receipt": ("operations.receipt", "Say again what a cancelled run left behind."),
         "resume": ("operations.resume", "Let a cancelled run go on as if it had not been cancelled."),
         "retry": ("operations.retry", "Try a failed or blocked run again from its last record."),
+        "retry-now": (
+            "operations.retry_now",
+            "Let the next attempt of an effect begin at once, instead of at the end of its pause. It is recorded.",
+        ),
         "decide": (
             "operations.decide",
             "Say what came of a step whose outcome is not known, and let the run go on. It is recorded.",

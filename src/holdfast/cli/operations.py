@@ -1,4 +1,4 @@
-"""Moving runs: `signal`, `cancel`, `receipt`, `resume`, `retry`, `decide`, `fork`, `release-key`."""
+"""Moving runs: `signal`, `cancel`, `receipt`, `resume`, `retry`, `retry-now`, `decide`, `fork`, `release-key`."""
 
 from __future__ import annotations
 
@@ -96,6 +96,20 @@ async def decide(
             step, returned=value, failed=failed, not_performed=not_performed, by=by, reason=reason
         )
         _show_run(session, found, f"run {found.id} goes on")
+
+
+async def retry_now(
+    session: Session,
+    run: RunReference,
+    step: Annotated[str | None, typer.Argument(help="The step: charge#1. Without it, every one that waits.")] = None,
+    *,
+    by: Annotated[str | None, typer.Option(help="Who says so.")] = None,
+    reason: Reason = None,
+) -> None:
+    """Let the next attempt of an effect begin at once, instead of at the end of its pause. It is recorded."""
+    async with session.caller() as caller:
+        found = await (await find_run(caller, run)).retry_now(step, by=by, reason=reason)
+        _show_run(session, found, f"the next attempt in run {found.id} begins")
 
 
 async def fork(

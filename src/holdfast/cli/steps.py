@@ -46,7 +46,8 @@ class StepEntries(Struct):
 
     @property
     def failures(self) -> list[Attempted | GaveUp]:
-        return [entry for entry in self.entries if isinstance(entry, Attempted | GaveUp)]
+        failed = [entry for entry in self.entries if isinstance(entry, Attempted | GaveUp)]
+        return [entry for entry in failed if entry.by_hand is None or not entry.by_hand.retry_now]
 
     @property
     def input(self) -> Value | None:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.client import Run
 from holdfast.dashboard.context import Visit
-from holdfast.kernel import doubts
+from holdfast.kernel import doubts, retry_requests
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.waits import Wait
 from holdfast.run import row_of
@@ -29,6 +29,7 @@ from holdfast.wire import samples
 LABELS = {
     "decide": "Decide",
     "retry": "Retry",
+    "retry_now": "Retry now",
     "resume": "Resume",
     "signal": "Signal",
     "cancel": "Cancel",
@@ -96,6 +97,10 @@ def will(name: str, run: Run[Any], *, in_doubt: bool) -> str:
             "The run goes on from its last record. Nothing that is recorded is done again; what "
             f"{'failed' if run.status == 'failed' else 'blocked it'} is tried again."
         ),
+        "retry_now": (
+            "The next attempt begins at once, instead of at the end of its pause. Attempts that were made still count. "
+            "This is recorded with your name."
+        ),
         "resume": "The run goes on as if it had not been cancelled.",
         "signal": "The payload is recorded and delivered to the run once, also if this form is sent twice.",
         "cancel": (
@@ -117,6 +122,11 @@ def doubts_of(run: Run[Any], journal: Sequence[Entry], visit: Visit) -> list[Dou
         sample = samples.form_value(schema)
         found.append(Doubt(step, entry.intent.name, entry.intent.key, entry.attempt, text, sample))
     return found
+
+
+def retries_of(run: Run[Any], journal: Sequence[Entry], visit: Visit) -> list[str]:
+    """The steps whose next attempt may begin at once."""
+    return retry_requests.not_due(row_of(run), tuple(journal), now_ms=visit.now_ms)
 
 
 async def awaited_hooks(run: Run[Any], waits: Sequence[Wait], visit: Visit) -> list[AwaitedHook]:

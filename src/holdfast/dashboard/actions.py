@@ -53,6 +53,11 @@ async def retry(run: Run[Any], visit: Visit) -> str:
     return (await run.retry()).id
 
 
+async def retry_now(run: Run[Any], visit: Visit) -> str:
+    form = visit.form
+    return (await run.retry_now(form["step"] or None, by=form["by"] or None, reason=form["reason"] or None)).id
+
+
 async def decide(run: Run[Any], visit: Visit) -> str:
     """Exactly what was chosen counts: what stands in the fields of another choice was typed before, and left there."""
     form = visit.form
@@ -96,6 +101,7 @@ ON_RUNS: dict[str, Action] = {
     "signal": signal,
     "cancel": cancel,
     "retry": retry,
+    "retry_now": retry_now,
     "resume": resume,
     "decide": decide,
     "fork": fork,

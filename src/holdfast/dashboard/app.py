@@ -2,7 +2,7 @@
 
     GET                               POST
     /                  overview       /runs/{run_id}/{signal, cancel, retry, resume, decide, fork, release_key}
-    /runs              search         /workflows/{name}/start
+    /runs              search         /runs/{run_id}/retry_now, /workflows/{name}/start
     /bulk              many runs      /bulk
     /runs/{run_id}     one run        /login, /logout
     /runs/{run_id}/children           those that it has started

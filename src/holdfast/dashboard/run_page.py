@@ -104,6 +104,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
             "failure": _failure_in(journal) if found.status == "failed" else None,
             "blockage": found.error if found.status == "blocked" else None,
             "doubts": action_forms.doubts_of(found, journal, visit) if "decide" in names else [],
+            "retries": action_forms.retries_of(found, journal, visit) if "retry_now" in names else [],
             "family": family,
             "receipt": await _receipt_of(found, journal),
             "declared_markers": await _declared_markers(visit, found),

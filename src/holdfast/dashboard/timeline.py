@@ -25,6 +25,7 @@ from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.journal import (
     Attempted,
     Blocked,
+    ByHand,
     CancelAsked,
     Cancelled,
     Continued,
@@ -164,6 +165,9 @@ class _Reader:
                 self._began_again_at_ms = at_ms
             case Intended(step=step):
                 self._begun[step] = at_ms
+            case Attempted(step=step, by_hand=ByHand(retry_now=True)):
+                self._end_pause(self._lane(step, _kind_of(step)), at_ms)
+                self._begun[step] = at_ms
             case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
                 lane = self._lane(step, _kind_of(step))
                 self._wait_to_begin(lane, step, entry.began_at_ms)
@@ -233,6 +237,11 @@ class _Reader:
                 self._began_again_at_ms = at_ms
             case _:
                 pass  # notes, and ends that have no lane of their own
+
+    def _end_pause(self, lane: Lane, at_ms: Instant) -> None:
+        """The pause that was to end later has ended."""
+        if lane.bars and lane.bars[-1].state == "pause":
+            lane.bars[-1] = lane.bars[-1]._replace(end_at_ms=at_ms)
 
     def read_waits(self, waiting_on: Iterable[Wait], until_ms: Instant) -> None:
         """What goes on now."""

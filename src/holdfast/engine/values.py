@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 from msgspec import UNSET, Raw
 
+from holdfast.kernel import retry_requests
 from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import KeyReleased, Received, Value
 from holdfast.kernel.messages import KeyTaken, SignalMessage
@@ -42,6 +43,8 @@ def unread(history: History, *, now_ms: Instant) -> Recorded:
     entries: list[Received | KeyReleased] = []
     blobs: tuple[Blob, ...] = ()
     for message in history.messages:
+        if retry_requests.request_in(message) is not None:
+            continue
         if isinstance(message, SignalMessage):
             value, large = kept(bytes(message.payload))
             entries.append(Received(now_ms, message.hook, message.id, value, message.by_key, left=True))

@@ -72,6 +72,7 @@ OF_TYPE: Mapping[Any, Any] = {
     wire.StartBody: {"input": _INPUT, "attributes": {"customer": "ada"}},
     wire.CancelBody: {"reason": "the customer has changed their mind", "deadline": "30s"},
     wire.DecideBody: {"step": "charge#1", "returned": {"receipt": "ch_1042"}, "reason": "seen at the provider"},
+    wire.RetryNowBody: {"step": "charge#1", "reason": "the bank is back"},
     wire.BulkBody: {
         "verb": "retry",
         "runs": {"workflow": "checkout", "status": ["failed"], "created_after": "2026-11-16T00:00:00Z"},

@@ -181,6 +181,13 @@ async def decide(request: ApiRequest[NoParameters, wire.DecideBody]) -> JsonResp
     return JsonResponse(outbound.run(run))
 
 
+async def retry_now(request: ApiRequest[NoParameters, wire.RetryNowBody]) -> JsonResponse:
+    """For an effect that waits for its next attempt. Attempts made still count; recorded with the API key's name."""
+    body = request.body
+    run = await (await _run(request)).retry_now(body.step, by=request.caller.signed(body.by), reason=body.reason)
+    return JsonResponse(outbound.run(run))
+
+
 async def fork(request: ApiRequest[NoParameters, wire.ForkBody]) -> JsonResponse:
     """What comes before the step is taken over from this run; from the step on the new run is on its own."""
     fork = await (await _run(request)).fork(request.body.at, key=request.body.key)
@@ -298,6 +305,16 @@ ENDPOINTS = (
         summary="Say what came of a step whose outcome is not known, and let the run go on",
         scope="write",
         body=wire.DecideBody,
+        responses={200: wire.RunView},
+        refuses=(404, 409),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/runs/{run_id}/retry-now",
+        handler=retry_now,
+        summary="Let the next attempt of an effect begin at once",
+        scope="write",
+        body=wire.RetryNowBody,
         responses={200: wire.RunView},
         refuses=(404, 409),
     ),

@@ -39,7 +39,7 @@ from holdfast.kernel import cancels, waits
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.exports import ExportedJournal
-from holdfast.kernel.journal import Entry
+from holdfast.kernel.journal import ByHand, Entry
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
@@ -395,6 +395,10 @@ class GatewayBackend:
             reason=said.reason or None,
         )
         return await self._move(run_id, "decide", body)
+
+    async def retry_now(self, run_id: str, step: str | None, by_hand: ByHand) -> Run:
+        body = wire.RetryNowBody(step=step, by=by_hand.by or None, reason=by_hand.reason or None)
+        return await self._move(run_id, "retry-now", body)
 
     async def fork(self, run_id: str, step: str, key: str | None) -> Run:
         return await self._move(run_id, "fork", wire.ForkBody(at=step, key=key))

@@ -100,7 +100,7 @@ def _check_said_before(run: Run, journal: tuple[Entry, ...], step: str, verdict:
     said = [
         entry
         for entry in journal
-        if isinstance(entry, Performed | GaveUp | Attempted) and entry.step == step and entry.by_hand is not None
+        if isinstance(entry, Performed | GaveUp | Attempted) and entry.step == step and _is_decided(entry)
     ]
     if not said:
         raise NotAllowedNow(
@@ -112,6 +112,10 @@ def _check_said_before(run: Run, journal: tuple[Entry, ...], step: str, verdict:
             f"step {step!r} of run {run.id} was decided otherwise: {said[-1].what}",
             hint="A decision stands. Look at the journal; fork the run from a step before it.",
         )
+
+
+def _is_decided(entry: Performed | GaveUp | Attempted) -> bool:
+    return entry.by_hand is not None and not entry.by_hand.retry_now
 
 
 def _is_same(entry: Performed | GaveUp | Attempted, verdict: Verdict) -> bool:

@@ -10,11 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import attributes, cancels, doubts, timeouts, waits
+from holdfast.kernel import attributes, cancels, doubts, retry_requests, timeouts, waits
 from holdfast.kernel.journal import (
     Attempted,
     AttemptEntry,
     Blocked,
+    ByHand,
     CancelAsked,
     Cancelled,
     Closed,
@@ -46,6 +47,7 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.times import EPOCH, Instant
 from holdfast.kernel.units import utc_of
 from holdfast.kernel.waits import Wait
 
@@ -116,7 +118,7 @@ def under_way(run: Run, journal: tuple[Entry, ...]) -> tuple[Wait, ...]:
     return tuple(begun.values()) if run.status is Status.RUNNING else ()
 
 
-def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
+def next_actions(run: Run, journal: tuple[Entry, ...], *, now_ms: Instant = EPOCH) -> tuple[str, ...]:
     """The verbs that may be used on the run, as exactly as its journal can tell."""
     verbs = waits.next_actions(run)
     if isinstance(journal[0], Continued):  # the part that a fork would copy is gone
@@ -133,6 +135,8 @@ def next_actions(run: Run, journal: tuple[Entry, ...]) -> tuple[str, ...]:
             return tuple(verb for verb in verbs if verb != "retry")
     if "retry" in verbs and doubts.in_doubt(run, journal):  # a retry alone would block again
         return ("decide", *verbs)
+    if retry_requests.not_due(run, journal, now_ms=now_ms):
+        return ("retry_now", *verbs)
     return verbs
 
 
@@ -160,6 +164,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return f"continued as new, for the {generation}. time"
         case Intended(step=step, attempt=attempt):
             return f"was about to call {step}, attempt {attempt}"
+        case Attempted(step=step, attempt=attempt, by_hand=ByHand(retry_now=True)):
+            return f"attempt {attempt + 1} of {step} was to begin at once"
         case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
             again = utc_of(retry_at_ms).isoformat(timespec="milliseconds")
             began = f"{_began(entry)}," if entry.took_ms else ""
@@ -247,16 +253,19 @@ def _by(bulk: str) -> str:
 
 
 def _by_hand(entry: Entry) -> str:
-    """Who has decided what came of a step in doubt, and why they know."""
+    """Who has decided what came of a step in doubt, and why they know; or who has asked for an attempt, and why."""
     said = entry.by_hand if isinstance(entry, Performed | GaveUp | Attempted) else None
     if said is None:
         return ""
-    return f"; decided by {said.by or 'hand'}{f', since {said.reason}' if said.reason else ''}"
+    verb = "asked for" if said.retry_now else "decided"
+    return f"; {verb} by {said.by or 'hand'}{f', since {said.reason}' if said.reason else ''}"
 
 
 def _traceback_in(entry: Entry) -> str:
     """The frames that led to what an entry says was raised; of a group, those of its members too."""
     failure = entry.error if isinstance(entry, Attempted | GaveUp | Joined | Late | Failed) else None
+    if isinstance(entry, Attempted) and entry.by_hand is not None and entry.by_hand.retry_now:
+        return ""  # the entry of that attempt has it
     return "" if failure is None else "".join(_frames(failure))
 
 

@@ -155,10 +155,14 @@ class Continued(_Entry, frozen=True):
 
 
 class ByHand(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A person has said what came of a step in doubt: who, and why they know."""
+    """A person has said what came of a step in doubt: who, and why they know.
+
+    With `retry_now`, the person has asked that the next attempt begins at once, see `retry_requests`.
+    """
 
     by: str = ""
     reason: str = ""
+    retry_now: bool = False
 
 
 class Intended(EffectEntry, frozen=True):

@@ -38,6 +38,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RunBlocked: (logging.ERROR, "run blocked"),
     events.CallDropped: (logging.WARNING, "call never awaited"),
     events.RunRetried: (logging.INFO, "run retried"),
+    events.RetryRequested: (logging.INFO, "next attempt to begin at once"),
     events.StepDecided: (logging.WARNING, "step decided by hand"),
     events.RunContinued: (logging.INFO, "run continued as new"),
     events.RunResumed: (logging.INFO, "run resumed"),

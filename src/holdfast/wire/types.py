@@ -413,6 +413,14 @@ class DecideBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
+class RetryNowBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The step whose next attempt shall begin; without one, every step that waits for it. Who says so, and why."""
+
+    step: Key | None = None
+    by: Annotated[str, Meta(max_length=255)] | None = None
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+
+
 class BulkRunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which runs are meant: those for which all of it holds, in the order of a search, and `limit` of them at most."""
 

@@ -9,6 +9,7 @@ from holdfast.dashboard.timeline import LANES_MAX, Bar, Lane, Row, Scale, Timeli
 from holdfast.kernel.journal import (
     Attempted,
     Blocked,
+    ByHand,
     CancelAsked,
     Cancelled,
     Completed,
@@ -82,6 +83,21 @@ def test_an_effect_that_is_retried_shows_each_attempt_and_the_pauses_between():
     assert found.took == "450 ms"
     assert "attempt 1 failed with OSError: broken, 100 ms" in found.text
     assert "returned in attempt 3, 50 ms" in found.text
+
+
+def test_a_pause_ends_where_a_person_wanted_the_next_attempt():
+    found = row(
+        "a#1",
+        drawn(
+            Attempted(100, "a#1", intent("a"), 1, BROKEN, retry_at_ms=900),
+            Attempted(200, "a#1", intent("a"), 1, BROKEN, 200, ByHand(retry_now=True)),
+            Performed(250, "a#1", intent("a"), 2, NONE),
+        ),
+    )
+    assert [bar.state for bar in found.bars] == ["failed", "pause", "done"]
+    assert found.took == "250 ms"
+    assert "pause before attempt 2, 100 ms" in found.text
+    assert "returned in attempt 2, 50 ms" in found.text
 
 
 def test_an_effect_that_failed_for_good_says_why():

@@ -24,7 +24,7 @@ from holdfast.errors import (
     UnknownWorkflow,
     UsageError,
 )
-from holdfast.kernel import attributes, cancels, doubts, forks, keys, timeouts, transitions
+from holdfast.kernel import attributes, cancels, doubts, forks, keys, retry_requests, timeouts, transitions
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt, Way
 from holdfast.kernel.changes import Blob, Change, Committed, HookOpen
 from holdfast.kernel.doubts import SaidFailed, SaidNotPerformed, SaidReturned, Verdict
@@ -208,6 +208,19 @@ class Operations:
                 self._scope.emit(events.StepDecided(run_id, step, said.by))
                 self._on_pending(answer.run)
                 return answer.run
+
+    async def retry_now(self, run_id: str, step: str | None, by_hand: ByHand) -> Run:
+        """Let the next attempt of a step begin at once; without a step, of all that wait for one."""
+        run: Run | None = None
+        history = await self._scope.history(run_id)
+        now_ms = self._scope.store.now_ms()
+        for name, change in retry_requests.requests(history.run, history.journal, step, by_hand, now_ms=now_ms).items():
+            answer = await self._scope.commit(change)
+            if isinstance(answer, Committed):
+                run = answer.run
+                self._scope.emit(events.RetryRequested(run_id, name, by_hand.by))
+        # It has ended meanwhile, or what was asked for happens anyway.
+        return run or await self._scope.run(run_id)
 
     def _verdict(self, history: History, step: str, said: Said) -> Verdict:
         codec = self._scope.codec

@@ -112,9 +112,8 @@ class Queries:
         at_work = await self._at_work.in_history(history)
         begun = explanations.under_way(run, history.journal)
         waiting_on = (*self.waits_of(run, await self.served([run]), at_work), *begun)
-        return explanations.story(
-            run, history.journal, waiting_on=waiting_on, next_actions=explanations.next_actions(run, history.journal)
-        )
+        actions = explanations.next_actions(run, history.journal, now_ms=self._scope.store.now_ms())
+        return explanations.story(run, history.journal, waiting_on=waiting_on, next_actions=actions)
 
     async def journal(self, run_id: str) -> Journal:
         """What has happened to a run, since it last continued as new."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.engine.runs.completions import ActivationRecord
 from holdfast.engine.runs.loaded_run import LoadedRun
+from holdfast.kernel import retry_requests
 from holdfast.kernel.journal import Received
 from holdfast.kernel.messages import KeyTaken, Message, SignalMessage
 
@@ -30,7 +31,7 @@ def dismiss(loaded: LoadedRun, messages: Collection[Message], record: Activation
     """
     for message in messages:
         record.read.append(message.id)
-        if isinstance(message, SignalMessage | KeyTaken):
+        if isinstance(message, SignalMessage | KeyTaken) and retry_requests.request_in(message) is None:
             entry = loaded.entry_of_message(message, record)
             record.entries.append(replace(entry, left=True) if isinstance(entry, Received) else entry)
 

@@ -33,7 +33,7 @@ from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.in_flight import StepsInFlight
 from holdfast.engine.values import kept
 from holdfast.errors import RunCancelled
-from holdfast.kernel import cancels, hooks, steps
+from holdfast.kernel import cancels, hooks, retry_requests, steps
 from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import (
     Attempted,
@@ -58,6 +58,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.replay import NOTHING_NOTED, noted
+from holdfast.kernel.retry_requests import RetryRequest
 from holdfast.kernel.steps import Act, AwaitedRunEnded, Block, Expired, Raised, Repeated, Returned, Step
 from holdfast.kernel.times import Instant
 from holdfast.pack import EffectPolicy, Workflow
@@ -272,12 +273,24 @@ class LoadedRun:
                 if self.failure is not None and self.deadline_at_ms is not None:  # it is undone as it is
                     self.deadline_at_ms = min(self.deadline_at_ms, arrival.deadline_at_ms)
                 return None if self.deadline_at_ms is not None else self.cancel(arrival)
+            case SignalMessage() if (request := retry_requests.request_in(arrival)) is not None:
+                record.read.append(arrival.id)
+                return self._retry_now(request)
             case SignalMessage() | KeyTaken():
                 record.read.append(arrival.id)
                 return self.entry_of_message(arrival, record)
             case OutcomeMessage():
                 record.read.append(arrival.id)
                 return self._complete(Completion(arrival.step, self._end_of_a_run(arrival)), record)
+
+    def _retry_now(self, request: RetryRequest) -> Attempted | None:
+        """A person wants the next attempt of a step to begin: the entry that lets it, if the step waits for it."""
+        command = self.machine.open.get(request.failed.step)
+        if command is None or self.pausing:
+            return None
+        return retry_requests.entry_of(
+            request, attempts=command.failures, retry_at_ms=command.retry_at_ms, now_ms=self._now_ms()
+        )
 
     def _complete(self, completion: Completion, record: ActivationRecord) -> Entry | None:
         """Something has happened to a step: the entry that is to be recorded of it, if any."""
