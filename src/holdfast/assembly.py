@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from holdfast.engine.ports import Ports
 from holdfast.engine.replica import Replica
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, Events
+from holdfast.kernel.journal import Value
 from holdfast.kernel.keys import checked
 from holdfast.kernel.leases import checked_ttl
 from holdfast.kernel.units import Duration, milliseconds
@@ -33,6 +34,7 @@ from holdfast.pack import Pack
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
 from holdfast.ports.ids import Ids
+from holdfast.ports.seal import Seal, Sealed
 from holdfast.ports.store import Serves, Store
 from holdfast.runtime import Runtime
 from holdfast.telemetry import logs
@@ -48,6 +50,8 @@ if TYPE_CHECKING:  # loaded where it is used; what OpenTelemetry and Prometheus 
 __all__ = [
     "Holdfast",
     "Options",
+    "Seal",
+    "Sealed",
 ]
 
 
@@ -104,6 +108,14 @@ def _redis(url: str, *, clock: Clock, ids: Ids, bus: str | Bus | None) -> tuple[
     return RedisStore(parsed, clock=clock, bus=carrier), carrier
 
 
+def sealed_store(store: Store, seal: Seal) -> tuple[Store, Callable[[Value], bytes]]:
+    """`store` behind one that seals payloads, and what opens those that come out sealed."""
+    from holdfast.stores.sealed import SealedStore  # noqa: PLC0415 - only what is used is loaded
+
+    sealed = SealedStore(store, seal)
+    return cast("Store", cast("object", sealed)), sealed.open_inline
+
+
 def _given(store: Store, bus: str | Bus | None) -> tuple[Store, None]:
     if bus is not None:
         raise InvalidConfig(
@@ -134,6 +146,7 @@ class Options(TypedDict, total=False):
     traces: TracerProvider | None
     record_inputs: bool
     busy_limit: Duration | None
+    seal: Seal | None
 
 
 class Holdfast(Caller):
@@ -150,7 +163,7 @@ class Holdfast(Caller):
     become spans. With `record_inputs=True` the arguments of effects are recorded with what came of them, unless their
     workflow says otherwise. `busy_limit` bounds how long the code of a workflow may compute without an await before it
     is interrupted and its run is blocked: 2 seconds of the processor's time, unless it says otherwise; 0 means that it
-    never is.
+    never is. `seal` encrypts payloads at rest: every process that works on the store needs it.
     """
 
     def __init__(
@@ -169,6 +182,7 @@ class Holdfast(Caller):
         traces: TracerProvider | None = None,
         record_inputs: bool = False,
         busy_limit: Duration | None = None,
+        seal: Seal | None = None,
         _pace: Pace | None = None,
     ) -> None:
         if concurrency < 1:
@@ -179,6 +193,9 @@ class Holdfast(Caller):
         instance = f"{host}-{pid}-{ids.nonce()[:4]}"
         tracing = None if traces is None else _tracing(traces)
         store, carrier = open_store(url, clock=clock, ids=ids, bus=bus) if isinstance(url, str) else _given(url, bus)
+        open_value: Callable[[Value], bytes] | None = None
+        if seal is not None:
+            store, open_value = sealed_store(store, seal)
         self._events = Events()
         ports = Ports(
             store=store,
@@ -188,6 +205,7 @@ class Holdfast(Caller):
             emit=self._events,
             pace=_paced(_pace or Pace(), busy_limit),
             tracing=tracing,
+            open_value=open_value,
         )
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None

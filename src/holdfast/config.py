@@ -50,6 +50,7 @@ class Config(Struct, frozen=True, kw_only=True):
     lease: str = "30s"
     record_inputs: bool = False
     busy_limit: str = "2s"
+    seal: str | None = None
     host: str = "127.0.0.1"
     port: int = 8787
     require_keys: bool | None = None
@@ -216,6 +217,7 @@ SETTINGS = (
         "a duration, such as 500ms, or 0s",
         _duration,
     ),
+    Setting("seal", "What encrypts payloads at rest: an object of a module.", "a name such as shop.keys:ring", _text),
     Setting("host", "The address that is listened on.", "a name or an address", _text),
     Setting("port", "The port that is listened on; 0 takes a free one.", "0 to 65535", _whole_number(0, 65_535)),
     Setting(

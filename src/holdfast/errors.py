@@ -32,6 +32,7 @@
     │   ├── KilledItsWorkers      its workers died one after the other, without progress
     │   ├── HeldUpItsWorker       its code computed for too long without an await
     │   ├── NeverAwaited          its code called an effect or a workflow, and did not await it (strict mode)
+    │   ├── SealedPayload         a payload is sealed, and this process cannot open it
     │   ├── UndeclaredOutcome     a cancellation ended in a way that the workflow does not declare
     │   └── EngineFault           Holdfast itself failed while it drove the run
     └── TransientError            nothing was decided: try again               (HTTP 503, exit 75)
@@ -90,6 +91,7 @@ __all__ = [
     "RunError",
     "RunFailed",
     "RunTimedOut",
+    "SealedPayload",
     "StoreUnavailable",
     "TimedOut",
     "TooBusy",
@@ -446,6 +448,13 @@ class NeverAwaited(RunError):
     hint = (
         "Write `await` before the call, or `.close()` behind it if it is not wanted; deploy it; then call run.retry()."
     )
+
+
+class SealedPayload(RunError):
+    """A stored payload is sealed, and this process cannot open it. A run that needs it is blocked, and not failed."""
+
+    code = "sealed_payload"
+    hint = "Give this process a seal that has the key: Holdfast(seal=...), HOLDFAST_SEAL. Then retry what is blocked."
 
 
 class UndeclaredOutcome(RunError):

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
         ("examples.orders", "declined: Order(status='rejected'"),
         ("examples.agent", "    "),
         ("examples.onboarding", "the child confirmation:ada is completed"),
+        ("examples.encryption", "completed"),
         ("examples.approvals", "reserved: {'e-1': 4200}, paid: {'pay:e-1': 4200}"),
     ],
 )

@@ -1,4 +1,7 @@
-"""Finds the packs that a person names: `shop.orders` is every pack of a module, `shop.orders:pack` is one of them."""
+"""Finds the packs that a person names: `shop.orders` is every pack of a module, `shop.orders:pack` is one of them.
+
+A seal is named in the same way, with its attribute.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,42 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import holdfast
 from holdfast.engine.failures import worded
 from holdfast.errors import InvalidConfig
 from holdfast.pack import Pack
+from holdfast.ports.seal import Seal
 
 _HOLDFAST = str(Path(holdfast.__file__).parent) + os.sep
 
 
 def load(names: Iterable[str]) -> list[Pack]:
     """The packs, each once, in the order in which they were named. The current directory is looked in first."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _look_here_first()
     packs: list[Pack] = []
     for name in names:
         packs += [pack for pack in _find(name) if pack not in packs]
     return packs
+
+
+def load_seal(name: str) -> Seal:
+    """The seal that is meant by `module:attribute`."""
+    _look_here_first()
+    module_name, _, attribute = name.partition(":")
+    seal = getattr(_module(module_name), attribute, None) if attribute else None
+    if not all(callable(getattr(seal, verb, None)) for verb in ("seal", "open")):
+        raise InvalidConfig(
+            f"{name!r} names no seal", hint="Name an object that has the methods seal and open: shop.keys:ring."
+        )
+    return cast("Seal", seal)
+
+
+def _look_here_first() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def _find(name: str) -> list[Pack]:

@@ -146,6 +146,7 @@ class Session:
             busy_limit=config.busy_limit,
             queues=config.queues,
             record_inputs=config.record_inputs,
+            seal=None if config.seal is None else packs.load_seal(config.seal),
             traces=traces.configured(),  # after the packs: a module of theirs may set it up
         )
 

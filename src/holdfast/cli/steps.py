@@ -108,7 +108,9 @@ async def _grow(branch: Tree, caller: Caller, child: str | None, depth: int, *, 
 
 
 def shown(value: Value) -> str:
-    """A value on one line; of a large one, only how large it is."""
+    """A value on one line; of a large one, only how large it is; of a sealed one, which key opens it."""
+    if value.sealed:
+        return f"sealed under key {value.sealed}"
     if value.json is UNSET:
         return f"{value.size:,} bytes"
     text = bytes(value.json).decode()

@@ -36,9 +36,11 @@ def clipped(text: str, limit: int = CLIP_CHARACTERS) -> tuple[str, bool]:
 
 
 def kept(value: Value | None) -> str:
-    """What the journal keeps of a value, clipped; of a large one only its size."""
+    """What the journal keeps of a value, clipped; of a large one only its size, of a sealed one its key."""
     if value is None:
         return ""
+    if value.sealed:
+        return f"sealed under key {value.sealed}"
     if isinstance(value.json, msgspec.UnsetType):
         return size(value.size)
     return clipped(pretty(bytes(value.json)), 600)[0]

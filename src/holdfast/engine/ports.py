@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from holdfast.engine.pace import Pace
 from holdfast.engine.tracing import Tracing
 from holdfast.events import Emit
+from holdfast.kernel.journal import Value
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
 from holdfast.ports.ids import Ids
@@ -23,3 +26,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     emit: Emit
     pace: Pace
     tracing: Tracing | None = None
+    open_value: Callable[[Value], bytes] | None = None  # a sealed one that is kept inline; None: there is no seal

@@ -279,6 +279,7 @@ class Replica:
             namespace=namespace,
             is_open=lambda: self.is_open,
             tracing=self._ports.tracing,
+            open_value=self._ports.open_value,
         )
 
     async def start(self) -> None:

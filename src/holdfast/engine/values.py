@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from msgspec import UNSET, Raw
 
-from holdfast.kernel import retry_requests
+from holdfast.kernel import retry_requests, seals
 from holdfast.kernel.changes import Blob
 from holdfast.kernel.journal import KeyReleased, Received, Value
 from holdfast.kernel.messages import KeyTaken, SignalMessage
@@ -23,6 +23,20 @@ def kept(data: bytes) -> tuple[Value, tuple[Blob, ...]]:
         return Value(Raw(data)), ()
     digest = digest_of(data)
     return Value(blob=digest, size=len(data)), (Blob(digest, data),)
+
+
+def kept_of(message: SignalMessage) -> tuple[Value, tuple[Blob, ...]]:
+    """The payload of a signal as a journal value; sealed as it is, if this process could not open it."""
+    if message.sealed:
+        return Value(message.payload, sealed=message.sealed), ()
+    return kept(bytes(message.payload))
+
+
+def require_open(data: bytes) -> bytes:
+    """The bytes of a large value as a store has returned them; raises `SealedPayload` if they are sealed."""
+    if seals.is_sealed(data):
+        raise seals.refusal(seals.parts_of(data)[0])
+    return data
 
 
 def digest_of(data: bytes) -> str:
@@ -46,7 +60,7 @@ def unread(history: History, *, now_ms: Instant) -> Recorded:
         if retry_requests.request_in(message) is not None:
             continue
         if isinstance(message, SignalMessage):
-            value, large = kept(bytes(message.payload))
+            value, large = kept_of(message)
             entries.append(Received(now_ms, message.hook, message.id, value, message.by_key, left=True))
             blobs += large
         elif isinstance(message, KeyTaken):

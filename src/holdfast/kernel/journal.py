@@ -57,8 +57,11 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
     json: Raw | UnsetType = UNSET
     blob: str = ""
     size: int = 0
+    sealed: str = ""  # the id of the key that opens it; empty if it is open
 
     def __repr__(self) -> str:
+        if self.sealed:
+            return f"<sealed under key {self.sealed}>"
         return f"<{self.size:,} bytes in blob {self.blob}>" if self.json is UNSET else f"<{bytes(self.json).decode()}>"
 
 

@@ -50,6 +50,7 @@ class SignalMessage(_Message, frozen=True, tag="signal"):
     hook: str
     payload: Raw
     by_key: bool = False
+    sealed: str = ""  # the id of the key that opens the payload; empty if it is open
 
 
 class CancelRequest(_Message, frozen=True, tag="cancel"):

@@ -292,7 +292,7 @@ class Operations:
         return replace(known.hook, name=hook.name)
 
     async def _blob(self, run_id: str, value: Value) -> Blob:
-        return Blob(value.blob, await self._scope.bytes_of(run_id, value))
+        return Blob(value.blob, await self._scope.stored_blob(run_id, value))
 
     async def release_key(self, run_id: str, reason: str) -> Run:
         """Take the key from a run, so that it can be used again."""

@@ -8,9 +8,10 @@ from holdfast.engine.api.registry import Registry
 from holdfast.engine.committer import Committer
 from holdfast.engine.pace import Pace
 from holdfast.engine.tracing import Tracing
-from holdfast.engine.values import inline
+from holdfast.engine.values import inline, require_open
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.events import Emit
+from holdfast.kernel import seals
 from holdfast.kernel.changes import Answer, Change
 from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import Run
@@ -35,7 +36,9 @@ class Scope:
         namespace: str,
         is_open: Callable[[], bool],
         tracing: Tracing | None = None,
+        open_value: Callable[[Value], bytes] | None = None,
     ) -> None:
+        self._open_value = open_value
         self._is_open = is_open
         self.store = store
         self.committer = committer
@@ -69,9 +72,21 @@ class Scope:
         return histories[0]
 
     async def bytes_of(self, run_id: str, value: Value) -> bytes:
+        """The bytes of a value; raises `SealedPayload` if this process cannot open them."""
+        if value.sealed:
+            if self._open_value is None:
+                raise seals.refusal(value.sealed)
+            return self._open_value(value)
         data = inline(value)
-        if data is None:
-            data = await self.store.blob(run_id, value.blob)
+        return await self.blob(run_id, value) if data is None else data
+
+    async def blob(self, run_id: str, value: Value) -> bytes:
+        """The bytes of a large value."""
+        return require_open(await self.stored_blob(run_id, value))
+
+    async def stored_blob(self, run_id: str, value: Value) -> bytes:
+        """The same as they are stored, for one who only moves them: they may be sealed."""
+        data = await self.store.blob(run_id, value.blob)
         if data is None:
             raise UnknownRun(f"run {run_id} has been removed")
         return data

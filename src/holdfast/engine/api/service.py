@@ -40,6 +40,7 @@ from holdfast.errors import (
     RunCancelled,
     RunFailed,
     RunTimedOut,
+    SealedPayload,
     UnknownOutcome,
     UnknownRun,
     UnknownWorkflow,
@@ -68,6 +69,7 @@ BLOCKED_AS = {
         KilledItsWorkers,
         HeldUpItsWorker,
         NeverAwaited,
+        SealedPayload,
         EngineFault,
     )
 }

@@ -44,7 +44,7 @@ from holdfast.engine.code.unwinding import LeftBehind
 from holdfast.engine.failures import described, members_of, rebuilt
 from holdfast.engine.values import digest_of
 from holdfast.errors import HeldUpItsWorker, NotSerializable, ReplayDiverged, UsageError
-from holdfast.kernel import keys
+from holdfast.kernel import keys, seals
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import (
@@ -556,6 +556,8 @@ class Machine:
             command.future.set_result(result)
 
     def _bytes_of(self, value: Value) -> bytes:
+        if value.sealed:  # a worker looks before it replays; others replay what was exported
+            raise seals.refusal(value.sealed)
         return self._blobs[value.blob] if value.json is UNSET else bytes(value.json)
 
     def _run(self) -> Iterable[None]:

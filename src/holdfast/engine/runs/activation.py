@@ -32,17 +32,19 @@ from holdfast.engine.runs import leftovers
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.loaded_run import LoadedRun
+from holdfast.engine.values import require_open
 from holdfast.errors import (
     EngineFault,
     HeldUpItsWorker,
     LeaseLost,
     NeverAwaited,
     ReplayDiverged,
+    SealedPayload,
     TransientError,
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import transitions, waits
+from holdfast.kernel import seals, transitions, waits
 from holdfast.kernel.changes import Answer, Change, Committed, Refused
 from holdfast.kernel.journal import (
     Continued,
@@ -175,8 +177,10 @@ class Activation:
             while await self._activate():
                 pass
         except ReplayDiverged as diverged:
-            await self._block(diverged.code, diverged.told, self._record, said=diverged.message)
-        except (NeedsPerson, HeldUpItsWorker, NeverAwaited) as stuck:
+            # What is known of the values is theirs who may open them.
+            told = diverged.message if self._host.seals else diverged.told
+            await self._block(diverged.code, told, self._record, said=diverged.message)
+        except (NeedsPerson, HeldUpItsWorker, NeverAwaited, SealedPayload) as stuck:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _replay(self) -> bool:
@@ -195,14 +199,14 @@ class Activation:
     async def _activate(self) -> bool:
         """One activation, and the wait for the next. False if this was the last one here."""
         record, loaded = self._record, self._loaded
-        if self._mail_arrived or loaded.held_back:
-            await self._prepare_mail()
         try:
+            if self._mail_arrived or loaded.held_back:
+                await self._prepare_mail()
             if loaded.machine.pending.dropped:
                 loaded.let_drop(record)
             loaded.deliver(record)
             commands = [] if self._stopping else loaded.to_begin(record)
-        except (NeedsPerson, HeldUpItsWorker, NeverAwaited) as stuck:
+        except (NeedsPerson, HeldUpItsWorker, NeverAwaited, SealedPayload) as stuck:
             await self._block(stuck.code, stuck.message, await self._see_effects_through(record))
             return False
         loaded.take_notes(record)
@@ -296,21 +300,30 @@ class Activation:
         self._loaded.put_signals_first()
 
     async def _load_blobs(self) -> None:
-        """Large results of children come beside the message; fetch them before they are delivered."""
+        """Large results of children come beside the message; fetch them before they are delivered.
+
+        Raises `SealedPayload` if a message has what this process cannot open: then nothing is delivered.
+        """
         for message in tuple(self._loaded.arrivals):
-            if (
+            if isinstance(message, SignalMessage):
+                if message.sealed:
+                    raise seals.refusal(message.sealed)
+            elif (
                 isinstance(message, OutcomeMessage)
                 and message.output is not UNSET
                 and message.step in self._loaded.machine.open
             ):
-                digest = msgspec.json.decode(message.output, type=Value).blob
+                value = msgspec.json.decode(message.output, type=Value)
+                if value.sealed:
+                    raise seals.refusal(value.sealed)
+                digest = value.blob
                 if digest and digest not in self._loaded.blobs:
                     self._loaded.blobs[digest] = await self._blob(digest)
 
     async def _blob(self, digest: str) -> bytes:
         data = await self._host.insist(lambda: self._host.store.blob(self.run.id, digest), self.run.id)
         assert data is not None, digest
-        return data
+        return require_open(data)
 
     # -- waiting
 

@@ -41,6 +41,7 @@ class RunHost(Protocol):
     loop: asyncio.AbstractEventLoop
     strict: bool
     record_inputs: bool  # of effects, where a workflow does not say
+    seals: bool  # whether payloads are sealed at rest
 
     def is_trusted(self) -> bool:
         """Whether the lease is good enough to touch the world."""

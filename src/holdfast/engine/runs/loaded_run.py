@@ -31,7 +31,7 @@ from holdfast.engine.runs import never_awaited
 from holdfast.engine.runs.completions import ActivationRecord, Arrival, Broken, Completion, NeedsPerson
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.in_flight import StepsInFlight
-from holdfast.engine.values import kept
+from holdfast.engine.values import kept, kept_of
 from holdfast.errors import RunCancelled
 from holdfast.kernel import cancels, hooks, retry_requests, steps
 from holdfast.kernel.changes import Blob
@@ -435,7 +435,9 @@ class LoadedRun:
         now_ms = self._now_ms()
         if isinstance(message, KeyTaken):
             return KeyReleased(now_ms, message.reason)
-        return Received(now_ms, message.hook, message.id, self.keep(bytes(message.payload), record), message.by_key)
+        value, blobs = kept_of(message)
+        self._keep(blobs, record)
+        return Received(now_ms, message.hook, message.id, value, message.by_key)
 
     def keep(self, data: bytes, record: ActivationRecord) -> Value:
         """`data` as a journal value; what is large is recorded beside it."""

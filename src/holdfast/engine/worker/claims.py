@@ -20,11 +20,12 @@ from msgspec import UNSET
 
 from holdfast import events
 from holdfast.engine.ports import Ports
+from holdfast.engine.values import require_open
 from holdfast.engine.worker.held import HeldActivation, HeldRuns
 from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
 from holdfast.errors import TransientError
-from holdfast.kernel import takeovers
+from holdfast.kernel import seals, takeovers
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
 from holdfast.kernel.runs import Run
@@ -328,14 +329,18 @@ class Claims:
 
 
 async def blobs_of(store: Store, history: History) -> dict[str, bytes]:
-    """The large values that a replay needs."""
+    """The large values that a replay needs. Raises `SealedPayload` if it needs one that this process cannot open."""
     blobs: dict[str, bytes] = {}
     first = input_of(history.journal)
     for value in (first.input, original_input(first), *map(_value_of, history.journal)):
-        if value is not None and value.json is UNSET and value.blob not in blobs:
+        if value is None:
+            continue
+        if value.sealed:
+            raise seals.refusal(value.sealed)
+        if value.json is UNSET and value.blob not in blobs:
             data = await store.blob(history.run.id, value.blob)
             assert data is not None, value
-            blobs[value.blob] = data
+            blobs[value.blob] = require_open(data)
     return blobs
 
 

@@ -30,7 +30,7 @@ from holdfast.engine.worker.held import HeldRuns
 from holdfast.engine.worker.lease import WorkerLease
 from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
-from holdfast.errors import EngineFault, KilledItsWorkers, LeaseLost, TransientError
+from holdfast.errors import EngineFault, KilledItsWorkers, LeaseLost, SealedPayload, TransientError
 from holdfast.kernel import attributes, ids, keys, transitions
 from holdfast.kernel.attributes import PARENT, ROOT
 from holdfast.kernel.changes import Answer, Change, Committed, Known
@@ -75,6 +75,7 @@ class Worker:
     ) -> None:
         self.strict = strict
         self.record_inputs = record_inputs
+        self.seals = ports.open_value is not None
         self.store = ports.store
         self.clock = ports.clock
         self.codec = ports.codec
@@ -129,12 +130,16 @@ class Worker:
         return Activation(self, self._registry.workflow(history.run.workflow), history, blobs, number=number)
 
     async def set_aside(self, run: Run, error: Exception) -> None:
-        """A journal that cannot be read, written by a newer version or damaged: a person must look."""
-        message = f"the journal of run {run.id} cannot be read: {type(error).__name__}: {error}"
-        await self.commit(
-            transitions.decide(run, transitions.Stuck(EngineFault.code, message), now_ms=self.store.now_ms())
+        """A journal that cannot be read, written by a newer version, damaged or sealed: a person must look."""
+        code, message = EngineFault.code, f"the journal of run {run.id} cannot be read: {type(error).__name__}: {error}"
+        if isinstance(error, SealedPayload):
+            code, message = error.code, error.message
+        answer = await self.commit(
+            transitions.decide(run, transitions.Stuck(code, message), now_ms=self.store.now_ms())
         )
-        self.emit(events.RunBlocked(run.id, EngineFault.code, message, run.workflow, run.key))
+        if isinstance(answer, Committed) and answer.run is not None:
+            self.emit(events.RunBlocked(run.id, code, message, run.workflow, run.key))
+            self._wakeups.on_settled(answer.run)
 
     async def block(self, run: Run, message: str) -> None:
         """The run has outlived too many workers, see `kernel.takeovers`: a person must look."""

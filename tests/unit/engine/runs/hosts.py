@@ -48,6 +48,7 @@ class FakeHost:
     tracing = None
     strict = False
     record_inputs = False
+    seals = False
     remote_effects: Any = None
     pace = PACE
 
