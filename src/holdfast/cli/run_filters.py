@@ -51,7 +51,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
         """Whether they leave anything out."""
         return self != RunFilters(oldest_first=self.oldest_first)
 
-    def runs(self, caller: Caller) -> Runs:
+    def runs(self, caller: Caller) -> Runs[Any]:
         """The search that is meant, or a `UsageError`."""
         return caller.runs(
             self.workflow,
