@@ -15,7 +15,19 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from msgspec import UNSET
 
@@ -297,10 +309,10 @@ class BlockingStarted(NamedTuple, Generic[R]):
     created: bool
 
 
-class BlockingPage(NamedTuple):
+class BlockingPage(NamedTuple, Generic[R]):
     """Some of the runs that were searched for; `next` is where the next page begins."""
 
-    runs: tuple[BlockingRun[Any], ...]
+    runs: tuple[BlockingRun[R], ...]
     next: str | None
 
 
@@ -321,11 +333,11 @@ class BlockingBulkPreview(NamedTuple):
 
 
 def _of_runs(
-    verb: Callable[Concatenate[Runs, P], Coroutine[Any, Any, Started[R]]],
+    verb: Callable[Concatenate[Runs[Any], P], Coroutine[Any, Any, Started[R]]],
 ) -> Callable[Concatenate[Any, P], BlockingStarted[R]]:
     """The blocking twin of a bulk verb of `Runs`."""
 
-    def blocking(self: BlockingRuns, *args: P.args, **kwargs: P.kwargs) -> BlockingStarted[R]:
+    def blocking(self: BlockingRuns[Any], *args: P.args, **kwargs: P.kwargs) -> BlockingStarted[R]:
         started = self._portal.call(verb(self._runs, *args, **kwargs))
         return BlockingStarted(BlockingRun(started.run, self._portal), started.created)
 
@@ -334,27 +346,27 @@ def _of_runs(
     return blocking
 
 
-class BlockingRuns:
+class BlockingRuns(Generic[R]):
     """The runs that a search means: iterate over them, ask for a page, or apply a verb to all of them."""
 
-    def __init__(self, runs: Runs, portal: Portal) -> None:
+    def __init__(self, runs: Runs[R], portal: Portal) -> None:
         self._runs = runs
         self._portal = portal
 
-    def __iter__(self) -> Iterator[BlockingRun[Any]]:
+    def __iter__(self) -> Iterator[BlockingRun[R]]:
         for run in self._portal.iterate(aiter(self._runs)):
             yield BlockingRun(run, self._portal)
 
-    def page(self, *, after: str | None = None, limit: int = 50) -> BlockingPage:
+    def page(self, *, after: str | None = None, limit: int = 50) -> BlockingPage[R]:
         """Up to `limit` runs, those that come behind the cursor `after`."""
         page = self._portal.call(self._runs.page(after=after, limit=limit))
         return BlockingPage(tuple(BlockingRun(run, self._portal) for run in page.runs), page.next)
 
-    retry = _of_runs(Runs.retry)
-    resume = _of_runs(Runs.resume)
-    cancel = _of_runs(Runs.cancel)
-    signal = _of_runs(Runs.signal)
-    bulk = _of_runs(Runs.bulk)
+    retry = _of_runs(Runs[Any].retry)
+    resume = _of_runs(Runs[Any].resume)
+    cancel = _of_runs(Runs[Any].cancel)
+    signal = _of_runs(Runs[Any].signal)
+    bulk = _of_runs(Runs[Any].bulk)
 
     def dry_run(
         self, verb: BulkVerb, *, hook: str | None = None, payload: Any = None, first: int = 10
@@ -402,12 +414,28 @@ class Blocking:
         """Send a payload to the live run that holds this token; once per `dedupe`."""
         return self._found(self._portal.verbs().resume_hook(token, payload, dedupe=dedupe))
 
+    @overload
+    def runs(
+        self,
+        workflow: Workflow[..., R],
+        status: str | Collection[str] | None = None,
+        **filters: Unpack[SearchKeywords],
+    ) -> BlockingRuns[R]: ...
+
+    @overload
+    def runs(
+        self,
+        workflow: str | None = None,
+        status: str | Collection[str] | None = None,
+        **filters: Unpack[SearchKeywords],
+    ) -> BlockingRuns[Any]: ...
+
     def runs(
         self,
         workflow: Workflow[..., Any] | str | None = None,
         status: str | Collection[str] | None = None,
         **filters: Unpack[SearchKeywords],
-    ) -> BlockingRuns:
+    ) -> BlockingRuns[Any]:
         """The runs for which all of this holds; see `Holdfast.runs`."""
         return BlockingRuns(self._portal.verbs().runs(workflow, status, **filters), self._portal)
 

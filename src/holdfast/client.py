@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -87,10 +87,10 @@ class Started(NamedTuple, Generic[R]):
     created: bool
 
 
-class Page(NamedTuple):
+class Page(NamedTuple, Generic[R]):
     """Some of the runs that were searched for; `next` is where the next page begins, None if there is none."""
 
-    runs: tuple[Run[Any], ...]
+    runs: tuple[Run[R], ...]
     next: str | None
 
 
@@ -113,7 +113,7 @@ class BulkPreview(NamedTuple):
     first: tuple[PreviewedRun, ...]
 
 
-class Runs:
+class Runs(Generic[R]):
     """The runs that a search means: iterate over them, ask for a page, or apply a verb to all of them."""
 
     def __init__(self, search: Search, service: Backend, limit: int | None) -> None:
@@ -121,7 +121,7 @@ class Runs:
         self._service = service
         self._limit = limit
 
-    async def __aiter__(self) -> AsyncIterator[Run[Any]]:
+    async def __aiter__(self) -> AsyncIterator[Run[R]]:
         after, left = None, self._limit
         while left is None or left > 0:
             page = await self.page(after=after, limit=PAGE if left is None else min(PAGE, left))
@@ -131,7 +131,7 @@ class Runs:
             if after is None:
                 return
 
-    async def page(self, *, after: str | None = None, limit: int = PAGE) -> Page:
+    async def page(self, *, after: str | None = None, limit: int = PAGE) -> Page[R]:
         """Up to `limit` runs, those that come behind the cursor `after`."""
         if not 1 <= limit <= PAGE_MAX:
             raise UsageError(f"a page of {limit} runs is not possible", hint=f"Ask for 1 to {PAGE_MAX}.")
@@ -139,7 +139,7 @@ class Runs:
         rows = await self._service.queries.search(replace(self._search, after=place, limit=limit))
         served = await self._service.queries.served(rows)
         at_work = await self._service.queries.at_work(rows)
-        runs = tuple(Run[Any](row, self._service, served, at_work.get(row.id, ())) for row in rows)
+        runs = tuple(Run[R](row, self._service, served, at_work.get(row.id, ())) for row in rows)
         return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
 
     async def retry(
@@ -319,6 +319,40 @@ class Caller:
         """The run that holds this key, or `UnknownRun`."""
         return await snapshot(await self._service.find(self._name_of(workflow), key), self._service)
 
+    @overload
+    def runs(
+        self,
+        workflow: Workflow[..., R],
+        status: str | Collection[str] | None = None,
+        *,
+        attributes: Mapping[str, Scalar | Range] | None = None,
+        key_prefix: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        finished_after: datetime | None = None,
+        finished_before: datetime | None = None,
+        newest_first: bool = True,
+        roots_only: bool = False,
+        limit: int | None = None,
+    ) -> Runs[R]: ...
+
+    @overload
+    def runs(
+        self,
+        workflow: str | None = None,
+        status: str | Collection[str] | None = None,
+        *,
+        attributes: Mapping[str, Scalar | Range] | None = None,
+        key_prefix: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        finished_after: datetime | None = None,
+        finished_before: datetime | None = None,
+        newest_first: bool = True,
+        roots_only: bool = False,
+        limit: int | None = None,
+    ) -> Runs[Any]: ...
+
     def runs(
         self,
         workflow: Workflow[..., Any] | str | None = None,
@@ -333,7 +367,7 @@ class Caller:
         newest_first: bool = True,
         roots_only: bool = False,
         limit: int | None = None,
-    ) -> Runs:
+    ) -> Runs[Any]:
         """The runs for which all of this holds, found by index: `async for run in hf.runs(...)`, or `.page()`.
 
         `status` is one or several; an attribute equals a value or lies in a `Range`; `..._after` is inclusive,

@@ -130,12 +130,14 @@ async def main(hf: Holdfast) -> None:
         assert_type(event, RunEvent)
 
     found = hf.runs(sell, {"running", "waiting"}, attributes={"customer": "c-1", "total": Range(ge=10, lt=20)}, limit=5)
-    assert_type(found, Runs)
+    assert_type(found, Runs[int])
     async for each in found:
-        assert_type(each, Run[Any])
+        assert_type(each, Run[int])
     page = await found.page(after="cursor", limit=10)
-    assert_type(page, Page)
-    assert_type(page.runs, tuple[Run[Any], ...])
+    assert_type(page, Page[int])
+    assert_type(page.runs, tuple[Run[int], ...])
+    assert_type(hf.runs(), Runs[Any])
+    assert_type(hf.runs("shop.sell"), Runs[Any])
     assert_type(page.next, str | None)
     assert_type(await hf.explain(run), Story)
     assert_type(await hf.explain(sell, "sell:o-1"), Story)
@@ -160,7 +162,7 @@ async def mistakes(hf: Holdfast, run: Run[int]) -> None:
     await hf.start(sell("o-1"), attributes={"items": ["a"]})  # pyright: ignore[reportArgumentType]
     await hf.start(sell("o-1"), replace="run-1")  # pyright: ignore[reportArgumentType]
     await hf.start(sell("o-1"), signal="items")  # pyright: ignore[reportArgumentType]
-    hf.runs(sell, created_after="yesterday")  # pyright: ignore[reportArgumentType]
+    hf.runs(sell, created_after="yesterday")  # pyright: ignore[reportCallIssue, reportArgumentType]
     hf.runs(attributes={"items": ["a"]})  # pyright: ignore[reportArgumentType]
     continue_as_new(sell)  # pyright: ignore[reportArgumentType] - not called
 

@@ -41,8 +41,9 @@ def without_async() -> None:
         assert_type(run.cancel("enough", deadline=5), Receipt)
         assert_type(hf.find(sell, "k"), BlockingRun[int])
         for each in hf.runs(sell, "failed", key_prefix="k"):
-            assert_type(each, BlockingRun[Any])
-        assert_type(hf.runs().page(limit=5), BlockingPage)
+            assert_type(each, BlockingRun[int])
+        assert_type(hf.runs().page(limit=5), BlockingPage[Any])
+        assert_type(hf.runs(sell).page(), BlockingPage[int])
         for event in run.events():
             assert_type(event, RunEvent)
 

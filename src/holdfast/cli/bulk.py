@@ -68,7 +68,7 @@ class BulkCommand:
             else:
                 await self._start(found, hook=hook, payload=payload, **options)
 
-    async def _start(self, found: Runs, **options: Any) -> None:
+    async def _start(self, found: Runs[Any], **options: Any) -> None:
         out = self._session.out
         run, created = await found.bulk(self._verb, **options)
         words = f"{'started' if created else 'joined'} bulk run {run.id}"

@@ -70,7 +70,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
         if self != allowed:
             raise UsageError("words and options cannot both say what is searched for", hint="Write all of it as words.")
 
-    def runs_of(self, caller: Caller, words: Sequence[str]) -> Runs:
+    def runs_of(self, caller: Caller, words: Sequence[str]) -> Runs[Any]:
         """The search that words mean, for a verb that is applied to all it finds. Raises `UsageError`.
 
         Nothing is guessed here: a word that may be a misspelt field is refused, and so is the id of a run.
@@ -87,7 +87,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
             caller, roots_only=self.roots_only, newest_first=not self.oldest_first, limit=self.limit
         )
 
-    def runs(self, caller: Caller) -> Runs:
+    def runs(self, caller: Caller) -> Runs[Any]:
         """The search that is meant, or a `UsageError`."""
         return caller.runs(
             self.workflow,

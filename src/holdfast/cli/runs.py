@@ -71,7 +71,7 @@ async def runs(
             raise UsageError("words and options cannot both say what is searched for", hint="Write all of it as words.")
         query = run_queries.parse_each(words or (), now=utc_of(SystemClock().wall_ms()))
 
-        async def found() -> Page:
+        async def found() -> Page[Any]:
             if words:
                 return await run_queries.find(caller, query, roots_only=roots_only, after=after, limit=limit)
             return await filters.runs(caller).page(after=after, limit=limit)

@@ -110,7 +110,7 @@ async def _page(visit: Visit, name: str, wanted: Filters, *, problem: Problem | 
     )
 
 
-async def _preview(found: Runs, verb: BulkVerb) -> BulkPreview:
+async def _preview(found: Runs[Any], verb: BulkVerb) -> BulkPreview:
     # Which hook a signal is for is asked on the page; the runs that are meant are those that could be cancelled.
     return await found.dry_run("cancel" if verb == "signal" else verb, first=SHOWN)
 

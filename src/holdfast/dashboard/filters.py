@@ -7,6 +7,7 @@ that links to this page have always had: each is the same as a word of that line
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -65,7 +66,7 @@ class Filters(Struct, frozen=True, kw_only=True):
         attribute_conditions(self.attributes)  # there a lone word is a mistake, and nothing to look for
         return run_queries.parse(self.text, now=now)
 
-    def runs(self, caller: Caller, now: datetime) -> Runs:
+    def runs(self, caller: Caller, now: datetime) -> Runs[Any]:
         """The runs that it means, or a `UsageError`: not one that is named by its id."""
         meant = self.meant(now)
         if meant.id:

@@ -12,7 +12,7 @@ from holdfast.wire import inbound, outbound
 from holdfast.wire.types import BulkBody, BulkPreviewView, BulkRunsBody, DryRunBody, PreviewedRunView
 
 
-def runs_of(caller: Caller, wanted: BulkRunsBody) -> Runs:
+def runs_of(caller: Caller, wanted: BulkRunsBody) -> Runs[Any]:
     """The runs that a body means. Raises `UsageError`, or `UnknownWorkflow`."""
     return caller.runs(
         wanted.workflow,

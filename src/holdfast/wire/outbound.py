@@ -74,7 +74,7 @@ def run(run: Run[Any], *, result: Raw | UnsetType = UNSET) -> RunView:
     )
 
 
-def page(page: Page) -> RunPageView:
+def page(page: Page[Any]) -> RunPageView:
     return RunPageView([run(each) for each in page.runs], page.next)
 
 

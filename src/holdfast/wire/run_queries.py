@@ -92,7 +92,7 @@ class RunQuery(Struct, frozen=True, kw_only=True):
 
     def runs(
         self, caller: Caller, *, roots_only: bool = False, newest_first: bool = True, limit: int | None = None
-    ) -> Runs:
+    ) -> Runs[Any]:
         """The search that is meant, without its id: a run is found by that alone, see `find`."""
         return caller.runs(
             self.workflow or None,
@@ -204,7 +204,7 @@ def with_field(text: str, field: str, value: str) -> str:
     return text_of([*others, QueryWord(field, value)] if value else others)
 
 
-async def find(caller: Caller, query: RunQuery, *, roots_only: bool, after: str | None, limit: int) -> Page:
+async def find(caller: Caller, query: RunQuery, *, roots_only: bool, after: str | None, limit: int) -> Page[Any]:
     """A page of the runs that a query means."""
     if query.id:
         return _only(query, await _by_id(caller, query.id))
@@ -246,7 +246,7 @@ async def _whole_id(caller: Caller, reference: str) -> Run[Any] | None:
         return None
 
 
-def _only(query: RunQuery, run: Run[Any] | None) -> Page:
+def _only(query: RunQuery, run: Run[Any] | None) -> Page[Any]:
     """The run that an id names, unless something else that was said about it is not so."""
     fits = (
         run is not None
