@@ -8,7 +8,9 @@ from holdfast import Client
 from holdfast.errors import SealedPayload
 from holdfast.journal import Performed
 from tests.cli.locks import Lock
-from tests.gateway.conftest import Gateway, Serve, SqliteHome, Works
+from tests.gateway.conftest import Gateway, Serve
+from tests.gateway.works import Works
+from tests.integration.conftest import SqliteHome
 
 
 async def test_with_and_without_the_seal(serve: Serve, works: Works, sqlite_home: SqliteHome) -> None:
