@@ -239,7 +239,7 @@ ENDPOINTS = (
         summary="The arguments that a run was started with, by name",
         scope="read",
         responses={200: dict[str, Any]},
-        refuses=(404,),
+        refuses=(404, 409),
     ),
     Endpoint(
         method="GET",

@@ -12,3 +12,4 @@ def test_long_values_are_clipped_and_large_ones_only_counted():
     assert formats.kept(None) == ""
     assert formats.kept(Value(json=Raw(b'{"a":1}'))) == '{\n  "a": 1\n}'
     assert formats.kept(Value(blob="d", size=5_000_000)) == "4.8 MiB"
+    assert formats.kept(Value(json=Raw(b'"c2VjcmV0"'), sealed="k1")) == "sealed under key k1"
