@@ -13,6 +13,7 @@ from holdfast.cli import render
 from holdfast.cli.output import plain
 from holdfast.client import Caller, Run
 from holdfast.errors import UnknownRun
+from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.explanations import worded
 from holdfast.kernel.journal import (
     Attempted,
@@ -180,10 +181,10 @@ def _label(step: StepEntries, began_at_ms: Instant) -> Text:
     last = step.last
     match last:
         case Performed(intent=intent, attempt=attempt):
-            verb = "undone by " if intent.kind == "undo" else ""
+            did = f"undid {step.name.removeprefix(UNDO)}" if intent.kind == "undo" else step.name
             tries = f", attempt {attempt}" if attempt > 1 else ""
             took = f", took {duration(last.took_ms)}" if last.took_ms else ""
-            words = Text.assemble(("✓ ", "green"), verb, plain(step.name), plain(f"  {intent.key}{tries}{took}", "dim"))
+            words = Text.assemble(("✓ ", "green"), plain(did), plain(f"  {intent.key}{tries}{took}", "dim"))
         case Joined(error=None) | Spawned():
             words = Text.assemble(("✓ " if isinstance(last, Joined) else "→ ", "green"), plain(step.name))
         case Joined() | GaveUp():
