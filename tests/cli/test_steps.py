@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from holdfast import Holdfast, Pack, Permanent, Retry
+from holdfast.cli.steps import StepEntries, steps_of
+from tests.builders import joined, performed, spawned
 
 many = Pack("many")
 
@@ -52,3 +54,8 @@ def test_all_of_them_are_shown_in_the_order_of_time_if_that_is_wanted(cli):
 
 def test_a_few_steps_are_not_grouped(cli):
     assert show(cli, 5).count("✓ count#") == 5
+
+
+def test_a_step_stands_where_the_last_that_is_told_of_it_happened():
+    told = steps_of((spawned("pay#1"), performed("count#1"), joined("pay#1")))
+    assert [each.name for each in told if isinstance(each, StepEntries)] == ["count#1", "pay#1"]

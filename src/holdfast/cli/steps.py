@@ -49,7 +49,11 @@ class StepEntries(Struct):
     @property
     def is_done(self) -> bool:
         """Whether it has come to a good end."""
-        return isinstance(self.last, Performed) or (isinstance(self.last, Joined) and self.last.error is None)
+        match self.last:
+            case Performed() | Joined(error=None) | Spawned(detached=True):  # a detached child is not waited for
+                return True
+            case _:
+                return False
 
     @property
     def failures(self) -> list[Attempted | GaveUp]:
