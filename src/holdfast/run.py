@@ -257,7 +257,7 @@ class Run(Snapshot, Generic[R]):
         return Cancelling(await operations.ask_cancel(self._row.id, words(reason), deadline), operations)
 
     async def receipt(self) -> Receipt:
-        """What the cancellation of an ended run has left behind."""
+        """What a run that was cancelled, or has failed, left behind."""
         return await self._service.operations.receipt(self._row.id)
 
     async def retry(self) -> Run[R]:

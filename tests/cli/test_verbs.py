@@ -261,6 +261,7 @@ def test_what_is_possible_is_what_the_journal_permits(there, name):
     run = started(there, "order", f"name={name}")
     until_opened(there, run)
     assert "undone" in there("cancel", run["id"]).out
+    assert "✓ undid knead#1 " in there("show", run["id"]).out
     possible = there("explain", run["id"], "--json").json["next_actions"]
     assert possible == ["fork", "release_key"]  # it was undone: `resume` is refused
     assert there("show", run["id"], "--json").json["next_actions"] == possible

@@ -58,7 +58,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         "signal": ("operations.signal", "Send a payload to a hook of a run, durably."),
         "resume-hook": ("operations.resume_hook", "Send a payload to whichever live run holds a token."),
         "cancel": ("operations.cancel", "Cancel a run, wait until it has ended, and say what it left behind."),
-        "receipt": ("operations.receipt", "Say again what a cancelled run left behind."),
+        "receipt": ("operations.receipt", "Say again what a cancelled or failed run left behind."),
         "resume": ("operations.resume", "Let a cancelled run go on as if it had not been cancelled."),
         "retry": ("operations.retry", "Try a failed or blocked run again from its last record."),
         "retry-now": (

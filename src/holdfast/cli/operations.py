@@ -58,7 +58,7 @@ async def cancel(
 
 
 async def receipt(session: Session, run: RunReference) -> None:
-    """Say again what a cancelled run left behind."""
+    """Say again what a cancelled or failed run left behind."""
     async with session.caller() as caller:
         left = await (await find_run(caller, run)).receipt()
         session.out.show(outbound.receipt(left), render.receipt(left))

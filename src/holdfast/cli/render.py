@@ -133,7 +133,7 @@ def story(told: Story) -> RenderableType:
 
 
 def receipt(left: Receipt) -> RenderableType:
-    """What a cancellation left behind."""
+    """What a cancelled or failed run left behind."""
     reason = f" ({left.reason})" if left.reason else ""
     words = [Text.assemble(f"run {left.run_id}: ", (left.outcome, "bold"), plain(reason))]
     if left.stopped:

@@ -98,6 +98,7 @@ async def show(
         bool, typer.Option("--follow", "-f", help="Tell what happens, line by line, to the end.")
     ] = False,
     inputs: Annotated[bool, typer.Option("--inputs", help="With the arguments of effects, where recorded.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="A row for each step, however many there are.")] = False,
 ) -> None:
     """Show a run: what it is, why it waits, what may be done now, and its steps with their attempts."""
     async with session.caller() as caller:
@@ -107,11 +108,11 @@ async def show(
         elif watch:
 
             async def look() -> View:
-                return await _view(caller, await found.refresh(), inputs=inputs)
+                return await _view(caller, await found.refresh(), inputs=inputs, every_row=all)
 
             await keep_showing(session.out, look)
         else:
-            view = await _view(caller, found, inputs=inputs)
+            view = await _view(caller, found, inputs=inputs, every_row=all)
             session.out.show(view.document, view.shown)
 
 
@@ -129,8 +130,8 @@ async def journal(session: Session, run: RunReference) -> None:
             session.out.record(entry)
 
 
-async def _view(caller: Caller, run: Run[Any], *, inputs: bool) -> View:
-    tree = await tree_of(caller, run, inputs=inputs)
+async def _view(caller: Caller, run: Run[Any], *, inputs: bool, every_row: bool) -> View:
+    tree = await tree_of(caller, run, inputs=inputs, every_row=every_row)
     possible = (await run.explain()).next_actions  # the snapshot's own go by its status: some of them are refused
     document = replace(outbound.run(run), next_actions=list(possible))
     return View(document, Group(render.headline(run, possible), "", tree), over=Status(run.status) in ENDED)

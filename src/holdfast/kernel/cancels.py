@@ -96,7 +96,7 @@ class Left(str):
         return left
 
     def __repr__(self) -> str:
-        return f"<{str(self)!r} {self.state}>"
+        return f"<{str(self)!r} {self.state}{f': {self.problem}' if self.problem else ''}>"
 
 
 class ChildLeft(Struct, frozen=True):
@@ -109,7 +109,7 @@ class ChildLeft(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """What a cancellation left behind. `stopped` says that the deadline cut its cleanup short."""
+    """What a cancelled or failed run left behind. `stopped` says that the deadline cut its cleanup short."""
 
     run_id: str
     outcome: Outcome

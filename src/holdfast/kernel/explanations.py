@@ -171,8 +171,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             began = f"{_began(entry)}," if entry.took_ms else ""
             return f"attempt {attempt} of {step}{began} failed with {_failure(error)}; to be tried again at {again}"
         case Performed(step=step, intent=intent, attempt=attempt):
-            verb = "undid" if intent.kind == "undo" else "performed"
-            return f"{verb} {step} under key {intent.key!r}, in attempt {attempt}{_began(entry)}"
+            did = f"undid {step.removeprefix(cancels.UNDO)}" if intent.kind == "undo" else f"performed {step}"
+            return f"{did} under key {intent.key!r}, in attempt {attempt}{_began(entry)}"
         case GaveUp(step=step, attempt=attempt, error=error):
             when = f"after attempt {attempt}" if attempt else "before the first attempt"
             return f"gave up on {step} {when}{_began(entry)}: {_failure(error)}"

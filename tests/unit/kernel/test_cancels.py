@@ -297,6 +297,8 @@ def test_an_effect_knows_what_became_of_it():
         "performed",
         "ValueError: boom",
     )
+    assert repr(left) == "<'charge:o-1' performed: ValueError: boom>"
+    [left] = receipt(*cancelled(performed(), ASKED, END)).effects
     assert repr(left) == "<'charge:o-1' performed>"
 
 

@@ -60,7 +60,7 @@ def said(what: str) -> list[str]:
             "performed",
             [
                 "performed charge#1 under key 'charge:o-1', in attempt 1",
-                "undid undo:charge#1 under key 'undo:charge:o-1', in attempt 1",
+                "undid charge#1 under key 'undo:charge:o-1', in attempt 1",
             ],
         ),
         ("joined", ["child run child-1 (pay#1) ended", "child run child-1 (pay#1) ended with ValueError: boom"]),
