@@ -62,7 +62,8 @@ def lines() -> Iterator[str]:
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
-    own = [parameter for parameter in command.params if parameter.name not in COMMON and parameter.name != "help"]
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    own = [parameter for parameter in shown if parameter.name not in COMMON and parameter.name != "help"]
     arguments = [parameter for parameter in own if parameter.param_type_name == "argument"]
     usage = " ".join([f"holdfast {name}", *map(_placed, arguments), "[OPTIONS]"])
     yield from ("", f"### `{name}`", "", "```text", usage, "```", "")

@@ -187,6 +187,24 @@ def test_watching_shows_each_change_once(tmp_path, processes):
     assert process.stop(signal.SIGINT) == 130
 
 
+def test_an_ephemeral_store_outlives_a_change_of_the_code_and_goes_with_the_command(tmp_path, processes):
+    source = "from holdfast import Pack\n\npack = Pack('p')\n\n@pack.workflow\nasync def one() -> int:\n    return {}\n"
+    module = tmp_path / "shifting.py"
+    module.write_text(source.format(1))
+    process = Process(
+        *("dev", "shifting", "--port", "0", "--json", "--ephemeral", "--reload"), cwd=tmp_path, TMPDIR=str(tmp_path)
+    )
+    processes.append(process)
+    before = json.loads(process.line())
+    run = Cli(HOLDFAST_URL=before["url"])("start", "one", "--json").json
+    module.write_text(source.format(22))
+    after = json.loads(process.line())
+    assert after["store"] == before["store"]
+    assert [each["id"] for each in Cli(HOLDFAST_URL=after["url"])("runs", "--json").json["runs"]] == [run["id"]]
+    assert process.stop() == 0, process.errors()
+    assert not Path(before["store"].removeprefix("sqlite:///")).parent.exists()
+
+
 def test_dev_starts_anew_when_the_code_of_a_pack_changes(tmp_path, processes):
     source = (
         "from holdfast import Pack\n\npack = Pack('p')\n\n@pack.workflow\nasync def {name}() -> int:\n    return 1\n"

@@ -66,20 +66,24 @@ async def dev(
     *,
     port: Port = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="A temporary store, gone afterwards.")] = False,
+    ephemeral_in: Annotated[str | None, typer.Option("--ephemeral-in", hidden=True)] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start again when the code of a pack changes.")] = False,
 ) -> None:
     """Start engine, HTTP API and dashboard on one SQLite file, for development on this machine."""
     config = _with(session.config, packs=_all(session, packs), roles=settings.ROLES)
     if not config.packs:
         raise InvalidConfig("dev has no packs to run", hint="Name a module: holdfast dev shop.orders")
-    if reload:
-        again = [argument for argument in sys.argv[1:] if argument != "--reload"]
-        await supervise(again, config.packs, session.out)
-        return
-    os.environ.setdefault("HOLDFAST_LOG", "text")  # one wants to see what happens
     with ExitStack() as stack:
+        directory = ephemeral_in
         if ephemeral:
             directory = stack.enter_context(TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True))
+        if reload:
+            again = [argument for argument in sys.argv[1:] if argument not in {"--reload", "--ephemeral"}]
+            # The store outlives the process that is started again for a change of the code.
+            await supervise(again + ([f"--ephemeral-in={directory}"] if directory else []), config.packs, session.out)
+            return
+        os.environ.setdefault("HOLDFAST_LOG", "text")  # one wants to see what happens
+        if directory is not None:
             config = replace(config, url=f"sqlite:///{directory}/holdfast.db", bus=None)
         # A port that was asked for is that one or none: the person who asked will look for us there.
         taken = _free_port(config.host, config.port) if port is None else port
