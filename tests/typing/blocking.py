@@ -67,10 +67,10 @@ def verbs_of_a_run(run: BlockingRun[int]) -> None:
     assert_type(run.release_key(), BlockingRun[int])
 
 
-def verbs_of_many_runs(runs: BlockingRuns) -> None:
+def verbs_of_many_runs(runs: BlockingRuns[Any]) -> None:
     for run in runs:
         print(run.id)
-    assert_type(runs.page(limit=5), BlockingPage)
+    assert_type(runs.page(limit=5), BlockingPage[Any])
     assert_type(runs.retry(), BlockingStarted[BulkReport])
     assert_type(runs.resume(), BlockingStarted[BulkReport])
     assert_type(runs.cancel(), BlockingStarted[BulkReport])

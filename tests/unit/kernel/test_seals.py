@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from holdfast.kernel import seals
+from holdfast.kernel.journal import Value
 
 
 def test_sealed_bytes_are_json_and_come_back() -> None:
@@ -43,3 +45,7 @@ def test_which_ids_a_key_may_have(key_id: object, fits: bool) -> None:
 
 def test_a_refusal_names_the_key() -> None:
     assert seals.refusal("k1").message == "a payload is sealed under key 'k1', and this process cannot open it"
+
+
+def test_a_sealed_value_is_shown_by_its_key():
+    assert repr(Value(Raw(b'"x"'), sealed="k-2")) == "<sealed under key k-2>"
