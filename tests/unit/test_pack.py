@@ -259,7 +259,7 @@ def test_parameters_without_a_name_are_refused(shop, kind):
     async def double_star(**orders: str) -> None: ...
 
     for function in (star, double_star):
-        with pytest.raises(UsageError, match=rf"{kind} 'shop\.\w+' takes \*orders") as caught:
+        with pytest.raises(UsageError, match=rf"{kind} 'shop\.\w+' \(test_pack\.py:\d+\) takes \*orders") as caught:
             getattr(shop, kind)(function)
         assert "stored by name" in caught.value.hint
 
