@@ -287,7 +287,9 @@ async def test_all_runs_that_match_are_retried_after_a_look_at_what_will_happen(
         assert not scripts or not await grave_findings(page)
         assert (await spare.refresh()).status == "failed"
         await page.goto("/bulk?verb=retry&status=failed")
-        await expect(page.get_by_role("heading", level=1)).to_have_text("Retry 1 run")
+        await expect(page.get_by_role("heading", level=1)).to_have_text(
+            "Retry 1 run: 1 of the first 1 would be refused"
+        )
         await expect(page.locator("#r-" + spare.id)).to_contain_text("no longer holds its key")
 
 

@@ -66,7 +66,9 @@ async def dev(
     *,
     port: Port = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="A temporary store, gone afterwards.")] = False,
-    ephemeral_in: Annotated[str | None, typer.Option("--ephemeral-in", hidden=True)] = None,
+    ephemeral_in: Annotated[
+        str | None, typer.Option("--ephemeral-in", hidden=True, help="Where the temporary store of --reload lies.")
+    ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start again when the code of a pack changes.")] = False,
 ) -> None:
     """Start engine, HTTP API and dashboard on one SQLite file, for development on this machine."""

@@ -47,7 +47,10 @@ async def start(
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the result.")] = False,
     timeout: Timeout = None,
 ) -> None:
-    """Start a run, once per key: if a live run holds the key, that run is joined. On a store it needs `--pack`."""
+    """Start a run, once per key: if a live run holds the key, that run is joined.
+
+    On a store it needs `--pack`.
+    """
     arguments = _arguments(input, pairs or ())
     async with session.caller(creates=True) as caller:
         started = await caller.start(
