@@ -29,7 +29,7 @@ from tests.faults.workflows_held_by_flags import RUN
 pytestmark = pytest.mark.faults
 
 NOBODY = 65534
-IN_A_CONTAINER = ("unshare", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc")
+IN_A_CONTAINER = ("unshare", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def taps(count: int, *, first: int = 0) -> list[Start]:
