@@ -112,7 +112,7 @@ async def test_a_gateway_that_closes_ends_its_streams_without_an_end(gateway: Ga
 async def test_whoever_follows_for_long_has_to_show_their_key_again(
     serve: Serve, works: Works, sqlite_home: SqliteHome
 ) -> None:
-    settings = GatewaySettings(require_keys=True, stream_seconds_max=0.2)
+    settings = GatewaySettings(require_keys=True, stream_seconds_max=2.0)  # in that time the first event is read
     gateway = await serve(works.pack, on=sqlite_home, keys=True, settings=settings)
     writer = await gateway.client(scope="write")
     run = (await writer.post("/v1/workflows/day/runs", json={"input": {"name": "a"}})).json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -91,7 +92,9 @@ class AttemptScope(Struct, gc=False):
 
 def _instant_of(steady_ms: Steady, host: RunHost) -> Instant:
     """The same by the store's clock. It differs by a millisecond from look to look, so it is asked for once."""
-    return Instant(int(host.store.now_ms() - (host.clock.steady_ms() - steady_ms)))
+    ago_ms = host.clock.steady_ms() - steady_ms
+    # Rounded up: the store's clock cuts off, and an attempt must not seem to begin before its run was created.
+    return Instant(math.ceil(host.store.now_ms() - ago_ms))
 
 
 class LastBeat(NamedTuple):
