@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock, SystemIds
@@ -24,6 +25,7 @@ from holdfast.engine.bulk_pack import pack as bulk_pack
 from holdfast.engine.pace import Pace
 from holdfast.engine.ports import Ports
 from holdfast.engine.replica import Replica
+from holdfast.engine.runs.threads import DaemonThreads
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, Events
 from holdfast.kernel.journal import Value
@@ -149,6 +151,16 @@ class Options(TypedDict, total=False):
     seal: Seal | None
 
 
+class Machine(Struct, frozen=True, kw_only=True):
+    """What one Holdfast stands on: who it is, its clocks, its chance and its threads. A simulation passes another."""
+
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=SystemIds)
+    threads: type[DaemonThreads] = DaemonThreads
+
+
 class Holdfast(Caller):
     """A store, the packs that run on it, and the verbs to use them.
 
@@ -184,12 +196,14 @@ class Holdfast(Caller):
         busy_limit: Duration | None = None,
         seal: Seal | None = None,
         _pace: Pace | None = None,
+        _machine: Machine | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidConfig(
                 f"concurrency={concurrency} would run nothing", hint="Use 1 or more; 200 is the default."
             )
-        clock, ids, host, pid = SystemClock(), SystemIds(), socket.gethostname(), os.getpid()
+        machine = _machine or Machine()
+        clock, ids, host, pid = machine.clock, machine.ids, machine.host, machine.pid
         instance = f"{host}-{pid}-{ids.nonce()[:4]}"
         tracing = None if traces is None else _tracing(traces)
         store, carrier = open_store(url, clock=clock, ids=ids, bus=bus) if isinstance(url, str) else _given(url, bus)
@@ -206,6 +220,7 @@ class Holdfast(Caller):
             pace=_paced(_pace or Pace(), busy_limit),
             tracing=tracing,
             open_value=open_value,
+            threads=machine.threads,
         )
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from holdfast.engine.pace import Pace
+from holdfast.engine.runs.threads import DaemonThreads
 from holdfast.engine.tracing import Tracing
 from holdfast.events import Emit
 from holdfast.kernel.journal import Value
@@ -27,3 +28,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     pace: Pace
     tracing: Tracing | None = None
     open_value: Callable[[Value], bytes] | None = None  # a sealed one that is kept inline; None: there is no seal
+    threads: type[DaemonThreads] = DaemonThreads  # what calls sync effects

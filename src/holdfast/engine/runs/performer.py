@@ -84,12 +84,20 @@ class _InContext(Struct):
 class Performer:
     """Carries effects out, at most `concurrency` of them at a time."""
 
-    def __init__(self, *, concurrency: int, codec: Codec, emit: Emit, pace: Pace) -> None:
+    def __init__(
+        self,
+        *,
+        concurrency: int,
+        codec: Codec,
+        emit: Emit,
+        pace: Pace,
+        threads: type[DaemonThreads] = DaemonThreads,
+    ) -> None:
         self._codec = codec
         self._emit = emit
         self._room = concurrency
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._threads = DaemonThreads(concurrency, name="holdfast-effect", pace=pace)
+        self._threads = threads(concurrency, name="holdfast-effect", pace=pace)
         self._resources = OpenResources(self._threads, emit)
         self._pace = pace
         self._living: dict[tuple[str, str], asyncio.Event] = {}  # `once` effects that have not ended, by run and step

@@ -170,12 +170,15 @@ class DaemonThreads:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            setter, value = _result_of(job)
-            job.leaves = job.given_up
-            self._tell(job, setter, value)
+            self._execute(job)
             if job.leaves:
                 return
-            del job, setter, value  # an idle thread keeps nothing alive
+            del job  # an idle thread keeps nothing alive
+
+    def _execute(self, job: Job) -> None:
+        setter, value = _result_of(job)
+        job.leaves = job.given_up
+        self._tell(job, setter, value)
 
     def _tell(self, job: Job, setter: Callable[[Any], None], value: Any) -> None:
         def settle() -> None:

@@ -84,7 +84,13 @@ class Worker:
         self.pace = ports.pace
         self.tracing = ports.tracing
         self.loop: asyncio.AbstractEventLoop = _NO_LOOP
-        self.performer = Performer(concurrency=serves.concurrency, codec=ports.codec, emit=ports.emit, pace=ports.pace)
+        self.performer = Performer(
+            concurrency=serves.concurrency,
+            codec=ports.codec,
+            emit=ports.emit,
+            pace=ports.pace,
+            threads=ports.threads,
+        )
         self.remote_effects = RemoteEffects(
             ports.store,
             task_watch,

@@ -136,7 +136,7 @@ class MemoryStore:
         ]
 
     async def messages(self, owner: str, among: Collection[str] | None = None) -> dict[str, list[Message]]:
-        asked = self._tables.unread if among is None else self._tables.unread.intersection(among)
+        asked = [run_id for run_id in self._tables.unread if among is None or run_id in among]
         held = (run for run in map(self._tables.runs.__getitem__, asked) if run.owner == owner)
         return {run.id: list(self._unread_of(run.id)) for run in held}
 

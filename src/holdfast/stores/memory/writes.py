@@ -38,8 +38,8 @@ class Tables:
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
-        self.waking: set[str] = set()  # runs that may be claimed, now or later
-        self.unread: set[str] = set()  # runs with messages
+        self.waking: dict[str, None] = {}  # runs that may be claimed, now or later; in order, unlike a set
+        self.unread: dict[str, None] = {}  # runs with messages
         self.keys: dict[tuple[str, str, str], str] = {}
         self.journals: dict[str, list[Entry]] = {}
         self.blobs: dict[str, dict[str, bytes]] = {}
@@ -56,15 +56,21 @@ class Tables:
     def put(self, run: Run) -> Run:
         """Write a row, and keep the two indexes that are asked most."""
         self.runs[run.id] = run
-        (self.waking.discard if run.wake_at_ms is None else self.waking.add)(run.id)
-        (self.unread.add if run.unread else self.unread.discard)(run.id)
+        if run.wake_at_ms is None:
+            self.waking.pop(run.id, None)
+        else:
+            self.waking[run.id] = None
+        if run.unread:
+            self.unread[run.id] = None
+        else:
+            self.unread.pop(run.id, None)
         return run
 
     def forget(self, run: Run) -> None:
         """Remove a run, with everything that belongs to it."""
         del self.runs[run.id]
-        self.waking.discard(run.id)
-        self.unread.discard(run.id)
+        self.waking.pop(run.id, None)
+        self.unread.pop(run.id, None)
         self.free_key(run)
         for hook in self.hooks.get(run.id, {}).values():
             self.free_token(run, hook.token)
