@@ -100,6 +100,7 @@ async def test_a_search_is_refined_by_clicks(scripts: bool, visit: Visiting):
     await expect(page.get_by_role("searchbox")).to_have_value("order:o- status:failed")
     await expect(page.locator("td.grow a")).to_have_text(["order:o-5"])
     await page.get_by_role("link", name="24 h").click()
+    await expect(page.get_by_role("searchbox")).to_have_value("order:o- status:failed created_after:24h")
     await page.locator("#by-workflow summary").click()
     await page.get_by_role("link", name="shop.refund").click()
     await expect(page.get_by_role("searchbox")).to_have_value(
