@@ -26,7 +26,8 @@ async def test_the_members_of_a_group_share_its_messages(ends: Ends) -> None:
     await until(lambda: len(by_one.deliveries) + len(by_two.deliveries) >= 20, lambda: (by_one.ids, by_two.ids))
 
     assert sorted(by_one.ids + by_two.ids) == sorted(f"m{number}" for number in range(20))
-    assert {delivery.count for delivery in by_one.deliveries + by_two.deliveries} == {1}
+    # A message that was on its way to the member that left has been given back; that member has handled none of them.
+    assert {delivery.count for delivery in by_one.deliveries + by_two.deliveries} <= {1, 2}
 
 
 async def test_each_group_gets_every_message(ends: Ends) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Pack, Run, sleep
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreUnavailable, TimedOut
 from holdfast.lab.cluster.processes import wait_until
 from holdfast.lab.cluster.redis import RedisServer, start_redis
 from holdfast.lab.cluster.redis_cluster import RedisCluster
@@ -37,7 +37,10 @@ ORDERS = [f"o{number}" for number in range(8)]
 async def ordered(hf: Holdfast, order: str) -> Any:
     run, created = await patiently(lambda: hf.start(checkout(order), request_id=order))
     assert created
-    result = await patiently(lambda: run.result("45s"))
+    try:
+        result = await patiently(lambda: run.result("45s"))
+    except TimedOut as error:
+        raise AssertionError(f"{error}\n{await run.explain()}") from error
     told: Run[str] = await patiently(lambda: hf.find(notice, f"notice:{order}"))
     assert await patiently(lambda: told.result("45s")) == f"{order} told"
     return result
