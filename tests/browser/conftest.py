@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from holdfast import Holdfast, Run, server
 from holdfast.gateway.endpoints import GatewaySettings
@@ -98,6 +98,9 @@ class Site:
         return run
 
 
+OPENED: dict[str, list[BrowserContext]] = {}  # by the address of the site that was visited
+
+
 @asynccontextmanager
 async def served(**settings: Any) -> AsyncGenerator[Site]:
     """A site with nothing in it."""
@@ -112,6 +115,8 @@ async def served(**settings: Any) -> AsyncGenerator[Site]:
         finally:
             gate.set()  # nobody is left waiting at it
             world.gate = former
+            for visitor in OPENED.pop(url, []):  # a page that is still there would complain that its site is gone
+                await _closed(visitor.close)
             await listening.stop()
 
 

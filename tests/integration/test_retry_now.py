@@ -25,12 +25,15 @@ class Bank:
         self.pack = Pack("bank")
         self.attempts: list[int] = []
         self.is_open = False
+        self.answers = asyncio.Event()  # while it is cleared, the bank says nothing
+        self.answers.set()
         self.counted = asyncio.Event()
         self.counts = 0
 
         @self.pack.effect(retry=Retry(attempts=attempts, base=3600, cap=7200))
         async def charge() -> str:
             self.attempts.append(attempt())
+            await self.answers.wait()
             if not self.is_open:
                 raise OSError("closed")
             return f"charged in attempt {attempt()}"
@@ -129,7 +132,9 @@ async def test_said_twice_it_is_done_once_and_after_the_next_failure_it_may_be_s
         run = await let_go(hf, bank)
         async with home.holdfast(bank.pack, worker=False) as elsewhere:
             there = await elsewhere.get(run.id)
+            bank.answers.clear()  # or one that is slow to say it may do so after the next failure, when it counts again
             await asyncio.gather(*[each.retry_now(STEP, by="eve") for each in (run, there, run, there)])
+            bank.answers.set()
 
         async def failed_twice() -> bool:
             return (await run.refresh()).status == "waiting" and bank.attempts == [1, 2]
