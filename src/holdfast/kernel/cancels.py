@@ -3,7 +3,8 @@
     status of the run                   what a cancellation does
     ──────────────────────────────────  ─────────────────────────────────────────────────────────
     ended                               nothing: the receipt says how it ended
-    pending, never begun; blocked       ends it at once: no code needs to run, or none can
+    pending, never begun; blocked       ends it at once: no code needs to run, or none can. Workers that only gave it
+                                        back, as they do not serve its version, have begun nothing
     running, waiting, begun before      asks: its owner cancels the code, waits for effects under
                                         way, and undoes what can be undone, until the deadline
 
@@ -67,6 +68,7 @@ from holdfast.kernel.journal import (
 from holdfast.kernel.messages import CancelRequest, Envelope
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import Instant
+from holdfast.kernel.waits import NOT_BEGUN
 
 Outcome = Literal["no_effects", "partial", "resumable", "compensated", "completed_first", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -130,9 +132,14 @@ class Way(Enum):
 def way(run: Run) -> Way:
     if run.status in ENDED:
         return Way.ENDED
-    if run.status is Status.BLOCKED or (run.status is Status.PENDING and run.epoch == 0):  # no worker has had it yet
+    if run.status is Status.BLOCKED or _never_began(run):
         return Way.AT_ONCE
     return Way.BY_ITS_OWNER
+
+
+def _never_began(run: Run) -> bool:
+    """Whether no worker has had it yet, or only such as do not serve the version that it is pinned to."""
+    return run.status is Status.PENDING and (run.epoch == 0 or run.waits == NOT_BEGUN)
 
 
 def request(run_id: str, *, nonce: str, reason: str, deadline_at_ms: Instant, error: Failure | None = None) -> Change:
@@ -170,6 +177,8 @@ def is_unsure(run: Run) -> bool:
     """Whether something may be under way for the run that its journal does not show."""
     if run.epoch == 0 or run.status is Status.WAITING:
         return False
+    if run.status is Status.PENDING and run.waits is not None:
+        return False  # it stood still, and was only given back since
     if run.status is Status.BLOCKED and run.error is not None:
         return _decode_failure(run.error).type != WaitsForNothing.code
     return True
