@@ -61,7 +61,11 @@ class Release:
         self.pack = Pack("shop")
         self.go_on = asyncio.Event()
 
-        @self.pack.effect(key="{name}")
+        @self.pack.effect
+        async def take_back(name: str) -> None:
+            done.append(f"not {name}")
+
+        @self.pack.effect(key="{name}", undo=take_back)
         async def act(name: str) -> str:
             done.append(name)
             return name
@@ -309,6 +313,28 @@ async def test_a_pinned_run_that_contradicts_goes_to_no_other_version(home: Home
         run = await signalled(hf, run_id)
         with pytest.raises(ReplayDiverged):
             await finished(run)
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+async def test_the_receipt_of_a_run_that_no_live_code_can_undo_says_what_is_left_and_why(
+    home: Home, *, blocked: bool
+) -> None:
+    done: list[str] = []
+    run_id = await waiting(home, Release(old, done))
+    async with home.holdfast(Release(careless, done).pack) as hf:
+        run = await hf.get(run_id)
+        if blocked:
+            run = await signalled(hf, run_id)
+            await until(hf, run_id, "blocked")
+        receipt = await run.cancel("not wanted", deadline="1h")
+        assert (receipt.outcome, receipt.reason, receipt.stopped) == ("unknown", "not wanted", False)
+        assert [(str(left), left.state, left.problem) for left in receipt.effects] == [
+            ("a", "performed", cancels.NO_CODE_TO_UNDO)
+        ]
+        told = str(await run.explain())
+        assert "was ended where it stood: no live code could go on with it" in told
+        assert "is being undone" not in told
+    assert done == ["a"]
 
 
 async def test_a_worker_announces_its_code_as_long_as_it_lives(home: Home) -> None:

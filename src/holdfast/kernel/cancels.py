@@ -23,6 +23,8 @@ Rules
 - A receipt is read off the journal, never remembered: asked for again, it is the same.
 - An effect that was interrupted, or did not answer within its timeout, counts as unknown until it has been undone; so
   does one whose undoing was cut short.
+- A run that no live code can go on with, as all code contradicts its journal, is ended where it stands. Nothing of it
+  is undone then, and each effect that is left says so.
 - What a run did before it last continued as new is not in its journal: its receipt never says more than `partial`.
 - A cancelled run may be resumed if the code did nothing about the cancellation and nothing was undone.
 """
@@ -75,6 +77,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 State = Literal["performed", "undone", "unknown"]
 UNDO = "undo:"
 STOP = "stop:"
+NO_CODE_TO_UNDO = "not undone: the run was ended where it stood, as no live code could go on with it"
 _DONE_ABOUT_IT = (
     Performed | GaveUp | Joined | Spawned | Attempted | Intended | Opened | Marked | Tagged | Closed | Patched
 )
@@ -192,6 +195,8 @@ def receipt(run: Run, journal: tuple[Entry, ...], children: tuple[ChildLeft, ...
     stops = [entry for at, entry in enumerate(journal, first) if isinstance(entry, Stopped) and at not in void]
     # A resumption takes a cancellation back, but not what had happened in the world by then.
     effects = _effects([e for at, e in enumerate(journal, first) if at not in void or isinstance(e, Late | Dropped)])
+    if any(stop.unsure and not (stop.by_deadline or stop.paused) for stop in stops):
+        effects = tuple(each if each.state == "undone" else _as_it_stood(each) for each in effects)
     outcome = _outcome(run, effects, children, stops)
     if isinstance(journal[0], Continued) and outcome in {"no_effects", "compensated"}:
         outcome = "partial"  # what earlier generations did is not in the journal any more
@@ -272,6 +277,10 @@ def _learn_of_undo(entry: IntentEntry, left: dict[str, Left]) -> None:
 
 def _with(effect: Left, state: State, problem: str = "") -> Left:
     return Left(str(effect), name=effect.name, step=effect.step, state=state, problem=problem)
+
+
+def _as_it_stood(effect: Left) -> Left:
+    return effect if effect.problem else _with(effect, effect.state, NO_CODE_TO_UNDO)
 
 
 class Child(NamedTuple):

@@ -237,6 +237,22 @@ def test_what_a_receipt_says_of_a_cancelled_run(entries, outcome, left):
 
 
 @pytest.mark.parametrize(
+    ("stop", "problems"),
+    [
+        (Stopped(NOW_MS, unsure=True), ["", cancels.NO_CODE_TO_UNDO, cancels.NO_CODE_TO_UNDO]),
+        # The deadline has come, and the receipt says that already.
+        (Stopped(NOW_MS, unsure=True, by_deadline=True), ["", "", ""]),
+        (Stopped(NOW_MS), ["", "", ""]),
+    ],
+)
+def test_what_was_left_since_no_code_could_undo_it_says_so(stop, problems):
+    begun = (performed(), performed("ship#1", intent=SHIP), intended("ship#2", intent=SHIP))
+    entries = (*begun, ASKED, STOPPED, undone(), stop, END)
+    run, journal = cancelled(*entries)
+    assert [left.problem for left in receipt(run, journal).effects] == problems
+
+
+@pytest.mark.parametrize(
     ("status", "entries", "outcome"),
     [
         (Status.COMPLETED, (performed(), Completed(NOW_MS)), "completed_first"),
