@@ -6,8 +6,7 @@ import asyncio
 
 from holdfast.kernel import transitions
 from holdfast.kernel.messages import Watcher
-from holdfast.kernel.runs import Status
-from holdfast.kernel.waits import NOT_BEGUN
+from holdfast.kernel.runs import NOT_BEGUN, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend

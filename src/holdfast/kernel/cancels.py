@@ -68,9 +68,8 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.messages import CancelRequest, Envelope
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Run, Status
 from holdfast.kernel.times import Instant
-from holdfast.kernel.waits import NOT_BEGUN
 
 Outcome = Literal["no_effects", "partial", "resumable", "compensated", "completed_first", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

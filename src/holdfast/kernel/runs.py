@@ -24,6 +24,7 @@ class Status(StrEnum):
 
 
 ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+NOT_BEGUN = b'[{"kind":"no_worker"}]'  # what a run waits for that was claimed, and given back before it ever began
 SETTLED = ENDED | {Status.BLOCKED}  # nothing more happens unless a person acts
 
 

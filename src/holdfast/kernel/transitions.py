@@ -59,10 +59,9 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
-from holdfast.kernel.runs import ENDED, Fenced, Run, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Fenced, Run, Status
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.times import Instant
-from holdfast.kernel.waits import NOT_BEGUN
 
 _encode = msgspec.json.Encoder().encode
 TAKEN_UP = "a worker with other code has joined"

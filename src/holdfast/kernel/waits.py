@@ -100,7 +100,6 @@ def _clipped(json: Raw) -> str:
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(tuple[Wait, ...]).decode
-NOT_BEGUN = encode((Wait("no_worker"),))  # of a run that was claimed, and given back before it was ever executed
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 

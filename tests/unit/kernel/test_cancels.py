@@ -30,8 +30,7 @@ from holdfast.kernel.journal import (
     Tagged,
 )
 from holdfast.kernel.messages import CancelRequest, Envelope
-from holdfast.kernel.runs import ENDED, Run, Status
-from holdfast.kernel.waits import NOT_BEGUN
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Run, Status
 from tests.builders import (
     CANCELLED,
     NOW_MS,

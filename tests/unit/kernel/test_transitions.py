@@ -23,7 +23,7 @@ from holdfast.kernel.journal import (
     Value,
 )
 from holdfast.kernel.messages import Envelope, KeyTaken
-from holdfast.kernel.runs import ENDED, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Status
 from holdfast.kernel.transitions import (
     NOTHING,
     CancelledItself,
@@ -36,7 +36,6 @@ from holdfast.kernel.transitions import (
     RunReturned,
     Stuck,
 )
-from holdfast.kernel.waits import NOT_BEGUN
 from tests.builders import (
     CANCELLED,
     DAY_MS,
