@@ -52,7 +52,10 @@ A message says what happened and to which thing; the hint says what to do now.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast.durations import FORMS, Duration, text_in_ms
 
 if TYPE_CHECKING:  # what callers find in an error lies above; nothing here knows more of it than its name
     from holdfast.kernel.cancels import Receipt
@@ -533,12 +536,27 @@ class Permanent(Exception):
 
 
 class RetryAfter(Exception):
-    """Raised by an effect: try again, but not before this many seconds have passed."""
+    """Raised by an effect: try again, but not before this time has passed. A number counts seconds.
 
-    def __init__(self, seconds: float, message: str = "") -> None:
-        super().__init__(message or f"retry after {seconds:g} s")
-        # A date in the past gives a negative number; nonsense counts as no wish at all.
-        self.seconds = min(max(0.0, seconds), 365 * 86_400.0) if seconds == seconds else 0.0  # noqa: PLR0124 - NaN
+    `seconds` is that time, at most a year. A date in the past gives a negative number, which is no wait at all.
+    """
+
+    def __init__(self, seconds: Duration, message: str = "") -> None:
+        wished = _seconds_in(seconds)
+        super().__init__(message or f"retry after {wished:g} s")
+        # Nonsense that a server may say counts as no wish at all.
+        self.seconds = min(max(0.0, wished), 365 * 86_400.0) if wished == wished else 0.0  # noqa: PLR0124 - NaN
+
+
+def _seconds_in(duration: Duration) -> float:
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if not isinstance(duration, str):
+        return duration
+    read = text_in_ms(duration)
+    if read is None:
+        raise UsageError(f"RetryAfter({duration!r}) says no duration", hint=f"Use a {FORMS}.")
+    return read / 1000
 
 
 class NotPerformed(Exception):

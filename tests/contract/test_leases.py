@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.kernel import transitions
 from holdfast.kernel.messages import Watcher
-from holdfast.kernel.runs import Status
+from holdfast.kernel.runs import NOT_BEGUN, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend
@@ -216,9 +216,15 @@ async def test_a_run_that_is_given_back_before_it_began_is_claimed_again_from_th
     later_ms = store.now_ms() + 250
     given_back = await committed(store, transitions.decide(run, transitions.Postponed(later_ms), now_ms=store.now_ms()))
     assert (given_back.status, given_back.owner, given_back.wake_at_ms) == (Status.PENDING, None, later_ms)
-    assert given_back.waits is None
+    assert given_back.waits == NOT_BEGUN
     assert await claim(store, "w-2") == []
     clock.advance(250)
     [taken] = await claim(store, "w-2")
     assert (taken.id, taken.length) == (run.id, run.length)
     assert await refused(store, completion(store, run)) is not None
+    again = await committed(store, transitions.decide(taken, transitions.Postponed(later_ms), now_ms=store.now_ms()))
+    assert again.waits == NOT_BEGUN
+    [taken] = await claim(store, "w-3")
+    await store.leave("w-3")
+    [left] = await store.runs([run.id])
+    assert left.waits is None  # w-3 may have executed it

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast, Pack, Run, UsageError, hook, patched
 from holdfast.errors import ReplayDiverged
 from holdfast.events import RunBlocked, RunHandedOver, RunTakenUp, RunWaitsForVersion
-from holdfast.kernel import handovers
+from holdfast.kernel import cancels, handovers
 from holdfast.kernel.journal import Retried
 from holdfast.warnings import HookNotOpen
 from tests.integration.conftest import PATIENCE_SECONDS, Home, eventually, heard, owner_of
@@ -61,7 +61,11 @@ class Release:
         self.pack = Pack("shop")
         self.go_on = asyncio.Event()
 
-        @self.pack.effect(key="{name}")
+        @self.pack.effect
+        async def take_back(name: str) -> None:
+            done.append(f"not {name}")
+
+        @self.pack.effect(key="{name}", undo=take_back)
         async def act(name: str) -> str:
             done.append(name)
             return name
@@ -257,6 +261,48 @@ async def test_a_pinned_run_waits_for_its_version_and_says_so(home: Home) -> Non
     assert done == ["a", "b"]
 
 
+async def not_begun(home: Home) -> str:
+    """A run of version 2, to which it is pinned."""
+    release = Release(old, [], version="2", versions="pinned")
+    async with home.holdfast(release.pack, worker=False) as client:
+        return (await client.start(release.order())).run.id
+
+
+async def test_a_pinned_run_that_has_never_begun_is_cancelled_at_once(home: Home) -> None:
+    run_id = await not_begun(home)
+    async with home.holdfast(Release(old, [], version="3", versions="pinned").pack) as hf:
+        await heard(hf).until(RunWaitsForVersion)
+        run = await until(hf, run_id, "pending")
+        receipt = await run.cancel("not wanted", deadline="1h")
+        assert (receipt.outcome, receipt.effects, receipt.stopped) == ("no_effects", (), False)
+        assert (await run.refresh()).status == "cancelled"
+
+
+async def test_a_worker_that_may_not_execute_a_run_ends_it_if_it_was_asked_to_cancel(home: Home) -> None:
+    """The request may come just while the run is claimed, before it is given back."""
+    run_id = await not_begun(home)
+    async with home.holdfast(Release(old, [], version="3").pack, worker=False) as client:
+        store = client.runtime.store
+        asked = cancels.request(run_id, nonce="n", reason="not wanted", deadline_at_ms=store.now_ms() + 3_600_000)
+        await store.commit([asked])
+    async with home.holdfast(Release(old, [], version="3", versions="pinned").pack) as hf:
+        run = await hf.get(run_id)
+        await run.wait(timeout=PATIENCE_SECONDS)
+        receipt = await run.cancel()
+        assert (receipt.outcome, receipt.reason, receipt.stopped) == ("no_effects", "not wanted", False)
+
+
+async def test_the_receipt_of_a_pinned_run_that_stood_still_is_not_unsure(home: Home) -> None:
+    """It has begun, so its code is waited for; and what its journal shows is all there is."""
+    run_id = await waiting(home, Release(old, [], version="2", versions="pinned"))
+    async with home.holdfast(Release(old, [], version="3", versions="pinned").pack) as hf:
+        run = await signalled(hf, run_id)
+        await heard(hf).until(RunWaitsForVersion)
+        receipt = await run.cancel(deadline="10ms")
+        assert (receipt.outcome, receipt.stopped) == ("partial", True)
+        assert [(str(left), left.state) for left in receipt.effects] == [("a", "performed")]
+
+
 async def test_a_pinned_run_that_contradicts_goes_to_no_other_version(home: Home) -> None:
     run_id = await waiting(home, Release(old, [], version="2", versions="pinned"))
     other = Release(old, [], version="3", versions="pinned")
@@ -267,6 +313,28 @@ async def test_a_pinned_run_that_contradicts_goes_to_no_other_version(home: Home
         run = await signalled(hf, run_id)
         with pytest.raises(ReplayDiverged):
             await finished(run)
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+async def test_the_receipt_of_a_run_that_no_live_code_can_undo_says_what_is_left_and_why(
+    home: Home, *, blocked: bool
+) -> None:
+    done: list[str] = []
+    run_id = await waiting(home, Release(old, done))
+    async with home.holdfast(Release(careless, done).pack) as hf:
+        run = await hf.get(run_id)
+        if blocked:
+            run = await signalled(hf, run_id)
+            await until(hf, run_id, "blocked")
+        receipt = await run.cancel("not wanted", deadline="1h")
+        assert (receipt.outcome, receipt.reason, receipt.stopped) == ("unknown", "not wanted", False)
+        assert [(str(left), left.state, left.problem) for left in receipt.effects] == [
+            ("a", "performed", cancels.NO_CODE_TO_UNDO)
+        ]
+        told = str(await run.explain())
+        assert "was ended where it stood: no live code could go on with it" in told
+        assert "is being undone" not in told
+    assert done == ["a"]
 
 
 async def test_a_worker_announces_its_code_as_long_as_it_lives(home: Home) -> None:

@@ -100,6 +100,7 @@ async def test_three_attempts_are_made_by_default(home: Home) -> None:
         (OSError("o"), {"on": (TooBusy,)}, 1),
         (TooBusy("t"), {"on": (TooBusy,)}, 3),
         (RetryAfter(0), {"on": (TooBusy,)}, 3),
+        (RetryAfter("1ms"), {"on": (TooBusy,)}, 3),
         (OSError("o"), {"attempts": 1}, 1),
         (OSError("o"), {"attempts": 5}, 5),
     ],

@@ -19,6 +19,7 @@ from holdfast import (
     Holdfast,
     Pack,
     Retry,
+    RetryAfter,
     Run,
     Started,
     Workflow,
@@ -218,6 +219,9 @@ def options() -> None:
     Retry(attempts="3")  # pyright: ignore[reportArgumentType]
     Retry(on=ValueError)  # pyright: ignore[reportArgumentType]
     Retry(3)  # pyright: ignore[reportCallIssue]
+    assert_type(RetryAfter("24m").seconds, float)
+    RetryAfter(timedelta(minutes=1), "busy")
+    RetryAfter(None)  # pyright: ignore[reportArgumentType]
 
 
 # -- resources: what an effect uses is typed as what its resource yields, and no argument of a call

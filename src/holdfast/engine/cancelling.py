@@ -12,6 +12,7 @@ from holdfast.kernel import cancels, transitions
 from holdfast.kernel.cancels import Way
 from holdfast.kernel.changes import Answer, Change, Committed
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.messages import CancelRequest
 from holdfast.kernel.runs import ENDED, Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import History
@@ -74,6 +75,13 @@ class Canceller:
                     if isinstance(await self._commit(change), Committed):
                         return False
             run = None
+
+    async def stop_if_asked(self, run_id: str) -> None:
+        """A run was given back. If it has never begun, a request to cancel that it has not read needs no owner."""
+        history = await self._history(run_id)
+        asked = () if history is None else [each for each in history.messages if isinstance(each, CancelRequest)]
+        if asked:
+            await self.stop(run_id, asked[0].reason, late=False, history=history, error=asked[0].error)
 
     async def stop(
         self, run_id: str, reason: str, *, late: bool, history: History | None = None, error: Failure | None = None

@@ -3,7 +3,8 @@
     status of the run                   what a cancellation does
     ──────────────────────────────────  ─────────────────────────────────────────────────────────
     ended                               nothing: the receipt says how it ended
-    pending, never begun; blocked       ends it at once: no code needs to run, or none can
+    pending, never begun; blocked       ends it at once: no code needs to run, or none can. Workers that only gave it
+                                        back, as they do not serve its version, have begun nothing
     running, waiting, begun before      asks: its owner cancels the code, waits for effects under
                                         way, and undoes what can be undone, until the deadline
 
@@ -22,6 +23,8 @@ Rules
 - A receipt is read off the journal, never remembered: asked for again, it is the same.
 - An effect that was interrupted, or did not answer within its timeout, counts as unknown until it has been undone; so
   does one whose undoing was cut short.
+- A run that no live code can go on with, as all code contradicts its journal, is ended where it stands. Nothing of it
+  is undone then, and each effect that is left says so.
 - What a run did before it last continued as new is not in its journal: its receipt never says more than `partial`.
 - A cancelled run may be resumed if the code did nothing about the cancellation and nothing was undone.
 """
@@ -65,7 +68,7 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.messages import CancelRequest, Envelope
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Run, Status
 from holdfast.kernel.times import Instant
 
 Outcome = Literal["no_effects", "partial", "resumable", "compensated", "completed_first", "unknown"]
@@ -73,6 +76,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 State = Literal["performed", "undone", "unknown"]
 UNDO = "undo:"
 STOP = "stop:"
+NO_CODE_TO_UNDO = "not undone: the run was ended where it stood, as no live code could go on with it"
 _DONE_ABOUT_IT = (
     Performed | GaveUp | Joined | Spawned | Attempted | Intended | Opened | Marked | Tagged | Closed | Patched
 )
@@ -130,9 +134,14 @@ class Way(Enum):
 def way(run: Run) -> Way:
     if run.status in ENDED:
         return Way.ENDED
-    if run.status is Status.BLOCKED or (run.status is Status.PENDING and run.epoch == 0):  # no worker has had it yet
+    if run.status is Status.BLOCKED or _never_began(run):
         return Way.AT_ONCE
     return Way.BY_ITS_OWNER
+
+
+def _never_began(run: Run) -> bool:
+    """Whether no worker has had it yet, or only such as do not serve the version that it is pinned to."""
+    return run.status is Status.PENDING and (run.epoch == 0 or run.waits == NOT_BEGUN)
 
 
 def request(run_id: str, *, nonce: str, reason: str, deadline_at_ms: Instant, error: Failure | None = None) -> Change:
@@ -170,6 +179,8 @@ def is_unsure(run: Run) -> bool:
     """Whether something may be under way for the run that its journal does not show."""
     if run.epoch == 0 or run.status is Status.WAITING:
         return False
+    if run.status is Status.PENDING and run.waits is not None:
+        return False  # it stood still, and was only given back since
     if run.status is Status.BLOCKED and run.error is not None:
         return _decode_failure(run.error).type != WaitsForNothing.code
     return True
@@ -183,6 +194,8 @@ def receipt(run: Run, journal: tuple[Entry, ...], children: tuple[ChildLeft, ...
     stops = [entry for at, entry in enumerate(journal, first) if isinstance(entry, Stopped) and at not in void]
     # A resumption takes a cancellation back, but not what had happened in the world by then.
     effects = _effects([e for at, e in enumerate(journal, first) if at not in void or isinstance(e, Late | Dropped)])
+    if any(stop.unsure and not (stop.by_deadline or stop.paused) for stop in stops):
+        effects = tuple(each if each.state == "undone" else _as_it_stood(each) for each in effects)
     outcome = _outcome(run, effects, children, stops)
     if isinstance(journal[0], Continued) and outcome in {"no_effects", "compensated"}:
         outcome = "partial"  # what earlier generations did is not in the journal any more
@@ -263,6 +276,10 @@ def _learn_of_undo(entry: IntentEntry, left: dict[str, Left]) -> None:
 
 def _with(effect: Left, state: State, problem: str = "") -> Left:
     return Left(str(effect), name=effect.name, step=effect.step, state=state, problem=problem)
+
+
+def _as_it_stood(effect: Left) -> Left:
+    return effect if effect.problem else _with(effect, effect.state, NO_CODE_TO_UNDO)
 
 
 class Child(NamedTuple):

@@ -199,6 +199,8 @@ def worded(entry: Entry) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as l
             return "was stopped by the deadline, without further cleanup"
         case Stopped(paused=True):
             return "stands still, to be resumed"
+        case Stopped(unsure=True):
+            return "was ended where it stood: no live code could go on with it, and nothing more is undone"
         case Stopped(error=Failure() as error):
             return f"its code has failed with {_failure(error)}; what it left behind is being undone"
         case Stopped(kept=True):

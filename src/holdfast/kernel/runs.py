@@ -24,6 +24,7 @@ class Status(StrEnum):
 
 
 ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+NOT_BEGUN = b'[{"kind":"no_worker"}]'  # what a run waits for that was claimed, and given back before it ever began
 SETTLED = ENDED | {Status.BLOCKED}  # nothing more happens unless a person acts
 
 
@@ -40,8 +41,8 @@ class Run(Struct, frozen=True, gc=False):
 
     `(epoch, nonce)` is the fence. `wake_at_ms` says from when it may be claimed (never, if None); `length` is the
     number of journal entries so far; `unread` the number of messages not yet recorded, which the store alone counts;
-    `holds_key` whether its key is still its own. `waits` says what it waits for, since it was let go in order; it is
-    None while something may be under way for it.
+    `holds_key` whether its key is still its own. `waits` says what it waits for, since it was let go in order, or
+    given back before anything of it was executed; it is None while something may be under way for it.
     """
 
     id: str

@@ -59,7 +59,7 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
-from holdfast.kernel.runs import ENDED, Fenced, Run, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Fenced, Run, Status
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.times import Instant
 
@@ -150,10 +150,11 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
             after = replace(_unowned(run, Status.WAITING, wake_at_ms=wake_at_ms), waits=waits)
             return _change(run, after, recorded)
         case Postponed(wake_at_ms):
-            # Nothing of it was begun here: whether something may be under way for it is as before.
-            return _change(
-                run, replace(_unowned(run, Status.PENDING, wake_at_ms=wake_at_ms), waits=run.waits), recorded
-            )
+            # Nothing of it was begun here: whether something may be under way for it is as before. The first claim
+            # alone has the first epoch: nothing was begun before that one.
+            as_before = NOT_BEGUN if run.epoch == 1 else run.waits
+            after = replace(_unowned(run, Status.PENDING, wake_at_ms=wake_at_ms), waits=as_before)
+            return _change(run, after, recorded)
         case ContinuedAsNew(first, unheard):
             after = replace(run, markers=b"", input=first.input)
             kept = replace(recorded, entries=(first, *unheard))

@@ -7,19 +7,13 @@ engine every instant and every duration is an integer number of milliseconds, of
 from __future__ import annotations
 
 import math
-import re
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 
+from holdfast import durations
 from holdfast.errors import UsageError
 from holdfast.kernel.times import Instant, Millis
 
-_FORMS = "number of seconds, timedelta, or text such as '1500ms', '30s', '5m', '2h', '3d'"
-Duration = float | int | str | timedelta
-
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TEXT = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)")
-_REMEMBERED_MAX = 32  # characters
+Duration = durations.Duration
 DURATION_MS_MAX = Millis(1000 * 365 * 86_400_000)  # a thousand years: longer is a mistake, and stays within 64 bits
 
 
@@ -42,7 +36,10 @@ def milliseconds(duration: Duration) -> Millis:
     elif isinstance(duration, int | float):
         amount = duration * 1000
     elif isinstance(duration, str):
-        amount = _remembered(duration) if len(duration) <= _REMEMBERED_MAX else _amount(duration)
+        read = durations.text_in_ms(duration)
+        if read is None:
+            raise _not_a_duration(duration)
+        amount = read
     else:
         raise _not_a_duration(duration)
     if not 0 <= amount <= DURATION_MS_MAX:  # also refuses NaN
@@ -50,18 +47,5 @@ def milliseconds(duration: Duration) -> Millis:
     return Millis(math.ceil(round(amount, 3)))  # what lies beyond a microsecond is noise of floating point
 
 
-@lru_cache(maxsize=256)
-def _remembered(text: str) -> float:
-    """The same few short texts are read again and again."""
-    return _amount(text)
-
-
-def _amount(text: str) -> float:
-    match = _TEXT.fullmatch(text.strip())
-    if match is None:
-        raise _not_a_duration(text)
-    return float(match["amount"]) * _UNIT_MS[match["unit"]]
-
-
 def _not_a_duration(value: object) -> UsageError:
-    return UsageError(f"{value!r} is not a duration", hint=f"Use a {_FORMS}.")
+    return UsageError(f"{value!r} is not a duration", hint=f"Use a {durations.FORMS}.")

@@ -123,6 +123,12 @@ METRICS = (
         "holdfast_lease_losses_total", "counter", (), "Times that this worker lost its lease, and with it its runs."
     ),
     Metric(
+        "holdfast_calls_dropped_total",
+        "counter",
+        ("workflow",),
+        "Calls of effects and workflows that code executed here did not await, so that nothing was performed.",
+    ),
+    Metric(
         "holdfast_runs_suspected_total",
         "counter",
         ("workflow",),
@@ -363,6 +369,7 @@ def _hearing(
     handed_over = cache(counters["holdfast_runs_handed_over_total"].labels)
     taken_up = cache(counters["holdfast_runs_taken_up_total"].labels)
     suspected = cache(counters["holdfast_runs_suspected_total"].labels)
+    calls_dropped = cache(counters["holdfast_calls_dropped_total"].labels)
     rescued = counters["holdfast_runs_rescued_total"]
     pruned = counters["holdfast_runs_pruned_total"]
     relayed = counters["holdfast_messages_relayed_total"]
@@ -398,6 +405,7 @@ def _hearing(
         events.LeaseWasLost: lambda _: lease_losses.inc(),
         events.RunsRescued: lambda event: rescued.inc(len(event.run_ids)),
         events.RunSuspected: lambda event: suspected(event.workflow).inc(),
+        events.CallDropped: lambda event: calls_dropped(event.workflow).inc(),
         events.RunHandedOver: lambda event: handed_over(event.workflow).inc(),
         events.RunTakenUp: lambda event: taken_up(event.workflow).inc(),
         events.RunsPruned: lambda event: pruned.inc(event.count),

@@ -82,6 +82,7 @@ ENTRIES: list[Entry] = [
     Stopped(NOW_MS, by_deadline=True, unsure=True, paused=True),
     Stopped(NOW_MS, error=a_failure(), deadline_at_ms=NOW_MS + 60_000),
     Stopped(NOW_MS, kept=True),
+    Stopped(NOW_MS, unsure=True),
     Resumed(NOW_MS, (3, 4)),
     Marked(NOW_MS, "mark#1", "charged"),
     Tagged(NOW_MS, "set_attributes#1", Raw(b'{"stage":null}')),

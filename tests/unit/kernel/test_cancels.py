@@ -30,7 +30,7 @@ from holdfast.kernel.journal import (
     Tagged,
 )
 from holdfast.kernel.messages import CancelRequest, Envelope
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Run, Status
 from tests.builders import (
     CANCELLED,
     NOW_MS,
@@ -78,6 +78,9 @@ def cancelled(*entries: Entry, first: int = 0) -> tuple[Run, tuple[Entry, ...]]:
     [
         (a_run(), Way.AT_ONCE),
         (a_run(started_at_ms=NOW_MS), Way.AT_ONCE),  # a fork: the time is its source's
+        (a_run(epoch=2, waits=NOT_BEGUN), Way.AT_ONCE),  # no worker serves the version that it is pinned to
+        (a_run(status=Status.RUNNING, epoch=2, waits=NOT_BEGUN), Way.BY_ITS_OWNER),
+        (a_run(epoch=2, waits=b"[]"), Way.BY_ITS_OWNER),  # it stood still, and no worker may go on with it
         (a_run(epoch=2), Way.BY_ITS_OWNER),  # it was begun before: only its code can clean up
         (a_run(status=Status.RUNNING), Way.BY_ITS_OWNER),
         (a_run(status=Status.WAITING, epoch=1), Way.BY_ITS_OWNER),
@@ -121,6 +124,9 @@ def test_a_request_counts_until_it_is_taken_back():
         (a_run(), False),
         (a_run(epoch=1), True),  # whoever had it before may have been lost
         (a_run(status=Status.RUNNING, epoch=1), True),
+        (a_run(epoch=2, waits=NOT_BEGUN), False),
+        (a_run(epoch=3, waits=b"[]"), False),  # it stood still when it was given back
+        (a_run(status=Status.RUNNING, epoch=3, waits=b"[]"), True),
         (a_run(status=Status.WAITING, epoch=1), False),  # it was let go in order
         (a_run(status=Status.BLOCKED, epoch=1), True),
         (
@@ -227,6 +233,22 @@ def test_what_a_receipt_says_of_a_cancelled_run(entries, outcome, left):
     if left is not None:
         assert {str(effect): effect.state for effect in said.effects} == left
     assert receipt(run, journal) == said  # asked for again, it is the same
+
+
+@pytest.mark.parametrize(
+    ("stop", "problems"),
+    [
+        (Stopped(NOW_MS, unsure=True), ["", cancels.NO_CODE_TO_UNDO, cancels.NO_CODE_TO_UNDO]),
+        # The deadline has come, and the receipt says that already.
+        (Stopped(NOW_MS, unsure=True, by_deadline=True), ["", "", ""]),
+        (Stopped(NOW_MS), ["", "", ""]),
+    ],
+)
+def test_what_was_left_since_no_code_could_undo_it_says_so(stop, problems):
+    begun = (performed(), performed("ship#1", intent=SHIP), intended("ship#2", intent=SHIP))
+    entries = (*begun, ASKED, STOPPED, undone(), stop, END)
+    run, journal = cancelled(*entries)
+    assert [left.problem for left in receipt(run, journal).effects] == problems
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def said(what: str) -> list[str]:
                 "was stopped by the deadline, without further cleanup",
                 "its code has failed with ValueError: boom; what it left behind is being undone",
                 "its code has ended; what it left behind stays",
+                "was ended where it stood: no live code could go on with it, and nothing more is undone",
             ],
         ),
         (

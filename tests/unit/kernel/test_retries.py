@@ -30,6 +30,9 @@ def verdict(policy: Retry, error: BaseException, *, attempt: int = 1, chance: fl
         (DEFAULT, NotSerializable("no"), 1, GiveUp()),
         (DEFAULT, KeyboardInterrupt(), 1, GiveUp()),  # not an Exception: not one of `on`
         (DEFAULT, RetryAfter(7), 1, RetryIn(7_000)),
+        (DEFAULT, RetryAfter("24m"), 1, RetryIn(24 * 60_000)),
+        (DEFAULT, RetryAfter("1500ms", "no paper"), 1, RetryIn(1_500)),
+        (DEFAULT, RetryAfter(timedelta(hours=2)), 1, RetryIn(7_200_000)),
         (DEFAULT, RetryAfter(7), 3, GiveUp()),
         (DEFAULT, NoSeconds(), 1, RetryIn(250)),  # a class of its own, which says nothing that can be waited for
         (DEFAULT, NoSeconds(), 3, GiveUp()),
@@ -94,6 +97,28 @@ def test_an_attempt_begins_before_the_deadline_and_ends_by_it_or_by_its_timeout(
     """E11."""
     policy = Retry(deadline=deadline)
     assert begin(policy, timeout_ms, asked_at_ms=1_000, now_ms=1_000 + waited_ms) == answer
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds", "says"),
+    [
+        (7, 7, "retry after 7 s"),
+        ("24m", 1_440, "retry after 1440 s"),
+        ("1.5 s", 1.5, "retry after 1.5 s"),
+        (timedelta(minutes=1), 60, "retry after 60 s"),
+        (timedelta(seconds=-1), 0, "retry after -1 s"),
+        ("999d", 365 * 86_400, "retry after 8.63136e+07 s"),
+    ],
+)
+def test_a_retry_after_takes_durations_in_all_their_forms(after, seconds, says):
+    error = RetryAfter(after)
+    assert (error.seconds, str(error)) == (seconds, says)
+
+
+@pytest.mark.parametrize("text", ["soon", "120", "", "-5s", "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_a_text_that_is_no_duration_is_no_retry_after(text):
+    with pytest.raises(UsageError, match="says no duration"):
+        RetryAfter(text)
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), 1e300])

@@ -23,7 +23,7 @@ from holdfast.kernel.journal import (
     Value,
 )
 from holdfast.kernel.messages import Envelope, KeyTaken
-from holdfast.kernel.runs import ENDED, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Status
 from holdfast.kernel.transitions import (
     NOTHING,
     CancelledItself,
@@ -119,12 +119,22 @@ def test_retention_is_counted_from_the_end_and_from_nothing_else(event, becomes,
 
 @pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)
 def test_what_a_run_waits_for_is_known_exactly_while_it_waits(event, becomes, last):
-    after = transitions.decide(running(waits=b"[]"), event, now_ms=NOW_MS).run
+    after = transitions.decide(running(epoch=2, waits=b"[]"), event, now_ms=NOW_MS).run
     assert after is not None
     if becomes is not Status.RUNNING:
         # One that is given back before anything of it was executed is as it was.
         given_back = b"[]" if isinstance(event, Postponed) else None
         assert after.waits == (event.waits if isinstance(event, LetGo) else given_back)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "waits", "after"),
+    [(1, None, NOT_BEGUN), (2, NOT_BEGUN, NOT_BEGUN), (2, None, None), (3, b"[]", b"[]")],
+)
+def test_a_run_that_is_given_back_by_its_first_holder_has_not_begun(epoch, waits, after):
+    change = transitions.decide(running(epoch=epoch, waits=waits), Postponed(LATER_MS), now_ms=NOW_MS)
+    assert change.run is not None
+    assert change.run.waits == after
 
 
 @pytest.mark.parametrize(("event", "becomes", "last"), EVENTS, ids=NAMES)

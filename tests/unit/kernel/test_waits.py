@@ -15,7 +15,7 @@ from holdfast.kernel import transitions, waits
 from holdfast.kernel.cancels import Way, way
 from holdfast.kernel.journal import Failure
 from holdfast.kernel.running_effects import RunningEffect, StepAtWork
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, NOT_BEGUN, Run, Status
 from holdfast.kernel.waits import Kind, Wait, next_actions, waits_of
 from tests.builders import CANCELLED, NOW_MS, STARTED, a_run, cancel_asked, running
 
@@ -190,3 +190,7 @@ def test_when_a_wait_is_over_is_an_aware_instant():
 
 def test_what_waits_for_its_retry_says_why_the_last_attempt_failed():
     assert str(replace(RETRY, error="OSError: down")) == f"{RETRY}, after OSError: down"
+
+
+def test_a_run_that_has_not_begun_waits_for_a_worker():
+    assert waits.decode(NOT_BEGUN) == (Wait("no_worker"),)

@@ -129,6 +129,12 @@ MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
     ),
     (events.RunTakenUp("a", "shop.checkout"), "holdfast_runs_taken_up_total", {"workflow": "shop.checkout"}, 1),
     (events.RunSuspected("a", "shop.checkout", 2), "holdfast_runs_suspected_total", {"workflow": "shop.checkout"}, 1),
+    (
+        events.CallDropped("a", "shop.checkout", "shop.charge", "shop.py:12"),
+        "holdfast_calls_dropped_total",
+        {"workflow": "shop.checkout"},
+        1,
+    ),
     (events.RunsRescued(("a", "b")), "holdfast_runs_rescued_total", {}, 2),
     (events.StoreTroubled("locked"), "holdfast_store_troubles_total", {}, 1),
     (events.DutyFailed("pruner", "x"), "holdfast_part_failures_total", {"part": "pruner"}, 1),

@@ -9,7 +9,6 @@ bulk         apply a verb to many runs
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
@@ -265,19 +264,16 @@ class Service:
         if key is not None:
             key = keys.of_run(key, owned=None if options.replace is None else options.replace.key)
         run_id = self.scope.ids.run_id(self._store.now_ms())
-        if options.request_id is not None and key is None:
-            # Without a key nothing else tells a repeated request from a new one.
-            name = ids.joined(self.namespace, workflow.name, options.request_id)
-            run_id = blake2b(name.encode(), digest_size=16).hexdigest()
         return wish(
             self._store,
             workflow,
             arguments,
-            run_id=run_id,
+            run_id=self._id_of_request(workflow, key, options) or run_id,
             namespace=self.namespace,
             key=key,
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
-            request_id=options.request_id,
+            # Of starts whose Idempotency-Key is the key, one alone has created the run.
+            request_id=run_id if isinstance(options.key, keys.MadeKey) else options.request_id,
             retention_ms=None if options.retention is None else milliseconds(options.retention),
             priority=options.priority,
             delay_ms=NO_TIME if options.delay is None else milliseconds(options.delay),
@@ -287,6 +283,19 @@ class Service:
             join=options.join,
             timeout_ms=None if options.timeout is None else milliseconds(options.timeout),
         )
+
+    def _id_of_request(self, workflow: Workflow[..., Any], key: str | None, options: StartOptions) -> str | None:
+        """The id of a run that follows from its request: a repetition has the same, and the store finds that run.
+
+        Beside a key too: the run may have lost its key since the first time, to `release_key` or to a successor. A
+        signal to a key is known by an id of its own, and may be for a run that is there already.
+        """
+        request = options.key if isinstance(options.key, keys.MadeKey) and not options.replace else options.request_id
+        if request is None or options.signal is not None:
+            return None
+        if key is None:
+            return ids.of_request(self.namespace, workflow.name, request)
+        return ids.of_keyed_request(self.namespace, workflow.name, key, request)
 
     def _traceparent(self, options: StartOptions) -> str | None:
         """The span that causes the start: the one that the caller names, or else the one that is current here."""

@@ -156,9 +156,11 @@ class Worker:
             self._wakeups.on_settled(answer.run)
 
     async def postpone(self, run: Run, wake_at_ms: Instant) -> None:
-        """The run may not be executed beside what is executed here."""
+        """The run may not be executed beside what is executed here, or by this code."""
         await self.commit(transitions.decide(run, transitions.Postponed(wake_at_ms), now_ms=self.store.now_ms()))
         self._wakeups.on_wake_at(wake_at_ms)
+        if run.unread:
+            await self._canceller.stop_if_asked(run.id)
 
     def on_claimed(self) -> None:
         self._wakeups.on_claimed()
