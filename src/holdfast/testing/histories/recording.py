@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.changes import Alive, Change, Guard, HandedOver, KeyFree, KeyHeldBy, Known, TokenFree, TokenHeldBy
 from holdfast.kernel.journal import Entry
@@ -99,6 +100,7 @@ def final_run(
         unread=run.unread,
         length=run.length,
         retention_ms=run.retention_ms,
+        waits=waits.decode(run.waits) if run.status is Status.WAITING and run.waits else (),
         journal=journal,
         result=result,
         receipt=None if receipt is None or run.status not in ENDED else receipt_seen(receipt),
