@@ -19,9 +19,9 @@
     a successor begins         is held by the run that ends                held by the successor
     its retention is over      in any case                                 to be had, if it has ended
 
-A start that was refused for any other reason says nothing about the key. One whose outcome is unknown may have created
-a run that no other move created. Ends, and what follows from them, are seen in the store's writes, exactly, or in the
-journals: then they may have been committed at any time after they were decided.
+A start that was refused for any other reason says nothing about the key. One whose outcome is unknown, or a parent, may
+have created a run that no other move created. Ends, and what follows from them, are seen exactly in the store's writes,
+or else in the journals: then they may have been committed at any time after they were decided.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from holdfast.kernel import ids
-from holdfast.kernel.journal import Cancelled, Completed, Failed, Late, Resumed, Retried, Spawned
+from holdfast.kernel.journal import Cancelled, Completed, Failed, Resumed, Retried
 from holdfast.kernel.times import Instant
 from holdfast.testing.histories.history import HistoryViolation, RunMoved
 from holdfast.testing.histories.linearizability import STEPS_MAX, Move, linearize
@@ -93,9 +93,6 @@ class _Lives:
         self.runs: dict[Place, set[str]] = defaultdict(set)
         for run, place in seen.places.items():
             self.runs[place].add(run)
-        entries = [each.entry for of_run in seen.durable.values() for each in of_run]
-        self.children = {each.run_id for each in entries if isinstance(each, Spawned) and each.created}
-        self.children |= {each.run_id for each in entries if isinstance(each, Late) and each.run_id}
 
     def moves(self, run: str) -> Iterator[Move[KeyState]]:
         """How a run ends, goes on again, and lets go of its key in time."""
@@ -150,9 +147,8 @@ class _Key:
         self._former = {
             after: run for run in self._runs if (after := ids.derived_beside(run, "successor")) in lives.runs[place]
         }
-        self._children = (lives.children & lives.runs[place]) - self._inputs.keys()
-        # What no move is known to have created is the work of a start whose outcome is unknown.
-        self._orphans = lives.runs[place] - self._inputs.keys() - self._children - self._former.keys()
+        # What no client is known to have created is the work of a parent, or of a start whose outcome is unknown.
+        self._orphans = lives.runs[place] - self._inputs.keys() - self._former.keys()
 
     def moves(self) -> Iterator[Move[KeyState]]:
         for each in self._operations:
@@ -163,8 +159,9 @@ class _Key:
                 former = self._former[run]
                 after = _create(run, lambda state, former=former: state.holder == former)
                 yield Move(f"{run} followed {former}", *self._lives.birth(run), after)
-            elif run in self._children:
-                yield Move(f"a parent started {run}", *self._lives.birth(run), _create(run, _is_to_be_had))
+            elif run in self._orphans:
+                began, _ = self._lives.birth(run)
+                yield Move(f"a parent started {run}", began, inf, _create(run, _is_to_be_had), required=False)
 
     # -- clients
 
@@ -178,8 +175,8 @@ class _Key:
             case "start", _:
                 same = {one.run for one in self._operations if called.request and one.called.request == called.request}
                 for run in sorted((self._orphans | same) - {""}):
-                    after = _create(run, _may_create(each))
-                    yield Move(f"{words} {run}", each.began, inf, after, required=False)
+                    began = max(each.began, self._lives.birth(run)[0])
+                    yield Move(f"{words} {run}", began, inf, _create(run, _may_create(each)), required=False)
             case "find", "ok":
                 yield Move(words, each.began, each.ended, _if(lambda state: state.holder == each.run))
             case "find", "refused" if each.returned and each.returned.error in {"", "unknown_run"}:

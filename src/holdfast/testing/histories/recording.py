@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
-from holdfast.kernel.changes import Alive, Change, Guard, HandedOver, KeyFree, KeyHeldBy, Known, TokenFree, TokenHeldBy
+from holdfast.kernel.changes import (
+    Alive,
+    Answer,
+    Change,
+    Guard,
+    HandedOver,
+    KeyFree,
+    KeyHeldBy,
+    Known,
+    Refused,
+    TokenFree,
+    TokenHeldBy,
+)
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
@@ -53,6 +65,14 @@ def store_write(
         ),
         took_key_from=_loser_of(change) if accepted else "",
     )
+
+
+def outcome_of(change: Change, answer: Answer, *, before: Run | None, after: Run | None) -> WriteOutcome:
+    """What a store did with a change: a repeated one is confirmed, and leaves the row as it was."""
+    if isinstance(answer, Refused):
+        return "refused"
+    moves = change.run is not None or change.envelopes
+    return "repeated" if moves and before == after else "accepted"
 
 
 def run_of(change: Change) -> str:

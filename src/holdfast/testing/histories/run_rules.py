@@ -17,7 +17,6 @@ from holdfast.kernel.journal import (
     GaveUp,
     Joined,
     KeyReleased,
-    Late,
     Opened,
     Performed,
     Resumed,
@@ -47,14 +46,15 @@ def lost(seen: Seen) -> Iterator[HistoryViolation]:
 
 
 def unasked(seen: Seen) -> Iterator[HistoryViolation]:
-    """In = done + pending: a run was asked for by a start, a parent, a fork, or is a successor."""
+    """In = done + pending: a run was asked for by a start, a parent, a fork, or is a successor.
+
+    A parent that is stopped may leave a child that its journal does not show: workflows of children are left out.
+    """
     starts = [each for each in seen.operations if each.called.verb == "start"]
     by_key = {each.place for each in starts if each.called.key}
     given = {each.run for each in seen.operations if each.outcome == "ok"}
-    entries = [each.entry for of_run in seen.durable.values() for each in of_run]
-    of_parents = {entry.intent.name for entry in entries if isinstance(entry, Spawned)}
-    born = {entry.run_id for entry in entries if isinstance(entry, Spawned | Late)}
-    born |= {ids.derived_beside(run, "successor") for run in seen.durable}
+    of_parents = {final.workflow for final in seen.finals.values() if final.run in seen.children}
+    born = seen.children | {ids.derived_beside(run, "successor") for run in seen.durable}
     may_be = Counter((each.called.namespace, each.called.workflow) for each in starts if each.outcome == "unknown")
     started = {each.called.workflow for each in starts}
     for final in seen.finals.values():

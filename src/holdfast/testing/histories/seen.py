@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar, cast
 
-from holdfast.kernel.journal import Continued, Entry, Forked, Received, void_positions
+from holdfast.kernel.journal import Continued, Entry, Forked, Joined, Late, Received, Spawned, void_positions
 from holdfast.kernel.runs import ENDED
 from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.testing.histories.history import (
@@ -86,6 +86,13 @@ class Seen:
         ]
         self.durable: dict[str, list[Durable]] = defaultdict(list)
         self._collect_durable()
+        # A child that was awaited shows when it is joined, one that was spawned at once.
+        self.children = {
+            each.entry.run_id
+            for of_run in self.durable.values()
+            for each in of_run
+            if isinstance(each.entry, Joined | Late) or (isinstance(each.entry, Spawned) and each.entry.created)
+        }
         self.places: dict[str, Place] = {
             seen.run: (seen.namespace, seen.workflow, seen.key)
             for seen in (*(write for _, write in self.writes), *(final for _, final in self.of(FinalRun)))
