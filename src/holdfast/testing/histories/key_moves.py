@@ -116,7 +116,7 @@ class _Lives:
             expires_at_ms = end.entry.at_ms + final.retention_ms
             if expires_at_ms <= self._times[-1]:
                 slack_ms = self._seen.head.slack_ms
-                until = bisect_right(self._times, expires_at_ms + slack_ms)
+                until = bisect_right(self._times, expires_at_ms + slack_ms) - 0.5
                 yield Move(words, self._since(expires_at_ms), until, after)
 
     def birth(self, run: str) -> tuple[float, float]:
@@ -128,9 +128,9 @@ class _Lives:
         """When an entry may have been committed: exactly then, or at any time after it was made."""
         return (each.at, each.at) if each.at is not None else (self._since(each.at_ms), inf)
 
-    def _since(self, at_ms: Instant) -> int:
-        """The first place in the history at which this instant may have been."""
-        return bisect_left(self._times, at_ms - self._seen.head.slack_ms)
+    def _since(self, at_ms: Instant) -> float:
+        """The first place in the history at which this instant may have been: between two records."""
+        return bisect_left(self._times, at_ms - self._seen.head.slack_ms) - 0.5
 
 
 class _Key:
