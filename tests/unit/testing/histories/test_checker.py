@@ -176,6 +176,22 @@ LEGAL: dict[str, Told] = {
         status="cancelled",
         receipt=ReceiptSeen("compensated", undone=("r1/a", "r1/b")),
     ),
+    "an attempt that failed was forgotten": (
+        Told()
+        .admit()
+        .effect(epoch=1, returned=False)
+        .write(failed(1), write="w")
+        .effect(epoch=1, attempt=2)
+        .fault("forgot", lost=("w",), runs=("r1",))
+        .effect(host="h2", epoch=1)
+        .write(done(), length_before=1)
+    ),
+    "steps that the world does not know": (
+        Told()
+        .effect("")
+        .effect("", key="charge:o-1")
+        .final("r1", done(key="r1/", at_ms=20), done("b", key="charge:o-1", at_ms=40), END)
+    ),
     "an undo of what may have happened": Told().final(
         "r1",
         failed(1, type=TIMED_OUT),
