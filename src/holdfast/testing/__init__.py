@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from holdfast.testing.events import EventRecorder
     from holdfast.testing.journals import replay, replay_exported
     from holdfast.testing.ledger import Ledger, Line
-    from holdfast.testing.simulated import Simulated, SimulationStuck
+    from holdfast.testing.simulated import Simulated
     from holdfast.testing.simulation.calendar import NotSimulated
+    from holdfast.testing.simulation.passing_time import SimulationStuck
     from holdfast.testing.stores import temporary_holdfast, temporary_store
     from holdfast.testing.stubs import ReplyLost, StubFailure
     from holdfast.testing.waiting import PATIENCE_SECONDS, eventually
@@ -40,8 +41,9 @@ _HOMES = {
     "events": "EventRecorder",
     "journals": "replay replay_exported",
     "ledger": "Ledger Line",
-    "simulated": "Simulated SimulationStuck",
+    "simulated": "Simulated",
     "simulation.calendar": "NotSimulated",
+    "simulation.passing_time": "SimulationStuck",
     "stores": "temporary_holdfast temporary_store",
     "stubs": "ReplyLost StubFailure",
     "waiting": "PATIENCE_SECONDS eventually",

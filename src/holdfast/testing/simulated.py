@@ -27,23 +27,20 @@ from holdfast.engine.pace import Pace
 from holdfast.errors import UsageError
 from holdfast.events import Event
 from holdfast.kernel.leases import instance_of
-from holdfast.kernel.runs import ENDED, Run as RunRow, Status
-from holdfast.kernel.times import Instant, Millis
+from holdfast.kernel.times import Instant
 from holdfast.kernel.units import Duration, milliseconds, utc_of
-from holdfast.kernel.waits import waits_of
 from holdfast.pack import Effect, Pack
 from holdfast.resources import Resource
 from holdfast.testing.effect_ledger import EffectLedger
-from holdfast.testing.simulation.bridge import Bridge, AwaitedReply, Pump
+from holdfast.testing.simulation.bridge import Bridge, Pump
 from holdfast.testing.simulation.calendar import Calendar, CalendarHost
+from holdfast.testing.simulation.passing_time import PassingTime
 from holdfast.testing.simulation.performing import EffectsOfWorld, FaultAt, FaultPlace, SimulatedPerformer
-from holdfast.testing.simulation.world import FOREVER, World
+from holdfast.testing.simulation.world import World
 from holdfast.testing.stubs import stub_of
 
 R = TypeVar("R")
 Fake = Callable[..., R] | Callable[..., Coroutine[Any, Any, R]]
-PATIENCE_MS = Millis(366 * 86_400_000)  # of virtual time, for one await
-SHOWN = 5  # runs in a message
 _NOTHING: Any = UNSET
 CLIENT_PACE = Pace(
     wake_poll_seconds=1e9,
@@ -64,12 +61,6 @@ class SimulatedOptions(TypedDict, total=False):
     concurrency: int
     strict: bool
     record_inputs: bool
-
-
-class SimulationStuck(UsageError):
-    """A test waits for something that will never happen."""
-
-    code = "simulation_stuck"
 
 
 class _NotEntered:
@@ -105,17 +96,22 @@ class Simulated(Caller):
         self._effects = EffectsOfWorld(self._calendar)
         self._resources: list[tuple[Resource[Any], object]] = []
         self._listeners: list[Callable[[Event], None]] = []
-        self._fault: Exception | None = None
-        self._settle_seconds = 2 * milliseconds(options.get("lease", "30s")) / 1000 + 15
         self._client: CalendarHost | None = None
         self._workers: list[CalendarHost | None] = [None] * replicas
         self._performers: dict[CalendarHost, SimulatedPerformer] = {}
+        self._time = PassingTime(
+            self._world,
+            self._calendar,
+            self._effects.ledger,
+            workers=self._workers,
+            lease_ms=milliseconds(options.get("lease", "30s")),
+        )
         self._pump: Pump | None = None
 
     async def __aenter__(self) -> Self:
         if self._pump is not None:
             raise UsageError("this simulation has been used already", hint="Make a new one for each `async with`.")
-        pump = self._pump = Pump(self)
+        pump = self._pump = Pump(self._time)
         for number in range(len(self._workers)):
             self._workers[number] = self._boot(number)
         host = self._client = self._host("client", is_client=True)
@@ -246,7 +242,7 @@ class Simulated(Caller):
     # -- processes
 
     def _host(self, name: str, *, is_client: bool = False) -> CalendarHost:
-        return CalendarHost(self._world, name, self._calendar, is_client=is_client, on_fault=self._note_fault)
+        return CalendarHost(self._world, name, self._calendar, is_client=is_client, on_fault=self._time.note_fault)
 
     def _boot(self, number: int) -> CalendarHost:
         host = self._host(f"worker-{number}")
@@ -306,9 +302,6 @@ class Simulated(Caller):
         for listener in self._listeners:
             listener(event)
 
-    def _note_fault(self, error: Exception) -> None:
-        self._fault = self._fault or error
-
     def _touch(self) -> None:
         self._calendar.changed_at = self._world.now()
 
@@ -324,82 +317,5 @@ class Simulated(Caller):
             raise UsageError(f"{effect!r:.60} is not an effect", hint="Pass what @pack.effect returned.")
         return effect.name
 
-    # -- what the pump asks for
 
-    def go_on(self, is_over: Callable[[], bool], pending: list[AwaitedReply]) -> None:
-        """Let the world go on until it is over; over what is idle, the calendar is turned."""
-        while not is_over():
-            if self._fault is not None:
-                error, self._fault = self._fault, None
-                raise error
-            if self._world.run(is_over, seconds=0):
-                return
-            self._pass_time(is_over, pending)
-
-    def _pass_time(self, is_over: Callable[[], bool], pending: list[AwaitedReply]) -> None:
-        """Nothing is ready at this moment: let the next one come."""
-        calendar, world = self._calendar, self._world
-        now_ms = calendar.now_ms()
-        self._check_patience(pending, now_ms)
-        wanted = [each.until_ms for each in pending if each.until_ms is not None]
-        coming = list(calendar.comes_next())
-        expires_at_ms = calendar.expires_next()
-        later = [at_ms for at_ms in (*coming, *wanted) if at_ms > now_ms]
-        is_due = any(at_ms <= now_ms for at_ms in coming)
-        is_due |= bool(later or wanted) and expires_at_ms is not None and expires_at_ms <= now_ms
-        upkeep_at = world.next_at()
-        is_settled = world.now() - calendar.changed_at >= self._settle_seconds or upkeep_at == FOREVER
-        if is_due and not is_settled:  # a part of a worker sees to it at its next turn
-            world.run(is_over, seconds=upkeep_at - world.now())
-            return
-        if wanted and min(wanted) <= now_ms:
-            self._pumped().settle_moments(now_ms)
-            return
-        if not later:
-            if not is_settled:
-                world.run(is_over, seconds=upkeep_at - world.now())
-                return
-            raise SimulationStuck("nothing will ever happen again")
-        next_at_ms = min(later)
-        if expires_at_ms is not None and expires_at_ms > now_ms:
-            next_at_ms = min(next_at_ms, expires_at_ms)
-        calendar.turn(Millis(next_at_ms - now_ms))
-
-    def _check_patience(self, pending: list[AwaitedReply], now_ms: Instant) -> None:
-        """Something that goes on forever, such as an effect that is tried again and again, must not hang a test."""
-        for each in pending:
-            each.since_ms = now_ms if each.since_ms is None else each.since_ms
-            if each.until_ms is None and now_ms - each.since_ms > PATIENCE_MS:
-                raise SimulationStuck("a year has passed in this simulation, and what was waited for has not happened")
-
-    def failure(self, error: BaseException, pending: AwaitedReply) -> BaseException:
-        """What the caller is told who waits for this."""
-        if not isinstance(error, SimulationStuck):
-            return error
-        runs = self._calendar.tables.runs
-        unfinished = [run for run in runs.values() if run.status not in ENDED]
-        meant = [run for run in unfinished if run.id == pending.about] or unfinished
-        said = "; ".join(map(self._why, meant[:SHOWN])) or "there is no run that has not ended"
-        more = f"; and {len(meant) - SHOWN} more" if len(meant) > SHOWN else ""
-        return SimulationStuck(f"{error.message}: {said}{more}", hint=self._cure(meant))
-
-    def _why(self, run: RunRow) -> str:
-        key = "" if run.key is None else f" under key {run.key!r}"
-        performed = [
-            call for call in self.ledger if call.run == run.id and call.outcome == "under way" and run.owner is not None
-        ]
-        if performed:
-            waits = [f"effect {call.effect}, attempt {call.attempt}, which does not return" for call in performed]
-        else:
-            waits = [str(wait) for wait in waits_of(run, served=(run.workflow,), now_ms=self._calendar.now_ms())]
-        return f"run {run.id} of {run.workflow}{key} is {run.status} and waits for {', '.join(waits) or 'nothing'}"
-
-    def _cure(self, runs: list[RunRow]) -> str:
-        if not any(host is not None and host.is_running for host in self._workers):
-            return "No worker runs: restart() starts those that were killed, unpause() those that were paused."
-        if any(run.status is Status.BLOCKED for run in runs):
-            return "A blocked run waits for a person: run.retry(), run.decide(...) or a correction of the code."
-        return "Do first what it waits for, such as run.signal(...), or wait in a task of its own: asyncio.create_task."
-
-
-__all__ = ["Simulated", "SimulatedOptions", "SimulationStuck"]
+__all__ = ["Simulated", "SimulatedOptions"]

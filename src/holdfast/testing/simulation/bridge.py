@@ -39,7 +39,7 @@ class AwaitedReply(Struct, eq=False):
 class Pumped(Protocol):
     """A world that a pump lets go on."""
 
-    def go_on(self, is_over: Callable[[], bool], pending: list[AwaitedReply]) -> None:
+    def go_on(self, is_over: Callable[[], bool], pump: Pump) -> None:
         """Go on until it is over. Raises what makes that impossible."""
         ...
 
@@ -151,7 +151,7 @@ class Pump:
                 return self._is_news or steps > STEPS
 
             try:
-                self._world.go_on(is_over, self.pending)
+                self._world.go_on(is_over, self)
             except Exception as error:  # noqa: BLE001 - it is for all who wait
                 for pending in tuple(self.pending):
                     self._reply(pending, self._world.failure(error, pending))
