@@ -168,6 +168,8 @@ async def test_workers_do_not_notice_that_time_was_passed_over():
         owners = {worker.owner for worker in await hf.workers()}
         run, _ = await hf.start(remind(100))
         await run.result()
+        with pytest.raises(SimulationStuck):
+            await hf.until(lambda: False)  # meanwhile every part of a worker has its turn
         assert {worker.owner for worker in await hf.workers()} == owners
         assert not [event for event in heard if isinstance(event, Deposed)]
 
