@@ -25,6 +25,7 @@ from holdfast.engine.bulk_pack import pack as bulk_pack
 from holdfast.engine.pace import Pace
 from holdfast.engine.ports import Ports
 from holdfast.engine.replica import Replica
+from holdfast.engine.runs.performer import Performer
 from holdfast.engine.runs.threads import DaemonThreads
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, Events
@@ -152,13 +153,17 @@ class Options(TypedDict, total=False):
 
 
 class Platform(Struct, frozen=True, kw_only=True):
-    """What one Holdfast stands on: who it is, its clocks, its chance and its threads. A simulation passes another."""
+    """What one Holdfast stands on: who it is, its clocks, its chance, its threads and what performs its effects.
+
+    A simulation passes another.
+    """
 
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=SystemIds)
     threads: type[DaemonThreads] = DaemonThreads
+    performer: Callable[..., Performer] = Performer
 
 
 class Holdfast(Caller):
@@ -196,14 +201,14 @@ class Holdfast(Caller):
         busy_limit: Duration | None = None,
         seal: Seal | None = None,
         _pace: Pace | None = None,
-        _machine: Platform | None = None,
+        _platform: Platform | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidConfig(
                 f"concurrency={concurrency} would run nothing", hint="Use 1 or more; 200 is the default."
             )
-        machine = _machine or Platform()
-        clock, ids, host, pid = machine.clock, machine.ids, machine.host, machine.pid
+        platform = _platform or Platform()
+        clock, ids, host, pid = platform.clock, platform.ids, platform.host, platform.pid
         instance = f"{host}-{pid}-{ids.nonce()[:4]}"
         tracing = None if traces is None else _tracing(traces)
         store, carrier = open_store(url, clock=clock, ids=ids, bus=bus) if isinstance(url, str) else _given(url, bus)
@@ -220,7 +225,8 @@ class Holdfast(Caller):
             pace=_paced(_pace or Pace(), busy_limit),
             tracing=tracing,
             open_value=open_value,
-            threads=machine.threads,
+            threads=platform.threads,
+            performer=platform.performer,
         )
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None

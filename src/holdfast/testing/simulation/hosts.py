@@ -76,7 +76,7 @@ class Host:
         self.clock = VirtualClock(world.now)
         self.loop = VirtualLoop(world.now)
         ids = SeededIds(Random(f"{world.seed}/{name}/{number}"))
-        self.machine = Platform(host=name, pid=number, clock=self.clock, ids=ids, threads=InlineThreads)
+        self.platform = Platform(host=name, pid=number, clock=self.clock, ids=ids, threads=InlineThreads)
         self._executing: set[asyncio.Task[Any]] = set()  # asyncio itself does not keep a task alive
 
     @property
