@@ -27,22 +27,21 @@ from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
-from holdfast.stores.sqlite.queries import SQL, binder
+from holdfast.stores.sqlite.queries import SQL, numbered
 from holdfast.stores.sqlite.rows import FIELDS, attribute_rows, encode_entries, encode_message, row_of, run_of
 
 _HOLDER = ("run_id", "held_epoch", "held_nonce", "position", "change")
-_ADMIT, _SETTLE = SQL["admit"], SQL["settle"]
-_PROGRESS, _PROGRESS_AND_READ = SQL["progress"], SQL["progress_and_read"]
-_APPEND = SQL["append"]
-_bind_admission = binder(_ADMIT, FIELDS)
-_bind_end = binder(_SETTLE, (*FIELDS, *_HOLDER, "read", "now_ms"))
-_bind_progress = binder(_PROGRESS, (*_HOLDER, "length"))
-_bind_progress_and_read = binder(_PROGRESS_AND_READ, (*_HOLDER, "length", "read"))
-_bind_entries = binder(_APPEND, ("run_id", "position", "entries"))
+_ADMIT, _bind_admission = numbered("admit", FIELDS)
+_SETTLE, _bind_end = numbered("settle", (*FIELDS, *_HOLDER, "read", "now_ms"))
+_PROGRESS, _bind_progress = numbered("progress", (*_HOLDER, "length"))
+_PROGRESS_AND_READ, _bind_progress_and_read = numbered("progress_and_read", (*_HOLDER, "length", "read"))
+_APPEND, _bind_entries = numbered("append", ("run_id", "position", "entries"))
+_RUN, _ = numbered("run", ("run_id",))
+_WATCHERS, _ = numbered("watchers", ("run_id",))
 
 
 def run_by_id(db: Database, run_id: str) -> Run | None:
-    rows = db.execute(SQL["run"], {"run_id": run_id}).fetchall()
+    rows = db.execute(_RUN, (run_id,)).fetchall()
     return run_of(rows[0]) if rows else None
 
 
@@ -343,7 +342,7 @@ class SqlWrites:
 
     def _tell_watchers(self, db: Database, run: Run) -> tuple[str, ...]:
         told: tuple[str, ...] = ()
-        for watcher, step in db.execute(SQL["watchers"], {"run_id": run.id}).fetchall():
+        for watcher, step in db.execute(_WATCHERS, (run.id,)).fetchall():
             told += self._tell(db, run, Watcher(watcher, step))
         return told
 
