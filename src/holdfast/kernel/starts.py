@@ -19,6 +19,8 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
 A start with a signal that has been received before does not come here: the store returns the run that received it.
 So if it does, the signal is to be delivered, although the run is there already.
 
+A start whose key is expected to be held may look at the holder first, and is offered only if it cannot join that.
+
 The key never expires while its run is not ended: `expires_at_ms` is set when a run ends, never before.
 
 Each line is one commit. Superseding moves the key, asks the former holder to cancel and admits the successor in the
@@ -30,7 +32,7 @@ from __future__ import annotations
 from msgspec import UNSET, Raw, Struct
 
 from holdfast.kernel import hooks, ids, timeouts
-from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy
+from holdfast.kernel.changes import Blob, Change, HolderOf, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
 from holdfast.kernel.runs import ENDED, Run, Status
@@ -196,6 +198,12 @@ def successor(
 def first_guard(wanted: Wanted) -> KeyFree | KeyHeldBy:
     """What is tried first."""
     return KeyFree() if wanted.replaces is None else KeyHeldBy(wanted.replaces)
+
+
+def look(wanted: Wanted) -> Change:
+    """The change that looks at the holder of the key, for a start that has nothing to tell it."""
+    assert wanted.key is not None, wanted
+    return Change(wanted.run_id, HolderOf(wanted.run_id, wanted.namespace, wanted.workflow, wanted.key))
 
 
 def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:

@@ -10,7 +10,7 @@ from holdfast.engine.values import kept
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts, timeouts
-from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy
+from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.messages import SignalMessage, Watcher
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
@@ -18,6 +18,8 @@ from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME, Millis
 from holdfast.pack import Workflow
 from holdfast.ports.store import Store
+
+HELD_KEYS_MAX = 1_000  # that are remembered
 
 
 class Taker(Protocol):
@@ -87,22 +89,31 @@ def wish(
 
 
 class Admission:
-    """The one way in."""
+    """The one way in.
+
+    A start under a key that was held when another start came for it looks at the holder before it is offered whole:
+    that is most often all there is to it, and costs a fraction. That the key is held is a hint and no more.
+    """
 
     def __init__(self, store: Store, committer: Committer, *, emit: Emit, taker: Taker | None) -> None:
         self._store = store
         self._committer = committer
         self._emit = emit
         self._taker = taker
+        self._held_keys: dict[tuple[str, str, str | None], None] = {}  # the oldest first
 
     async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
         """The run that holds the key now, and whether it is the wanted one.
 
         Raises `InputMismatch`, `InFlight`, `Overtaken`.
         """
-        guard = starts.first_guard(wanted)
+        if self._held_keys and (joined := await self._look(wanted)) is not None:
+            return joined, False
         if wanted.limit is not None:  # before the run is there: it must not be without its limit if this process dies
             await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
+        return await self._admit(wanted, starts.first_guard(wanted))
+
+    async def _admit(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> tuple[Run, bool]:
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
@@ -112,6 +123,7 @@ class Admission:
                 case Mine(run):
                     return run, True
                 case Theirs(run):
+                    self._remember_held(wanted)
                     self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
                     return run, False
                 case Mismatch(run):
@@ -131,6 +143,27 @@ class Admission:
                     guard = again
                 case other:  # pragma: no cover
                     assert_never(other)
+
+    async def _look(self, wanted: Wanted) -> Run | None:
+        """The holder of a key that was held before, if this start joins it. Otherwise it has to be offered."""
+        place = wanted.namespace, wanted.workflow, wanted.key
+        if place not in self._held_keys or wanted.replaces is not None or wanted.signal is not None:
+            return None
+        answer = await self._committer.commit(starts.look(wanted))
+        assert isinstance(answer, Refused), answer
+        if answer.current is None:
+            self._held_keys.pop(place, None)
+            return None
+        found = starts.resolve(wanted, answer.current, now_ms=self._store.now_ms())
+        if not isinstance(found, Theirs):
+            return None
+        self._emit(RunJoined(found.run.id, wanted.workflow, wanted.key))
+        return found.run
+
+    def _remember_held(self, wanted: Wanted) -> None:
+        if len(self._held_keys) >= HELD_KEYS_MAX:
+            del self._held_keys[next(iter(self._held_keys))]
+        self._held_keys[wanted.namespace, wanted.workflow, wanted.key] = None
 
     def _admitted(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
         if run.id != wanted.run_id:  # its signal has been received before, by this run

@@ -15,6 +15,7 @@ from holdfast.kernel.changes import (
     Change,
     Committed,
     HandedOver,
+    HolderOf,
     HookOpen,
     KeyFree,
     KeyHeldBy,
@@ -36,6 +37,7 @@ _SETTLE, _bind_end = numbered("settle", (*FIELDS, *_HOLDER, "read", "now_ms"))
 _PROGRESS, _bind_progress = numbered("progress", (*_HOLDER, "length"))
 _PROGRESS_AND_READ, _bind_progress_and_read = numbered("progress_and_read", (*_HOLDER, "length", "read"))
 _APPEND, _bind_entries = numbered("append", ("run_id", "position", "entries"))
+_HOLDER_OF, _ = numbered("holder_of", ("namespace", "workflow", "key", "run_id"))
 _RUN, _ = numbered("run", ("run_id",))
 _WATCHERS, _ = numbered("watchers", ("run_id",))
 
@@ -65,6 +67,9 @@ class SqlWrites:
         match guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(db, change)
+            case HolderOf(run_id, namespace, workflow, key):
+                rows = db.execute(_HOLDER_OF, (namespace, workflow, key, run_id)).fetchall()
+                return Refused(run_of(rows[0]) if rows else None)
             case Fenced(run_id, epoch, nonce):
                 fence = {"run_id": run_id, "epoch": epoch, "nonce": nonce}
                 if not db.execute(SQL["at_fence"], fence).fetchall():
