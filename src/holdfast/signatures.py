@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -26,7 +26,7 @@ _OF_A_CLASS = {"self", "cls"}
 _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
-class Essence(NamedTuple):
+class Essence(msgspec.Struct, frozen=True, gc=False):
     """A call without what its defaults say: the arguments that were given, and a digest of each default left out."""
 
     given: bytes

@@ -59,7 +59,7 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
-from holdfast.kernel.runs import ENDED, Fenced, Run, Status
+from holdfast.kernel.runs import COMPLETED, ENDED, RUNNING, Fenced, Run, Status
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.times import Instant
 
@@ -142,7 +142,7 @@ Event = Progressed | LetGo | Postponed | ContinuedAsNew | RunReturned | RunRaise
 
 def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Instant) -> Change:
     """What becomes of a running run when `event` reaches it."""
-    assert run.status is Status.RUNNING, run
+    assert run.status is RUNNING, run
     match event:
         case Progressed():
             return progress(run, recorded)
@@ -159,7 +159,7 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
             kept = replace(recorded, entries=(first, *unheard))
             return replace(_change(run, after, kept), replaces_journal=True)
         case RunReturned(output, first, unheard, unread, blobs):
-            after = _ended(run, Status.COMPLETED, now_ms=now_ms, output=_encode(output))
+            after = _ended(run, COMPLETED, now_ms=now_ms, output=_encode(output))
             change = _change(run, after, recorded, Completed(now_ms))
             if first is None or not (unheard or unread):
                 return change

@@ -5,17 +5,18 @@ from __future__ import annotations
 from asyncio import Future
 from typing import Any, Protocol, assert_never
 
+from msgspec.structs import replace
+
 from holdfast.engine.committer import Committer, OnAnswer
 from holdfast.engine.values import kept
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts, timeouts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
-from holdfast.kernel.messages import SignalMessage, Watcher
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from holdfast.kernel.timeouts import TimeLimit
-from holdfast.kernel.times import NO_TIME, Millis
+from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.pack import Workflow
 from holdfast.ports.store import Store
 
@@ -43,49 +44,35 @@ def wish(
     key: str | None,
     digest: str,
     request_id: str | None = None,
-    retention_ms: Millis | None = None,
-    priority: int = 0,
-    delay_ms: Millis = NO_TIME,
-    watcher: Watcher | None = None,
-    attributes: bytes = b"",
-    replaces: str | None = None,
-    signal: SignalMessage | None = None,
-    join: bool = True,
-    timeout_ms: Millis | None = None,
 ) -> Wanted:
     """A run of this workflow with what it declares about itself. Without a `request_id` the run's own id is the one."""
     run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key)
     value, blobs = kept(arguments)
-    limit_ms = workflow.timeout_ms if timeout_ms is None else timeout_ms
-    limit: TimeLimit | None = None
-    if limit_ms is not None:
-        at_ms = store.now_ms() + delay_ms + limit_ms
-        on_timeout, cleanup_ms = workflow.on_timeout, timeouts.CLEANUP_MS
-        if on_timeout == "fail" and workflow.undo_ms is not None:
-            cleanup_ms = workflow.undo_ms
-        limit = TimeLimit(namespace, run_id, at_ms, limit_ms, on_timeout, cleanup_ms)
-        attributes = timeouts.shown_with(attributes, at_ms)
     return Wanted(
-        run_id=run_id,
-        namespace=namespace,
-        workflow=workflow.name,
-        key=key,
-        queue=workflow.queue,
-        priority=priority,
-        delay_ms=delay_ms,
-        retention_ms=workflow.retention_ms if retention_ms is None else retention_ms,
-        digest=digest,
-        request_id=request_id or run_id,
-        input=value,
-        blobs=blobs,
-        watcher=watcher,
+        run_id,
+        namespace,
+        workflow.name,
+        key,
+        workflow.queue,
+        0,
+        NO_TIME,
+        workflow.retention_ms,
+        digest,
+        request_id or run_id,
+        value,
+        blobs,
         version=workflow.version or "",
-        attributes=attributes,
-        replaces=replaces,
-        signal=signal,
-        join=join,
-        limit=limit,
     )
+
+
+def limited(wanted: Wanted, workflow: Workflow[..., Any], limit_ms: Millis, *, now_ms: Instant) -> Wanted:
+    """The run, which may take so long from when it may begin. Its attributes show it."""
+    at_ms = now_ms + wanted.delay_ms + limit_ms
+    on_timeout, cleanup_ms = workflow.on_timeout, timeouts.CLEANUP_MS
+    if on_timeout == "fail" and workflow.undo_ms is not None:
+        cleanup_ms = workflow.undo_ms
+    limit = TimeLimit(wanted.namespace, wanted.run_id, at_ms, limit_ms, on_timeout, cleanup_ms)
+    return replace(wanted, limit=limit, attributes=timeouts.shown_with(wanted.attributes, at_ms))
 
 
 class Admission:

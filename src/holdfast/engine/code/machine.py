@@ -446,9 +446,9 @@ class Machine:
             return self._parked()
         target = call.target
         arguments = self._codec.encode(call.arguments, what=target.input_name)
-        given, left_out = target.signature.essence(call.arguments, arguments, self._codec)
+        essence = target.signature.essence(call.arguments, arguments, self._codec)
         effect = target if isinstance(target, Effect) else None
-        digest, defaults = digest_of(given), {} if effect is None else left_out
+        digest, defaults = digest_of(essence.given), {} if effect is None else essence.left_out
         while True:
             step, named = LINEAGE.get().step(target.step_name), key or ""
             if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.engine.api.admission import Admission, wish
+from holdfast.engine.api.admission import Admission, limited, wish
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.cancelling import Cancellation, Canceller
 from holdfast.engine.code.commands import Command
@@ -219,10 +219,10 @@ class Worker:
             key=command.key,
             digest=command.intent.digest,
             request_id=ids.joined(parent.id, command.step),
-            priority=parent.priority,
-            watcher=watcher,
-            attributes=_lineage_of(parent),
         )
+        wanted = replace(wanted, priority=parent.priority, watcher=watcher, attributes=_lineage_of(parent))
+        if workflow.timeout_ms is not None:
+            wanted = limited(wanted, workflow, workflow.timeout_ms, now_ms=self.store.now_ms())
         while True:
             try:
                 run, created = await self.admission.admit(wanted)

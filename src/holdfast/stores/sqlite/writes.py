@@ -25,7 +25,7 @@ from holdfast.kernel.changes import (
     TokenHeldBy,
 )
 from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
-from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
+from holdfast.kernel.runs import ENDED, RUNNING, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL, numbered
@@ -61,15 +61,15 @@ class SqlWrites:
 
     def apply(self, db: Database, change: Change) -> Answer:
         """Check the guard and write, or write nothing."""
-        guard = change.guard
-        if type(guard) is Fenced and change.run is not None:
-            return self._update(db, change, change.run, guard)
+        guard, run = change.guard, change.run
+        if type(guard) is Fenced and run is not None:  # the most frequent first
+            return self._update(db, change, run, guard)
+        if isinstance(guard, HolderOf):
+            rows = db.execute(_HOLDER_OF, (guard.namespace, guard.workflow, guard.key, guard.run_id)).fetchall()
+            return Refused(run_of(rows[0]) if rows else None)
         match guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(db, change)
-            case HolderOf(run_id, namespace, workflow, key):
-                rows = db.execute(_HOLDER_OF, (namespace, workflow, key, run_id)).fetchall()
-                return Refused(run_of(rows[0]) if rows else None)
             case Fenced(run_id, epoch, nonce):
                 fence = {"run_id": run_id, "epoch": epoch, "nonce": nonce}
                 if not db.execute(SQL["at_fence"], fence).fetchall():
@@ -224,7 +224,7 @@ class SqlWrites:
         entries, status = change.entries, run.status
         position = run.length - len(entries)
         holder = (run.id, guard.epoch, guard.nonce, position, change.id)
-        if status is not Status.RUNNING:
+        if status is not RUNNING:
             self._settle_row(db, change, run, holder)
         elif change.read:
             db.execute(_PROGRESS_AND_READ, _bind_progress_and_read((*holder, run.length, len(change.read))))
@@ -245,7 +245,7 @@ class SqlWrites:
             db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
         if change.shown or change.opens or change.closes or change.beats or change.replaces_journal or change.takes_key:
             self._write_beside(db, change, run)
-        if status is Status.RUNNING:
+        if status is RUNNING:
             return Committed(run)
         if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
             told = self._tell_watchers(db, run)
