@@ -92,7 +92,7 @@ class Signature:
     def apply(self, fn: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """`fn` called with arguments that were bound by name."""
         if self._by_position:
-            return fn(*[arguments[name] for name in self._order])
+            return fn(*map(arguments.__getitem__, self._order))
         positional: list[Any] = []
         named: dict[str, Any] = {}
         # A parameter behind that of a resource, which is filled in apart, cannot be given by its position.

@@ -80,6 +80,8 @@ from holdfast.workflow import ChildRun, Current
 LAST_ERROR_LENGTH_MAX = 200  # it is kept with the row of a run that waits; all of it is in the journal
 REFUSALS_MAX = 1_000  # a workflow that swallows more cancellations than this will not end by itself
 
+_lineage, _shield = LINEAGE.get, SHIELD.get
+
 
 class _ContinuesAsNew(BaseException):
     """Ends the code of a run that continues as new."""
@@ -172,7 +174,9 @@ class Machine:
             exhaust(self.applying(entry, position, strict=strict))
             return
         # Nearly always: it was made of what the code asks for just now, so there is nothing that it could contradict.
-        self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
+        loop = self._loop
+        if entry.at_ms > loop.now_ms:  # noqa: PLR1730 - `max` takes longer than all of this
+            loop.now_ms = entry.at_ms
         self.left.recorded(entry)
         self._resolve(entry.step, entry.value)
         while self._run_piece():
@@ -450,9 +454,9 @@ class Machine:
         effect = target if isinstance(target, Effect) else None
         digest, defaults = digest_of(essence.given), {} if effect is None else essence.left_out
         while True:
-            step, named = LINEAGE.get().step(target.step_name), key or ""
+            step, named = _lineage().step(target.step_name), key or ""
             if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step
-                named = self._default_key(step)
+                named = self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
             elif effect is not None:
                 named = self._declared_key(effect, call, named, step, digest)
             intent = Intent(kind, target.name, named, digest, line, defaults)
@@ -461,8 +465,9 @@ class Machine:
         if effect is not None and effect.has_counterpart:
             self.left.asked(step, call, intent)
         future, now_ms, returns = self._future(step), self._loop.now_ms, target.signature.returns
-        command = Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
-        self.pending.add(command)
+        self.pending.add(
+            Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
+        )
         return future
 
     def _declared_key(self, effect: Effect[..., Any], call: Call[Any], key: str, step: str, digest: str) -> str:
@@ -470,9 +475,6 @@ class Machine:
             self._keys = EffectKeys(self._journal, self.left.undone)
         mark = self.left.mark_for(call) if effect.is_undo and self.left.undone else ""
         return self._keys.claim(effect, key, step, digest, mark)
-
-    def _default_key(self, step: str) -> str:
-        return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
 
     def _next_step(self, name: str, intent: Intent) -> str:
         """The id of the code's next step of this name. Ids under which something else was done are passed over."""
@@ -493,7 +495,7 @@ class Machine:
         future = StepFuture(loop=self._loop)
         future.pending = self.pending
         future.step = step
-        future.shield = SHIELD.get()
+        future.shield = _shield()
         return future
 
     def _deliver(self, entry: Entry) -> None:

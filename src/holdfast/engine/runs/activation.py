@@ -657,11 +657,11 @@ class Activation:
             answer = await self._host.offer_again(change, error)
         if type(answer) is not Committed:
             raise _why_refused(answer, change)
+        run = answer.run
         # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.
-        if answer.run is not change.run and (answer.run is None or not _same_holder(answer.run, change.run)):
+        if run is None or (run is not change.run and not _same_holder(run, change.run)):
             raise TakenAway
-        assert answer.run is not None
-        self.run = self._loaded.run = answer.run
+        self.run = self._loaded.run = run
         self._record = ActivationRecord()
         for task in record.heard:
             self._host.remote_effects.let_go(task)

@@ -38,7 +38,7 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.kernel import retries, tasks
-from holdfast.kernel.changes import Blob, Change, Committed, TokenFree
+from holdfast.kernel.changes import Change, Committed, TokenFree
 from holdfast.kernel.journal import Other
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.retries import Begin, Retry
@@ -196,22 +196,10 @@ class StepsInFlight:
                 scope.dropped = scope.abandoned = True
             self.tasks.pop(step).cancel()
 
-    def _event_of(
-        self, command: Command, outcome: AttemptOutcome, *, interrupted: bool
-    ) -> tuple[Returned | Raised, tuple[Blob, ...]]:
-        """What has come of an attempt, and the large values of it."""
-        if type(outcome) is AttemptReturned:
-            command.returned = outcome.read_back
-            value, blobs = kept(outcome.value)
-            return Returned(value), blobs
-        assert isinstance(outcome, AttemptRaised)
-        return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
-
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""
         host, effect, call = self._host, command.effect, command.call
-        policy = command.policy or command.policy_on(host)
-        performer = host.performer
+        policy, performer = command.policy or command.policy_on(host), host.performer
         assert effect is not None
         assert call is not None
         if not (
@@ -220,7 +208,7 @@ class StepsInFlight:
             and policy.safety != "once"
             and policy.retry.deadline is None
             and host.tracing is None
-            and performer.has_room()
+            and performer.room > 0
             and host.is_trusted()
         ):
             return await self._attempt_in_turn(command, effect, policy)
@@ -303,9 +291,16 @@ class StepsInFlight:
         self, command: Command, scope: AttemptScope, outcome: AttemptOutcome, began_steady_ms: Steady
     ) -> Completion:
         """What has come of an attempt that was entered."""
-        self._begun.discard(command.step)
-        event, blobs = self._event_of(command, outcome, interrupted=scope.dropped and not command.future.done())
-        return Completion(command.step, event, blobs, self._host.clock.steady_ms() - began_steady_ms, scope.task)
+        step, took_ms = command.step, self._host.clock.steady_ms() - began_steady_ms
+        self._begun.discard(step)
+        if type(outcome) is AttemptReturned:
+            return _returned(command, outcome, took_ms, scope)
+        interrupted = scope.dropped and not command.future.done()
+        return Completion(step, self._raised(outcome, interrupted=interrupted), (), took_ms, scope.task)
+
+    def _raised(self, outcome: AttemptOutcome, *, interrupted: bool) -> Raised:
+        assert isinstance(outcome, AttemptRaised)
+        return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, host = command.effect, self._run, self._host
@@ -342,8 +337,9 @@ class StepsInFlight:
             outcome = await self._dispatched(command, scope)
         finally:
             self._attempts.pop(command.step, None)
-        event, blobs = self._event_of(command, outcome, interrupted=False)
-        return Completion(command.step, event, blobs, 0.0, scope.task)
+        if type(outcome) is AttemptReturned:
+            return _returned(command, outcome, 0.0, scope)
+        return Completion(command.step, self._raised(outcome, interrupted=False), (), 0.0, scope.task)
 
     async def _until_trusted(self) -> None:
         while not self._host.is_trusted():
@@ -424,6 +420,12 @@ class _Question:
     def may_enter(self) -> Begin:
         """Asking does no harm."""
         return self._begin
+
+
+def _returned(command: Command, outcome: AttemptReturned, took_ms: float, scope: AttemptScope) -> Completion:
+    command.returned = outcome.read_back
+    value, blobs = kept(outcome.value)
+    return Completion(command.step, Returned(value), blobs, took_ms, scope.task)
 
 
 def _ignore(completion: Completion) -> None:

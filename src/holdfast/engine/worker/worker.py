@@ -113,6 +113,7 @@ class Worker:
         self.admission = Admission(ports.store, committer, emit=ports.emit, taker=self.claims)
         self.offer = committer.commit
         self._lease = lease
+        self.is_trusted = lease.is_reliable
         self._registry = registry
         self.policy_of = registry.policy_of
         self._wakeups = wakeups
@@ -161,9 +162,6 @@ class Worker:
         self._wakeups.on_gone()
 
     # -- RunHost
-
-    def is_trusted(self) -> bool:
-        return self._lease.is_reliable()
 
     async def until_trusted(self) -> None:
         await self._lease.until_reliable()
