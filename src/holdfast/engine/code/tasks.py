@@ -40,7 +40,7 @@ class WorkflowTask(asyncio.Task[Any]):
     _order: int | None = None
 
     def __hash__(self) -> int:
-        return id(self) >> 4 if self._order is None else self._order
+        return super().__hash__() if self._order is None else self._order
 
 
 class WorkflowFuture(asyncio.Future[Any]):
