@@ -99,6 +99,7 @@ class Machine:
     _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
     failing = False  # the code has failed, and what it left behind is undone before the run fails
     _unwinder: WorkflowTask | None = None
+    _kept_shields: Shields | None = None
 
     def __init__(
         self,
@@ -126,20 +127,26 @@ class Machine:
         self._refusals = 0
         self._noted = noted
         self._seed = noted.origin or current.run_id
-        self.left = LeftBehind()
-        self._shields = Shields()
         self._codec = codec
         self._blobs = blobs
         self._draws: dict[str, int] = {}
         self._put_by: dict[str, list[Entry]] = {}
-        self._loop = WorkflowLoop(
-            self,
-            on_timer=self.pending.set_timer,
-            on_timer_cancelled=self.pending.cancel_timer,
-            may_set_timer=self._may_set_timer,
-            withholds=shields.withholds,
-        )
+        self._left: LeftBehind | None = None
+        self._loop = WorkflowLoop(self, self.pending, shields.withholds)
         self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self._loop, noted.shows_again)
+
+    @property
+    def left(self) -> LeftBehind:
+        """What would have to be taken back: most runs have nothing."""
+        if self._left is None:
+            self._left = LeftBehind()
+        return self._left
+
+    @property
+    def _shields(self) -> Shields:
+        if self._kept_shields is None:
+            self._kept_shields = Shields()
+        return self._kept_shields
 
     # -- driven by the engine
 
@@ -177,7 +184,8 @@ class Machine:
         loop = self._loop
         if entry.at_ms > loop.now_ms:  # noqa: PLR1730 - `max` takes longer than all of this
             loop.now_ms = entry.at_ms
-        self.left.recorded(entry)
+        if self._left is not None:
+            self._left.recorded(entry)
         self._resolve(entry.step, entry.value)
         while self._run_piece():
             pass
@@ -411,8 +419,7 @@ class Machine:
     def _parked(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
 
-    def _may_set_timer(self) -> bool:
-        """Whether the code may wait for a timer."""
+    def may_set_timer(self) -> bool:
         return not self._is_refused()
 
     def undo(self, step: str, call: Call[Any], key: str, mark: str) -> Awaitable[Any]:

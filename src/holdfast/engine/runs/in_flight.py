@@ -63,6 +63,7 @@ from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.store import History
 
 _making_heartbeats = threading.Lock()  # one for all runs: it is held for a moment, and most runs never need it
+_NO_STEPS: frozenset[str] = frozenset()
 
 
 class StepsInFlight:
@@ -78,7 +79,7 @@ class StepsInFlight:
         self._complete = complete
         self._beats = history.beats
         self._kept_heartbeats: Heartbeats | None = None
-        self._remote: set[str] = set()
+        self._remote: frozenset[str] = _NO_STEPS
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
 
@@ -97,7 +98,7 @@ class StepsInFlight:
                 work = self._reconcile(command)
             case "effect" | "undo":
                 if command.is_remote:
-                    self._remote.add(command.step)
+                    self._remote |= {command.step}
                 work = self._attempt_elsewhere(command) if command.is_remote else self.attempt(command)
             case "join":
                 work = self._watch(command)
@@ -167,7 +168,7 @@ class StepsInFlight:
 
     def take_back(self, command: Command) -> None:
         """Take back the task that a former holder of the run may have put up."""
-        self._remote.add(command.step)
+        self._remote |= {command.step}
         self._do(command, self._take_back(command))
 
     def close(self) -> None:
@@ -370,7 +371,7 @@ class StepsInFlight:
 
     def reconcile(self, command: Command) -> None:
         """Ask the world about an effect whose outcome is not known."""
-        self._remote.discard(command.step)
+        self._remote -= {command.step}
         self._do(command, self._reconcile(command))
 
     async def _admit(self, command: Command) -> Completion:

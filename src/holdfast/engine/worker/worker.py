@@ -128,7 +128,7 @@ class Worker:
     # -- what its claims need
 
     def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> Activation:
-        return Activation(self, self._registry.workflow(history.run.workflow), history, blobs, number=number)
+        return Activation(self, self._registry.workflow(history.run.workflow), history, blobs, number)
 
     async def set_aside(self, run: Run, error: Exception) -> None:
         """A journal that cannot be read, written by a newer version, damaged or sealed: a person must look."""
