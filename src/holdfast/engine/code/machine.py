@@ -463,7 +463,7 @@ class Machine:
         while True:
             step, named = _lineage().step(target.step_name), key or ""
             if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step
-                named = self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
+                named = self._default_key(step)
             elif effect is not None:
                 named = self._declared_key(effect, call, named, step, digest)
             intent = Intent(kind, target.name, named, digest, line, defaults)
@@ -482,6 +482,9 @@ class Machine:
             self._keys = EffectKeys(self._journal, self.left.undone)
         mark = self.left.mark_for(call) if effect.is_undo and self.left.undone else ""
         return self._keys.claim(effect, key, step, digest, mark)
+
+    def _default_key(self, step: str) -> str:
+        return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
 
     def _next_step(self, name: str, intent: Intent) -> str:
         """The id of the code's next step of this name. Ids under which something else was done are passed over."""
