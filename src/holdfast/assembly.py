@@ -221,7 +221,7 @@ class Holdfast(Caller):
             clock=clock,
             ids=ids,
             codec=JsonCodec(limit=_payload_max()),
-            emit=self._events,
+            emit=self._events.emit,
             pace=_paced(_pace or Pace(), busy_limit),
             tracing=tracing,
             open_value=open_value,

@@ -494,7 +494,7 @@ class Events:
     def _forget(self, listener: Emit) -> None:
         self._listeners = tuple(each for each in self._listeners if each is not listener)
 
-    def __call__(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         for listener in self._listeners:
             try:
                 listener(event)

@@ -25,7 +25,7 @@ from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.journal import ByHand, Failure
 from holdfast.kernel.running_effects import StepAtWork
-from holdfast.kernel.runs import ENDED, SETTLED, Run as RunRow, Status
+from holdfast.kernel.runs import ENDED, PENDING, SETTLED, Run as RunRow, Status
 from holdfast.kernel.units import Duration, utc_of
 from holdfast.kernel.waits import Wait
 from holdfast.warnings import HookNotOpen, NoWorker
@@ -182,7 +182,7 @@ class Run(Snapshot, Generic[R]):
         `WaitsForNothing`, `KilledItsWorkers`, `HeldUpItsWorker`, `NeverAwaited`. If no live worker executes its
         workflow, it says so at once, with a warning (`NoWorker`), and waits for one to come.
         """
-        if self._row.wake_at_ms is not None or self._row.status is Status.PENDING:
+        if self._row.wake_at_ms is not None or self._row.status is PENDING:
             await self._warn_if_unserved()
         return cast("R", await self._service.result(self._row, self._service.returns_of(self._row.workflow), timeout))
 

@@ -162,7 +162,7 @@ class Runtime:
 
     def emit(self, event: Event) -> None:
         """Tell all listeners of this `Holdfast` that something happened."""
-        self._events(event)
+        self._events.emit(event)
 
     def wind_down(self) -> None:
         """Begin nothing more; what is under way has ten seconds from now on. Leaving the `async with` stops the rest.

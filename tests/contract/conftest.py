@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.machine import SystemClock, SystemIds
-from holdfast.kernel.changes import Answer, Change
-from holdfast.kernel.runs import Run
+from holdfast.kernel.changes import Answer, Change, HolderOf
 from holdfast.ports.store import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis import RedisStore
@@ -112,9 +111,12 @@ class LearnedShards(Shards):
     def of_run(self, run_id: str) -> int:
         return self.known.get(run_id, self._hashed("run", run_id))
 
-    def learn(self, run: Run) -> None:
-        if run.key is not None:
+    def learn(self, change: Change) -> None:
+        run, guard = change.run, change.guard
+        if run is not None and run.key is not None:
             self.known[run.id] = self.of_key(run.namespace, run.workflow, run.key)
+        if isinstance(guard, HolderOf):
+            self.known[guard.run_id] = self.of_key(guard.namespace, guard.workflow, guard.key)
 
 
 class TimedRedisStore(RedisStore):
@@ -147,8 +149,8 @@ class TimedRedisStore(RedisStore):
         assert isinstance(shards, LearnedShards)
         for change in changes:
             for admitted in (change, change.then):
-                if admitted is not None and admitted.run is not None:
-                    shards.learn(admitted.run)
+                if admitted is not None:
+                    shards.learn(admitted)
         return await super().commit(changes)
 
 

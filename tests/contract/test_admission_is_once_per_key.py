@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.kernel import attributes, markers
-from holdfast.kernel.changes import Committed, KeyFree, KeyHeldBy, Refused
+from holdfast.kernel.changes import Change, Committed, HolderOf, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.journal import Started
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import Status
@@ -59,6 +59,18 @@ async def test_an_admission_for_a_worker_at_hand_is_running_and_not_claimable(st
     assert (run.status, run.owner, run.epoch, run.started_at_ms) == (Status.RUNNING, "w-1", 1, store.now_ms())
     assert await store.held("w-1") == ["run-1"]
     assert await claim(store, "w-2") == []
+
+
+async def test_a_look_at_the_holder_of_a_key_writes_nothing_and_names_the_holder(store: Store) -> None:
+    def look(run_id: str, key: str = "order:1") -> Change:
+        return Change(run_id, HolderOf(run_id, "default", WORKFLOW, key))
+
+    assert await refused(store, look("run-1")) is None
+    first = await admitted(store, "run-1")
+    assert await refused(store, look("run-2")) == first
+    assert await refused(store, look("run-1")) is None  # it is there: a start that is repeated is offered whole
+    assert await refused(store, look("run-2", key="order:2")) is None
+    assert await store.run("default", "run-2") is None
 
 
 async def test_a_second_run_under_a_live_key_writes_nothing_and_names_the_holder(store: Store) -> None:

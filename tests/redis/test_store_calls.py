@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.kernel.changes import Blob, Change, Committed
+from holdfast.kernel.changes import Blob, Change, HolderOf
 from holdfast.lab.cluster.redis import RedisServer
 from holdfast.stores.redis import RedisStore, scripts
-from holdfast.stores.redis.commits import HELD_KEYS_MAX
 from holdfast.stores.redis.net.client import Reply, ScriptCall, ScriptFailed
 from holdfast.stores.redis.pace import RedisPace
 from tests.builders import performed
@@ -65,49 +64,14 @@ async def test_a_start_under_a_held_key_is_one_script_that_brings_the_holder(sto
     assert traffic.names() == [["admit"]]
 
 
-async def test_a_further_start_under_a_held_key_only_looks_at_the_holder(store: RedisStore) -> None:
+async def test_a_look_at_the_holder_of_a_key_is_one_script_that_brings_it(store: RedisStore) -> None:
     holder = await committed(store, an_admission(store, "run-1", owner="worker-1"))
-    assert await refused(store, an_admission(store, "run-2")) == holder
+    looking = an_admission(store, "run-2").run
+    assert looking is not None
     traffic = Traffic(store)
-    assert await refused(store, an_admission(store, "run-3")) == holder
+    guard = HolderOf(looking.id, looking.namespace, looking.workflow, looking.key or "")
+    assert await refused(store, Change("look", guard)) == holder
     assert traffic.names() == [["holder"]]
-
-
-async def test_a_key_that_is_free_again_is_had_by_the_start_that_expected_it_to_be_held(store: RedisStore) -> None:
-    holder = await committed(store, an_admission(store, "run-1", owner="worker-1", retention_ms=-1))
-    await refused(store, an_admission(store, "run-2"))
-    await committed(store, completion(store, holder))
-    assert await store.prune(10) == 1
-    traffic = Traffic(store)
-    third = an_admission(store, "run-3")
-    others = [an_admission(store, f"run-{number}", key=f"order-{number}") for number in (7, 8)]
-    answers = await store.commit([others[0], third, others[1]])
-    assert [isinstance(answer, Committed) and answer.run for answer in answers] == [
-        others[0].run,
-        third.run,
-        others[1].run,
-    ]
-    assert traffic.names() == [["admit", "holder", "admit"], ["admit"]]
-    assert await refused(store, an_admission(store, "run-4")) == third.run
-
-
-async def test_a_start_that_is_repeated_after_a_lost_reply_is_its_own_although_its_key_was_held(
-    store: RedisStore,
-) -> None:
-    first = an_admission(store, "run-1", owner="worker-1")
-    await committed(store, first)
-    await refused(store, an_admission(store, "run-2"))
-    assert await committed(store, first) == first.run
-
-
-async def test_only_so_many_held_keys_are_remembered(store: RedisStore) -> None:
-    keys = [f"order-{number}" for number in range(HELD_KEYS_MAX + 1)]
-    for attempt in ("first", "second"):
-        await store.commit([an_admission(store, f"{attempt}-{key}", key=key) for key in keys])
-    traffic = Traffic(store)
-    for key in (keys[0], keys[-1]):
-        await refused(store, an_admission(store, f"third-{key}", key=key))
-    assert traffic.names() == [["admit"], ["holder"]]
 
 
 async def test_where_the_script_may_not_look_at_the_holder_it_is_looked_up(store: RedisStore) -> None:

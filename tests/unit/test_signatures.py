@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.payloads import JsonCodec
-from holdfast.signatures import Signature
+from holdfast.signatures import Essence, Signature
 
 CODEC = JsonCodec()
 NOON = datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -96,7 +96,7 @@ def test_what_only_python_calls_equal_to_the_default_is_another_input(default, g
     signature = signature_with(default)
     arguments = signature.bind(("o-1", given), {})
     encoded = CODEC.encode(arguments, what="it")
-    assert signature.essence(arguments, encoded, CODEC) == (encoded, {})
+    assert signature.essence(arguments, encoded, CODEC) == Essence(encoded, {})
     assert essence(signature, "o-1", given) != essence(signature, "o-1")
 
 

@@ -52,10 +52,10 @@ class SystemIds:
         above = self._last_drawn + 1 if now_ms == self._last_ms else _random.getrandbits(79)
         drawn = above + _random.getrandbits(40)
         self._last_ms, self._last_drawn = now_ms, drawn
-        return f"{now_ms:012x}{drawn:020x}"
+        return (now_ms << 80 | drawn).to_bytes(16).hex()
 
     def nonce(self) -> str:
-        return f"{_random.getrandbits(128):032x}"
+        return _random.getrandbits(128).to_bytes(16).hex()
 
     def chance(self) -> float:
         return _random.random()

@@ -41,6 +41,19 @@ class KeyHeldBy(Struct, frozen=True, gc=False):
     fence: Fenced | None = None
 
 
+class HolderOf(Struct, frozen=True, gc=False):
+    """A look at the holder of a key, by a start that expects one: it is cheaper than to offer a run.
+
+    It never holds. It is refused because of the holder; because of None if there is none, or if the run of the start is
+    there already: then the start has to be offered whole.
+    """
+
+    run_id: str
+    namespace: str
+    workflow: str
+    key: str
+
+
 class Known(Struct, frozen=True, gc=False):
     """The run exists, in whatever state."""
 
@@ -76,7 +89,7 @@ class HandedOver(Struct, frozen=True, gc=False):
     fence: Fenced
 
 
-Guard = KeyFree | KeyHeldBy | Fenced | HandedOver | Known | Alive | TokenFree | TokenHeldBy
+Guard = KeyFree | KeyHeldBy | HolderOf | Fenced | HandedOver | Known | Alive | TokenFree | TokenHeldBy
 
 
 class Blob(Struct, frozen=True, gc=False):

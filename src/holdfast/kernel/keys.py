@@ -55,12 +55,13 @@ class Template(NamedTuple):
 
     def fill(self, arguments: Mapping[str, object]) -> str:
         """The key for these arguments."""
-        parts: list[str] = []
-        for before, path, escaped in self.fields:
-            parts.append(before)
-            parts.append(escaped.sub(_percent, _text_of(_value_at(arguments, path, self.text), path, self.text)))
-        parts.append(self.after)
-        return checked("".join(parts))
+        key = ""
+        template, fields, after = self
+        for before, path, escaped in fields:
+            value = arguments[path[0]] if len(path) == 1 else _value_at(arguments, path, template)
+            text = value if type(value) is str else _text_of(value, path, template)
+            key += before + escaped.sub(_percent, text)
+        return checked(key + after)
 
 
 def parse(text: str, *, parameters: frozenset[str], owner: str) -> Template:
@@ -114,7 +115,12 @@ def of_run(key: str, *, owned: str | None = None) -> str:
 
     `owned` is the key of a run that is named together with it, to be succeeded or forked: that one may stay.
     """
-    if checked(key).startswith(RESERVED) and not isinstance(key, MadeKey) and key != owned:
+    return unreserved(checked(key), owned=owned)
+
+
+def unreserved(key: str, *, owned: str | None = None) -> str:
+    """The same, of one that has the form of a key."""
+    if key.startswith(RESERVED) and not isinstance(key, MadeKey) and key != owned:
         raise ReservedKey(key, RESERVED)
     return str(key)
 

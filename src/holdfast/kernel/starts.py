@@ -31,6 +31,8 @@ by it, also if the run has lost its key, or another run holds that:
 
 Two requests have one id only where the `Idempotency-Key` is the key of the run.
 
+A start whose key is expected to be held may look at the holder first, and is offered only if it cannot join that.
+
 The key never expires while its run is not ended: `expires_at_ms` is set when a run ends, never before.
 
 Each line is one commit. Superseding moves the key, asks the former holder to cancel and admits the successor in the
@@ -42,10 +44,10 @@ from __future__ import annotations
 from msgspec import UNSET, Raw, Struct
 
 from holdfast.kernel import hooks, ids, timeouts
-from holdfast.kernel.changes import Blob, Change, KeyFree, KeyHeldBy
+from holdfast.kernel.changes import Blob, Change, HolderOf, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, PENDING, RUNNING, Run
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import Instant, Millis
 
@@ -123,41 +125,39 @@ def admission(
     wanted: Wanted, *, now_ms: Instant, hand: Hand | None, guard: KeyFree | KeyHeldBy | None = None
 ) -> Change:
     """The change that admits `wanted`, and hands it to a worker in the same commit if one is at hand."""
-    handed = hand is not None and wanted.delay_ms == 0
+    status, epoch, nonce, owner, wake_at_ms, started_at_ms = PENDING, 0, "", None, now_ms + wanted.delay_ms, None
+    if hand is not None and not wanted.delay_ms:
+        status, epoch, nonce, owner, wake_at_ms, started_at_ms = RUNNING, 1, hand.nonce, hand.owner, None, now_ms
+    run_id, key, attributes = wanted.run_id, wanted.key, wanted.attributes
     run = Run(
-        id=wanted.run_id,
-        namespace=wanted.namespace,
-        workflow=wanted.workflow,
-        key=wanted.key,
-        queue=wanted.queue,
-        priority=wanted.priority,
-        digest=wanted.digest,
-        request_id=wanted.request_id,
-        retention_ms=wanted.retention_ms,
-        created_at_ms=now_ms,
-        status=Status.RUNNING if handed else Status.PENDING,
-        epoch=1 if handed else 0,
-        nonce=hand.nonce if handed and hand else "",
-        owner=hand.owner if handed and hand else None,
-        started_at_ms=now_ms if handed else None,
-        wake_at_ms=None if handed else now_ms + wanted.delay_ms,
-        length=1,
-        holds_key=wanted.key is not None,
-        change_id=wanted.run_id,
+        run_id,
+        wanted.namespace,
+        wanted.workflow,
+        key,
+        wanted.queue,
+        wanted.priority,
+        wanted.digest,
+        wanted.request_id,
+        wanted.retention_ms,
+        now_ms,
+        status,
+        epoch,
+        nonce,
+        owner,
+        wake_at_ms,
+        1,  # entry
+        0,  # messages unread
+        key is not None,
+        started_at_ms,
+        change_id=run_id,
         version=wanted.version,
-        attributes=wanted.attributes,
+        attributes=attributes,
         input=wanted.input,
     )
-    attributes = Raw(wanted.attributes) if wanted.attributes else UNSET
-    return Change(
-        id=wanted.run_id,
-        guard=guard or first_guard(wanted),
-        run=run,
-        entries=(Started(now_ms, wanted.input, attributes),),
-        blobs=wanted.blobs,
-        watcher=wanted.watcher,
-        envelopes=_envelopes(wanted, now_ms) if wanted.replaces or wanted.signal else (),
-    )
+    first = Started(now_ms, wanted.input, Raw(attributes) if attributes else UNSET)
+    envelopes = _envelopes(wanted, now_ms) if wanted.replaces or wanted.signal else ()
+    guard = guard or first_guard(wanted)
+    return Change(run_id, guard, run, (first,), wanted.blobs, watcher=wanted.watcher, envelopes=envelopes)
 
 
 def successor(
@@ -210,6 +210,12 @@ def first_guard(wanted: Wanted) -> KeyFree | KeyHeldBy:
     return KeyFree() if wanted.replaces is None else KeyHeldBy(wanted.replaces)
 
 
+def look(wanted: Wanted) -> Change:
+    """The change that looks at the holder of the key, for a start that has nothing to tell it."""
+    assert wanted.key is not None, wanted
+    return Change(wanted.run_id, HolderOf(wanted.run_id, wanted.namespace, wanted.workflow, wanted.key))
+
+
 def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:
     envelopes: tuple[Envelope, ...] = ()
     if wanted.replaces is not None:
@@ -237,13 +243,12 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant) -> Resolutio
     is_mine = holder.request_id == wanted.request_id and holder.digest == wanted.digest
     if is_mine and wanted.signal is None:
         return Mine(holder)
-    take_over = Again(KeyHeldBy(holder.id, holder.fence))
     if holder.expires_at_ms is not None and holder.expires_at_ms <= now_ms:
-        return take_over
+        return Again(KeyHeldBy(holder.id, holder.fence))
     if wanted.replaces is not None:
         return Again(KeyHeldBy(holder.id)) if holder.id == wanted.replaces else Overtook(holder)
     if wanted.signal is not None and holder.status in ENDED:
-        return take_over
+        return Again(KeyHeldBy(holder.id, holder.fence))
     if holder.digest != wanted.digest:
         return Mismatch(holder)
     if not wanted.join and not is_mine and holder.status not in ENDED:

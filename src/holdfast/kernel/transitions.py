@@ -59,7 +59,7 @@ from holdfast.kernel.journal import (
     void_positions,
 )
 from holdfast.kernel.messages import Envelope, KeyTaken, SignalMessage
-from holdfast.kernel.runs import ENDED, NOT_BEGUN, Fenced, Run, Status
+from holdfast.kernel.runs import COMPLETED, ENDED, NOT_BEGUN, RUNNING, Fenced, Run, Status
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.times import Instant
 
@@ -142,8 +142,15 @@ Event = Progressed | LetGo | Postponed | ContinuedAsNew | RunReturned | RunRaise
 
 def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Instant) -> Change:
     """What becomes of a running run when `event` reaches it."""
-    assert run.status is Status.RUNNING, run
-    match event:
+    assert run.status is RUNNING, run
+    match event:  # the most frequent first
+        case RunReturned(output, first, unheard, unread, blobs):
+            after = _ended(run, COMPLETED, now_ms=now_ms, output=_encode(output))
+            change = _change(run, after, recorded, Completed(now_ms))
+            if first is None or not (unheard or unread):
+                return change
+            then = starts.successor(after, first, unheard, blobs=blobs, now_ms=now_ms)
+            return replace(change, then=then, moves=unread)
         case Progressed():
             return progress(run, recorded)
         case LetGo(wake_at_ms, waits):
@@ -159,13 +166,6 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
             after = replace(run, markers=b"", input=first.input)
             kept = replace(recorded, entries=(first, *unheard))
             return replace(_change(run, after, kept), replaces_journal=True)
-        case RunReturned(output, first, unheard, unread, blobs):
-            after = _ended(run, Status.COMPLETED, now_ms=now_ms, output=_encode(output))
-            change = _change(run, after, recorded, Completed(now_ms))
-            if first is None or not (unheard or unread):
-                return change
-            then = starts.successor(after, first, unheard, blobs=blobs, now_ms=now_ms)
-            return replace(change, then=then, moves=unread)
         case RunRaised(error):
             after = _ended(run, Status.FAILED, now_ms=now_ms, error=_encode(error))
             return _change(run, after, recorded, Failed(now_ms, error))

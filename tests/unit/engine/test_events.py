@@ -9,10 +9,10 @@ def test_every_listener_hears_every_event_until_it_leaves():
     events, one, two = Events(), [], []
     leave = events.listen(one.append)
     events.listen(two.append)
-    events(RunsClaimed(1))
+    events.emit(RunsClaimed(1))
     leave()
     leave()  # twice does no harm
-    events(RunsClaimed(2))
+    events.emit(RunsClaimed(2))
     assert one == [RunsClaimed(1)]
     assert two == [RunsClaimed(1), RunsClaimed(2)]
 
@@ -30,7 +30,7 @@ def test_a_listener_that_raises_harms_neither_the_engine_nor_the_others(capsys, 
 
     events.listen(broken)
     events.listen(heard.append)
-    events(RunsClaimed(1))
+    events.emit(RunsClaimed(1))
     assert heard == [RunsClaimed(1)]
     assert "a bug of the listener's" in capsys.readouterr().err
 
@@ -43,6 +43,6 @@ def test_a_listener_may_leave_while_it_is_being_told():
 
     leave = events.listen(once)
     events.listen(heard.append)
-    events(RunsClaimed(1))
-    events(RunsClaimed(2))
+    events.emit(RunsClaimed(1))
+    events.emit(RunsClaimed(2))
     assert heard == [RunsClaimed(1), RunsClaimed(2)]

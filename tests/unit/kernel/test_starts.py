@@ -5,7 +5,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast.kernel import hooks
-from holdfast.kernel.changes import Blob, KeyFree, KeyHeldBy
+from holdfast.kernel.changes import Blob, HolderOf, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Started
 from holdfast.kernel.messages import CancelRequest, Envelope, Watcher
 from holdfast.kernel.runs import Fenced, Status
@@ -21,6 +21,7 @@ from holdfast.kernel.starts import (
     admission,
     first_guard,
     found,
+    look,
     resolve,
     successor,
 )
@@ -209,6 +210,12 @@ def test_a_run_without_a_key_holds_none():
 def test_a_takeover_is_guarded_by_the_holder_it_has_seen():
     guard = KeyHeldBy("run-1", Fenced("run-1", 4, "n"))
     assert admission(wanted("run-2"), now_ms=NOW_MS, hand=None, guard=guard).guard is guard
+
+
+def test_a_look_at_the_holder_of_the_key_writes_nothing():
+    change = look(wanted("run-2", key="order:1"))
+    assert change.guard == HolderOf("run-2", "default", "shop.checkout", "order:1")
+    assert (change.run, change.entries, change.envelopes) == (None, (), ())
 
 
 def test_a_supersede_moves_the_key_asks_the_owner_and_admits_in_one_change():

@@ -5,19 +5,22 @@ from __future__ import annotations
 from asyncio import Future
 from typing import Any, Protocol, assert_never
 
+from msgspec.structs import replace
+
 from holdfast.engine.committer import Committer, OnAnswer
 from holdfast.engine.values import kept
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
 from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts, timeouts
-from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy
-from holdfast.kernel.messages import SignalMessage, Watcher
+from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.runs import Run
 from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from holdfast.kernel.timeouts import TimeLimit
-from holdfast.kernel.times import NO_TIME, Millis
+from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.pack import Workflow
 from holdfast.ports.store import Store
+
+HELD_KEYS_MAX = 1_000  # that are remembered
 
 
 class Taker(Protocol):
@@ -41,68 +44,63 @@ def wish(
     key: str | None,
     digest: str,
     request_id: str | None = None,
-    retention_ms: Millis | None = None,
-    priority: int = 0,
-    delay_ms: Millis = NO_TIME,
-    watcher: Watcher | None = None,
-    attributes: bytes = b"",
-    replaces: str | None = None,
-    signal: SignalMessage | None = None,
-    join: bool = True,
-    timeout_ms: Millis | None = None,
 ) -> Wanted:
     """A run of this workflow with what it declares about itself. Without a `request_id` the run's own id is the one."""
     run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key)
     value, blobs = kept(arguments)
-    limit_ms = workflow.timeout_ms if timeout_ms is None else timeout_ms
-    limit: TimeLimit | None = None
-    if limit_ms is not None:
-        at_ms = store.now_ms() + delay_ms + limit_ms
-        on_timeout, cleanup_ms = workflow.on_timeout, timeouts.CLEANUP_MS
-        if on_timeout == "fail" and workflow.undo_ms is not None:
-            cleanup_ms = workflow.undo_ms
-        limit = TimeLimit(namespace, run_id, at_ms, limit_ms, on_timeout, cleanup_ms)
-        attributes = timeouts.shown_with(attributes, at_ms)
     return Wanted(
-        run_id=run_id,
-        namespace=namespace,
-        workflow=workflow.name,
-        key=key,
-        queue=workflow.queue,
-        priority=priority,
-        delay_ms=delay_ms,
-        retention_ms=workflow.retention_ms if retention_ms is None else retention_ms,
-        digest=digest,
-        request_id=request_id or run_id,
-        input=value,
-        blobs=blobs,
-        watcher=watcher,
+        run_id,
+        namespace,
+        workflow.name,
+        key,
+        workflow.queue,
+        0,
+        NO_TIME,
+        workflow.retention_ms,
+        digest,
+        request_id or run_id,
+        value,
+        blobs,
         version=workflow.version or "",
-        attributes=attributes,
-        replaces=replaces,
-        signal=signal,
-        join=join,
-        limit=limit,
     )
 
 
+def limited(wanted: Wanted, workflow: Workflow[..., Any], limit_ms: Millis, *, now_ms: Instant) -> Wanted:
+    """The run, which may take so long from when it may begin. Its attributes show it."""
+    at_ms = now_ms + wanted.delay_ms + limit_ms
+    on_timeout, cleanup_ms = workflow.on_timeout, timeouts.CLEANUP_MS
+    if on_timeout == "fail" and workflow.undo_ms is not None:
+        cleanup_ms = workflow.undo_ms
+    limit = TimeLimit(wanted.namespace, wanted.run_id, at_ms, limit_ms, on_timeout, cleanup_ms)
+    return replace(wanted, limit=limit, attributes=timeouts.shown_with(wanted.attributes, at_ms))
+
+
 class Admission:
-    """The one way in."""
+    """The one way in.
+
+    A start under a key that was held when another start came for it looks at the holder before it is offered whole:
+    that is most often all there is to it, and costs a fraction. That the key is held is a hint and no more.
+    """
 
     def __init__(self, store: Store, committer: Committer, *, emit: Emit, taker: Taker | None) -> None:
         self._store = store
         self._committer = committer
         self._emit = emit
         self._taker = taker
+        self._held_keys: dict[tuple[str, str, str | None], None] = {}  # the oldest first
 
     async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
         """The run that holds the key now, and whether it is the wanted one.
 
         Raises `InputMismatch`, `InFlight`, `Overtaken`.
         """
-        guard = starts.first_guard(wanted)
+        if self._held_keys and (joined := await self._look(wanted)) is not None:
+            return joined, False
         if wanted.limit is not None:  # before the run is there: it must not be without its limit if this process dies
             await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
+        return await self._admit(wanted, starts.first_guard(wanted))
+
+    async def _admit(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> tuple[Run, bool]:
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
@@ -112,6 +110,7 @@ class Admission:
                 case Mine(run):
                     return run, True
                 case Theirs(run):
+                    self._remember_held(wanted)
                     self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
                     return run, False
                 case Mismatch(run):
@@ -131,6 +130,27 @@ class Admission:
                     guard = again
                 case other:  # pragma: no cover
                     assert_never(other)
+
+    async def _look(self, wanted: Wanted) -> Run | None:
+        """The holder of a key that was held before, if this start joins it. Otherwise it has to be offered."""
+        place = wanted.namespace, wanted.workflow, wanted.key
+        if place not in self._held_keys or wanted.replaces is not None or wanted.signal is not None:
+            return None
+        answer = await self._committer.commit(starts.look(wanted))
+        assert isinstance(answer, Refused), answer
+        if answer.current is None:
+            self._held_keys.pop(place, None)
+            return None
+        found = starts.resolve(wanted, answer.current, now_ms=self._store.now_ms())
+        if not isinstance(found, Theirs):
+            return None
+        self._emit(RunJoined(found.run.id, wanted.workflow, wanted.key))
+        return found.run
+
+    def _remember_held(self, wanted: Wanted) -> None:
+        if len(self._held_keys) >= HELD_KEYS_MAX:
+            del self._held_keys[next(iter(self._held_keys))]
+        self._held_keys[wanted.namespace, wanted.workflow, wanted.key] = None
 
     def _admitted(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
         if run.id != wanted.run_id:  # its signal has been received before, by this run

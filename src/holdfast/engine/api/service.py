@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from holdfast.calls import Call, WorkflowCall
-from holdfast.engine.api.admission import Admission, wish
+from holdfast.engine.api.admission import Admission, limited, wish
 from holdfast.engine.api.bulk import Bulk
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
@@ -51,7 +52,7 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.messages import SignalMessage
-from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
+from holdfast.kernel.runs import COMPLETED, ENDED, PENDING, SETTLED, Run, Status
 from holdfast.kernel.starts import Wanted
 from holdfast.kernel.timeouts import RUN_TIMED_OUT
 from holdfast.kernel.times import NO_TIME
@@ -152,7 +153,7 @@ class Service:
         if wanted.signal is not None:
             await self._check_payload(wanted, wanted.signal)
         run, created = await self._admission.admit(wanted)
-        if created and run.status is Status.PENDING:
+        if created and run.status is PENDING:
             self._on_pending(run)
         if created and wanted.replaces is not None:
             await self.operations.stop_if_nobody_reads(wanted.replaces, f"superseded by run {run.id}")
@@ -220,7 +221,7 @@ class Service:
         """What a settled run returned, as it is kept; raises what its end means."""
         if run.status not in SETTLED:
             raise NotAllowedNow(f"run {run.id} is {run.status}", hint="There is a result when it has ended.")
-        if run.status is Status.COMPLETED:
+        if run.status is COMPLETED:
             assert run.output is not None
             value = msgspec.json.decode(run.output, type=Value)
             return await self.scope.bytes_of(run.id, value)
@@ -258,13 +259,9 @@ class Service:
                 f"{workflow.input_name} does not fit its annotations: {why}",
                 hint="Correct the argument or the annotation.",
             ) from error
-        key = options.key
-        if key is None and workflow.key is not None:
-            key = workflow.key.fill(call.arguments)
-        if key is not None:
-            key = keys.of_run(key, owned=None if options.replace is None else options.replace.key)
-        run_id = self.scope.ids.run_id(self._store.now_ms())
-        return wish(
+        key, now_ms = self._key_of(workflow, call, options), self._store.now_ms()
+        run_id = self.scope.ids.run_id(now_ms)
+        wanted = wish(
             self._store,
             workflow,
             arguments,
@@ -274,15 +271,28 @@ class Service:
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
             # Of starts whose Idempotency-Key is the key, one alone has created the run.
             request_id=run_id if isinstance(options.key, keys.MadeKey) else options.request_id,
-            retention_ms=None if options.retention is None else milliseconds(options.retention),
-            priority=options.priority,
-            delay_ms=NO_TIME if options.delay is None else milliseconds(options.delay),
-            attributes=_encoded_attributes(options.attributes, self._traceparent(options)),
-            replaces=None if options.replace is None else self._replaced(workflow, key, options.replace),
-            signal=None if options.signal is None else self._first_signal(workflow, key, options),
-            join=options.join,
-            timeout_ms=None if options.timeout is None else milliseconds(options.timeout),
         )
+        traceparent = self._traceparent(options)
+        if traceparent is not None or not options.are_plain:
+            wanted = replace(
+                wanted,
+                retention_ms=wanted.retention_ms if options.retention is None else milliseconds(options.retention),
+                priority=options.priority,
+                delay_ms=NO_TIME if options.delay is None else milliseconds(options.delay),
+                attributes=_encoded_attributes(options.attributes, traceparent),
+                replaces=None if options.replace is None else self._replaced(workflow, key, options.replace),
+                signal=None if options.signal is None else self._first_signal(workflow, key, options),
+                join=options.join,
+            )
+        limit_ms = workflow.timeout_ms if options.timeout is None else milliseconds(options.timeout)
+        return wanted if limit_ms is None else limited(wanted, workflow, limit_ms, now_ms=now_ms)
+
+    def _key_of(self, workflow: Workflow[..., Any], call: Call[Any], options: StartOptions) -> str | None:
+        """The key under which the call is started: the one that the caller names, or else the workflow's own."""
+        owned = None if options.replace is None else options.replace.key
+        if options.key is not None:
+            return keys.of_run(options.key, owned=owned)
+        return None if workflow.key is None else keys.unreserved(workflow.key.fill(call.arguments), owned=owned)
 
     def _id_of_request(self, workflow: Workflow[..., Any], key: str | None, options: StartOptions) -> str | None:
         """The id of a run that follows from its request: a repetition has the same, and the store finds that run.

@@ -52,6 +52,11 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     join: bool = True  # whether a live run of another start will do
     timeout: Duration | None = None  # how long the run may take, if not as long as the workflow says
 
+    @property
+    def are_plain(self) -> bool:
+        """Whether there is nothing but perhaps a key and a request id."""
+        return self == PLAIN or self == StartOptions(key=self.key, request_id=self.request_id)
+
     def check(self) -> None:
         """Raises `UsageError` if an option has a value that is not possible."""
         if type(self.priority) is not int or abs(self.priority) > PRIORITY_MAX:
@@ -60,6 +65,9 @@ class StartOptions(Struct, frozen=True, kw_only=True):
             )
         if self.request_id is not None:
             keys.checked(self.request_id, what="request id")
+
+
+PLAIN = StartOptions()
 
 
 def signal_of(given: Any) -> Signal:

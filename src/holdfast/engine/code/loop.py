@@ -21,7 +21,7 @@ import threading
 from asyncio import _get_running_loop, _set_running_loop, futures
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from holdfast.calls import Call
 from holdfast.engine.code.generators import GeneratorOwner, tell_apart
@@ -33,10 +33,7 @@ from holdfast.errors import UsageError
 from holdfast.kernel.replay import TaskLineage
 from holdfast.kernel.times import EPOCH, Instant
 from holdfast.kernel.units import DURATION_MS_MAX
-
-if TYPE_CHECKING:
-    from holdfast.workflow import WorkflowScope
-
+from holdfast.workflow import WorkflowScope
 
 _swap_task = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 _ANYIO_REPEATS = "_deliver_cancellation"  # the method of its cancel scopes that asks to be called again in every turn
@@ -44,20 +41,8 @@ _SLEEP_CALLBACK = getattr(futures, "_set_result_unless_cancelled", None)
 
 CALLBACKS_AT_ONCE = 500  # some ten milliseconds; a lease must be renewed in between, however wide the code fans out
 
-Timers = Callable[["Timer"], None]
-
-
 _GONE: Any = None
 _PLACE = "_holdfast_place"
-
-
-def _always() -> bool:
-    return True
-
-
-def _never(task: object) -> bool:
-    del task
-    return False
 
 
 class Evicted(BaseException):
@@ -71,25 +56,30 @@ class Timer(asyncio.TimerHandle):
     due_at_ms: Instant = EPOCH
 
 
+class LoopScope(WorkflowScope, Protocol):
+    """The scope of a run, as its loop needs it."""
+
+    def may_set_timer(self) -> bool:
+        """Whether the code may wait for a timer."""
+        ...
+
+
+class Timers(Protocol):
+    """The timers that the code waits for."""
+
+    def set_timer(self, timer: Timer) -> None: ...
+    def cancel_timer(self, timer: Timer) -> None: ...
+
+
 class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     """Drives the coroutine of one run. `holdfast` is the run's scope, found there by the authoring functions."""
 
-    def __init__(
-        self,
-        holdfast: WorkflowScope,
-        *,
-        on_timer: Timers,
-        on_timer_cancelled: Timers,
-        may_set_timer: Callable[[], bool] = _always,
-        withholds: Callable[[WorkflowTask], bool] = _never,
-    ) -> None:
+    def __init__(self, holdfast: LoopScope, timers: Timers, withholds: Callable[[WorkflowTask], bool]) -> None:
         self.holdfast = holdfast
-        self._may_set_timer = may_set_timer
+        self._timers = timers
         self._withholds = withholds
         self.now_ms = EPOCH
         self._ready: deque[Handle | asyncio.Handle] = deque()
-        self._on_timer = on_timer
-        self._on_timer_cancelled = on_timer_cancelled
         self._tasks: list[WorkflowTask] = []
         self._turn = HERE.turn  # of the thread that makes and runs this loop
         self._evicted = False
@@ -230,7 +220,7 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
         self._ready.clear()
         self._repeated = None
         # Loop, machine and tasks refer to each other. Thousands of runs a second would keep the collector busy.
-        self.holdfast = self._on_timer = self._on_timer_cancelled = self._may_set_timer = self._outer = _GONE
+        self.holdfast = self._timers = self._outer = _GONE
 
     # -- what asyncio needs of a loop
 
@@ -267,10 +257,10 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
         timer.due_at_ms = self._due_at_ms(when)
         if timer.due_at_ms <= self.now_ms:
             self._ready.append(timer)
-        elif self._may_set_timer():
+        elif self.holdfast.may_set_timer():
             timer.step = LINEAGE.get().step("sleep" if callback is _SLEEP_CALLBACK else "timeout")
             timer._scheduled = True  # noqa: SLF001 - so that cancel() reports it back
-            self._on_timer(timer)
+            self._timers.set_timer(timer)
         return timer
 
     def _due_at_ms(self, when: float) -> Instant:
@@ -286,7 +276,7 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         if isinstance(handle, Timer) and handle._scheduled and self.is_here():  # noqa: SLF001
-            self._on_timer_cancelled(handle)
+            self._timers.cancel_timer(handle)
 
     def place(self) -> int:
         """The next number for what is not a task or a future of this loop, and must hash alike on every replay."""
@@ -333,7 +323,8 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
 
     def _task(self, coro: Coroutine[Any, Any, Any], *, name: str | None, context: contextvars.Context) -> WorkflowTask:
         self._made += 1
-        task = WorkflowTask(coro, order=self._made, loop=self, withholds=self._withholds, name=name, context=context)
+        task = WorkflowTask(coro, loop=self, name=name, context=context)
+        task.order, task.withholds, task.context = self._made, self._withholds, context
         self._tasks.append(task)
         if len(self._tasks) > self._tasks_kept:  # forget ended tasks now and then, not each time
             self._tasks = [task for task in self._tasks if not task.done()]

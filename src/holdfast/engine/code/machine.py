@@ -80,6 +80,8 @@ from holdfast.workflow import ChildRun, Current
 LAST_ERROR_LENGTH_MAX = 200  # it is kept with the row of a run that waits; all of it is in the journal
 REFUSALS_MAX = 1_000  # a workflow that swallows more cancellations than this will not end by itself
 
+_lineage, _shield = LINEAGE.get, SHIELD.get
+
 
 class _ContinuesAsNew(BaseException):
     """Ends the code of a run that continues as new."""
@@ -97,6 +99,7 @@ class Machine:
     _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
     failing = False  # the code has failed, and what it left behind is undone before the run fails
     _unwinder: WorkflowTask | None = None
+    _kept_shields: Shields | None = None
 
     def __init__(
         self,
@@ -124,20 +127,26 @@ class Machine:
         self._refusals = 0
         self._noted = noted
         self._seed = noted.origin or current.run_id
-        self.left = LeftBehind()
-        self._shields = Shields()
         self._codec = codec
         self._blobs = blobs
         self._draws: dict[str, int] = {}
         self._put_by: dict[str, list[Entry]] = {}
-        self._loop = WorkflowLoop(
-            self,
-            on_timer=self.pending.set_timer,
-            on_timer_cancelled=self.pending.cancel_timer,
-            may_set_timer=self._may_set_timer,
-            withholds=shields.withholds,
-        )
+        self._left: LeftBehind | None = None
+        self._loop = WorkflowLoop(self, self.pending, shields.withholds)
         self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self._loop, noted.shows_again)
+
+    @property
+    def left(self) -> LeftBehind:
+        """What would have to be taken back: most runs have nothing."""
+        if self._left is None:
+            self._left = LeftBehind()
+        return self._left
+
+    @property
+    def _shields(self) -> Shields:
+        if self._kept_shields is None:
+            self._kept_shields = Shields()
+        return self._kept_shields
 
     # -- driven by the engine
 
@@ -172,8 +181,11 @@ class Machine:
             exhaust(self.applying(entry, position, strict=strict))
             return
         # Nearly always: it was made of what the code asks for just now, so there is nothing that it could contradict.
-        self._loop.now_ms = max(self._loop.now_ms, entry.at_ms)
-        self.left.recorded(entry)
+        loop = self._loop
+        if entry.at_ms > loop.now_ms:  # noqa: PLR1730 - `max` takes longer than all of this
+            loop.now_ms = entry.at_ms
+        if self._left is not None:
+            self._left.recorded(entry)
         self._resolve(entry.step, entry.value)
         while self._run_piece():
             pass
@@ -407,8 +419,7 @@ class Machine:
     def _parked(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
 
-    def _may_set_timer(self) -> bool:
-        """Whether the code may wait for a timer."""
+    def may_set_timer(self) -> bool:
         return not self._is_refused()
 
     def undo(self, step: str, call: Call[Any], key: str, mark: str) -> Awaitable[Any]:
@@ -446,11 +457,11 @@ class Machine:
             return self._parked()
         target = call.target
         arguments = self._codec.encode(call.arguments, what=target.input_name)
-        given, left_out = target.signature.essence(call.arguments, arguments, self._codec)
+        essence = target.signature.essence(call.arguments, arguments, self._codec)
         effect = target if isinstance(target, Effect) else None
-        digest, defaults = digest_of(given), {} if effect is None else left_out
+        digest, defaults = digest_of(essence.given), {} if effect is None else essence.left_out
         while True:
-            step, named = LINEAGE.get().step(target.step_name), key or ""
+            step, named = _lineage().step(target.step_name), key or ""
             if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step
                 named = self._default_key(step)
             elif effect is not None:
@@ -461,8 +472,9 @@ class Machine:
         if effect is not None and effect.has_counterpart:
             self.left.asked(step, call, intent)
         future, now_ms, returns = self._future(step), self._loop.now_ms, target.signature.returns
-        command = Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
-        self.pending.add(command)
+        self.pending.add(
+            Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
+        )
         return future
 
     def _declared_key(self, effect: Effect[..., Any], call: Call[Any], key: str, step: str, digest: str) -> str:
@@ -493,7 +505,7 @@ class Machine:
         future = StepFuture(loop=self._loop)
         future.pending = self.pending
         future.step = step
-        future.shield = SHIELD.get()
+        future.shield = _shield()
         return future
 
     def _deliver(self, entry: Entry) -> None:

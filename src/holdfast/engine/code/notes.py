@@ -37,8 +37,8 @@ class Notes(Struct):
     _shows: bool  # whether what the run shows is to be written
     is_replaying: bool = False
     _new: list[Note] = []
-    _opens: list[HookOpen] = []
-    _closes: list[HookOpen] = []
+    _opens: tuple[HookOpen, ...] = ()
+    _closes: tuple[HookOpen, ...] = ()
     _attributes: dict[str, Scalar] = {}
     _markers: markers.Reached = ()
     _patches: dict[str, bool] = {}
@@ -55,7 +55,7 @@ class Notes(Struct):
 
     def take_hooks(self) -> tuple[tuple[HookOpen, ...], tuple[HookOpen, ...]]:
         """The hooks that the code has opened for others to know, and those that it has closed."""
-        opens, closes, self._opens, self._closes = tuple(self._opens), tuple(self._closes), [], []
+        opens, closes, self._opens, self._closes = self._opens, self._closes, (), ()
         return opens, closes
 
     def take_shown(self) -> Shown | None:
@@ -108,13 +108,13 @@ class Notes(Struct):
 
     def hook_opened(self, hook: HookOpen) -> None:
         if not self.is_replaying:
-            self._opens.append(hook)
+            self._opens += (hook,)
 
     def hook_closed(self, hook: HookOpen) -> None:
         step = LINEAGE.get().step(f"close:{hook.name}")
         if step not in self._noted.steps:
             self._new.append(Closed(self._time.now_ms, step, hook.name))
-            self._closes.append(hook)
+            self._closes += (hook,)
 
     def undo_failed(self, step: str, intent: Intent, error: Failure) -> None:
         if step not in self._noted.steps:

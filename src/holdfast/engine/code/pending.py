@@ -37,8 +37,9 @@ class Pending(Struct):
     # -- steps
 
     def add(self, command: Command) -> None:
-        self.open[command.step] = command
-        self.asked[command.step] = command.intent
+        step = command.step
+        self.open[step] = command
+        self.asked[step] = command.intent
         self._fresh.append(command)
 
     def close(self, step: str) -> Command:

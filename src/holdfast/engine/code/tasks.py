@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -17,30 +17,17 @@ from msgspec import Struct
 class WorkflowTask(asyncio.Task[Any]):
     """A task that hashes by its place in the run: sets of tasks (`asyncio.wait`) are iterated alike on replay."""
 
-    def __init__(
-        self,
-        coro: Coroutine[Any, Any, Any],
-        *,
-        order: int,
-        loop: asyncio.AbstractEventLoop,
-        withholds: Callable[[WorkflowTask], bool],
-        name: str | None,
-        context: contextvars.Context,
-    ) -> None:
-        super().__init__(coro, loop=loop, name=name, context=context)
-        self._order = order
-        self._withholds = withholds  # whether a cancellation is kept from the task
-        self.context = context
+    # Given to it when it has been made. While it is being made, asyncio puts it into a set with the tasks of all other
+    # runs; there it must not hash like the n-th task of each of them.
+    order: int | None = None
+    withholds: Callable[[WorkflowTask], bool]  # whether a cancellation is kept from the task
+    context: contextvars.Context
 
     def cancel(self, msg: Any | None = None) -> bool:
-        return True if self._withholds(self) else super().cancel(msg)
-
-    # While the task is being made, asyncio puts it into a set with the tasks of all other runs; there it must not
-    # hash like the n-th task of each of them.
-    _order: int | None = None
+        return True if self.withholds(self) else super().cancel(msg)
 
     def __hash__(self) -> int:
-        return id(self) >> 4 if self._order is None else self._order
+        return super().__hash__() if self.order is None else self.order
 
 
 class WorkflowFuture(asyncio.Future[Any]):

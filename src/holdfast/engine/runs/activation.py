@@ -82,7 +82,6 @@ class Activation:
         workflow: Workflow[..., Any],
         history: History,
         blobs: Mapping[str, bytes],
-        *,
         number: int = 0,
     ) -> None:
         self.run = history.run
@@ -93,7 +92,7 @@ class Activation:
         self._stopping = False
         self._is_abandoned = False
         self._host = host
-        self._now_ms = host.store.now_ms
+        self._store = host.store
         self._workflow = workflow
         self._record = ActivationRecord()  # of the present activation; what is in it before, the next one goes on with
         self._seen: dict[str, None] = {}  # messages, in order; an answer that was under way may bring them again
@@ -362,7 +361,7 @@ class Activation:
 
     def _due_in_ms(self) -> Millis | None:
         due_at_ms = self._loaded.next_due_at_ms()
-        return None if due_at_ms is None else max(NO_TIME, due_at_ms - self._now_ms())
+        return None if due_at_ms is None else max(NO_TIME, due_at_ms - self._store.now_ms())
 
     async def _signalled(self, timeout_ms: Millis | None) -> bool:
         """Whether something arrived within the time."""
@@ -460,8 +459,8 @@ class Activation:
         loaded.take_what_ended(record)
         deadline_at_ms = loaded.deadline_at_ms
         loaded.interrupt(all_of_it=deadline_at_ms is not None)
-        while loaded.in_flight.are_under_way() and (deadline_at_ms is None or self._now_ms() < deadline_at_ms):
-            await self._poked(None if deadline_at_ms is None else deadline_at_ms - self._now_ms())
+        while loaded.in_flight.are_under_way() and (deadline_at_ms is None or self._store.now_ms() < deadline_at_ms):
+            await self._poked(None if deadline_at_ms is None else deadline_at_ms - self._store.now_ms())
             loaded.take_what_ended(record)
             asked = next((each for each in loaded.arrivals if isinstance(each, CancelRequest)), None)
             if asked is not None and deadline_at_ms is None:
@@ -524,7 +523,7 @@ class Activation:
         value = self._loaded.keep(data, record)
         machine = self._loaded.machine
         first = Continued(
-            self._now_ms(),
+            self._store.now_ms(),
             value,
             generation,
             original_input(before),
@@ -560,17 +559,17 @@ class Activation:
         self._loaded.note_what_may_be_under_way(record)
         late = bool(self._loaded.in_flight.tasks) or not self._loaded.pausing
         error, paused = self._loaded.failure, self._loaded.pausing
-        record.entries.append(Stopped(self._now_ms(), by_deadline=late, paused=paused, error=error))
+        record.entries.append(Stopped(self._store.now_ms(), by_deadline=late, paused=paused, error=error))
         await self._end_stopped(record)
 
     async def _stop_in_doubt(self, record: ActivationRecord) -> None:
         """End a run that is being cancelled or undone, and can neither go on nor be unwound."""
         for arrival in self._loaded.arrivals:
             if isinstance(arrival, CancelRequest) and self._loaded.deadline_at_ms is None:
-                record.read.append(arrival.id)
+                record.read += (arrival.id,)
                 record.entries.append(self._loaded.cancel(arrival))
         self._loaded.note_what_may_be_under_way(record)
-        record.entries.append(Stopped(self._now_ms(), unsure=True, error=self._loaded.failure))
+        record.entries.append(Stopped(self._store.now_ms(), unsure=True, error=self._loaded.failure))
         await self._end_stopped(record)
 
     async def _end_stopped(self, record: ActivationRecord) -> None:
@@ -647,7 +646,7 @@ class Activation:
             await self._make_durable(record.as_progress(self.run), record)
 
     async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
-        change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._now_ms())
+        change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._store.now_ms())
         await self._make_durable(change, record)
 
     async def _make_durable(self, change: Change, record: ActivationRecord) -> None:
@@ -657,11 +656,11 @@ class Activation:
             answer = await self._host.offer_again(change, error)
         if type(answer) is not Committed:
             raise _why_refused(answer, change)
+        run = answer.run
         # A repeated change returns what the first one did, even if the run has changed hands since: look at the fence.
-        if answer.run is not change.run and (answer.run is None or not _same_holder(answer.run, change.run)):
+        if run is None or (run is not change.run and not _same_holder(run, change.run)):
             raise TakenAway
-        assert answer.run is not None
-        self.run = self._loaded.run = answer.run
+        self.run = self._loaded.run = run
         self._record = ActivationRecord()
         for task in record.heard:
             self._host.remote_effects.let_go(task)

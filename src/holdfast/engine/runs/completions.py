@@ -35,8 +35,8 @@ class ActivationRecord(Struct, gc=False):
     """What one activation has to record."""
 
     entries: list[Entry] = []
-    blobs: list[Blob] = []
-    read: list[str] = []
+    blobs: tuple[Blob, ...] = ()
+    read: tuple[str, ...] = ()
     heard: tuple[Document, ...] = ()  # tasks whose outcomes are in it
     shown: Shown | None = None
     opens: tuple[HookOpen, ...] = ()
@@ -54,9 +54,7 @@ class ActivationRecord(Struct, gc=False):
         return transitions.progress(run, self.frozen())
 
     def frozen(self) -> transitions.Recorded:
-        return transitions.Recorded(
-            tuple(self.entries), tuple(self.blobs), tuple(self.read), self.shown, self.opens, self.closes
-        )
+        return transitions.Recorded(tuple(self.entries), self.blobs, self.read, self.shown, self.opens, self.closes)
 
 
 class NeedsPerson(Exception):

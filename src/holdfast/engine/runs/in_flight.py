@@ -38,7 +38,7 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.kernel import retries, tasks
-from holdfast.kernel.changes import Blob, Change, Committed, TokenFree
+from holdfast.kernel.changes import Change, Committed, TokenFree
 from holdfast.kernel.journal import Other
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.retries import Begin, Retry
@@ -63,6 +63,7 @@ from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.store import History
 
 _making_heartbeats = threading.Lock()  # one for all runs: it is held for a moment, and most runs never need it
+_NO_STEPS: frozenset[str] = frozenset()
 
 
 class StepsInFlight:
@@ -78,7 +79,7 @@ class StepsInFlight:
         self._complete = complete
         self._beats = history.beats
         self._kept_heartbeats: Heartbeats | None = None
-        self._remote: set[str] = set()
+        self._remote: frozenset[str] = _NO_STEPS
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
 
@@ -97,7 +98,7 @@ class StepsInFlight:
                 work = self._reconcile(command)
             case "effect" | "undo":
                 if command.is_remote:
-                    self._remote.add(command.step)
+                    self._remote |= {command.step}
                 work = self._attempt_elsewhere(command) if command.is_remote else self.attempt(command)
             case "join":
                 work = self._watch(command)
@@ -167,7 +168,7 @@ class StepsInFlight:
 
     def take_back(self, command: Command) -> None:
         """Take back the task that a former holder of the run may have put up."""
-        self._remote.add(command.step)
+        self._remote |= {command.step}
         self._do(command, self._take_back(command))
 
     def close(self) -> None:
@@ -196,22 +197,10 @@ class StepsInFlight:
                 scope.dropped = scope.abandoned = True
             self.tasks.pop(step).cancel()
 
-    def _event_of(
-        self, command: Command, outcome: AttemptOutcome, *, interrupted: bool
-    ) -> tuple[Returned | Raised, tuple[Blob, ...]]:
-        """What has come of an attempt, and the large values of it."""
-        if type(outcome) is AttemptReturned:
-            command.returned = outcome.read_back
-            value, blobs = kept(outcome.value)
-            return Returned(value), blobs
-        assert isinstance(outcome, AttemptRaised)
-        return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted), ()
-
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""
         host, effect, call = self._host, command.effect, command.call
-        policy = command.policy or command.policy_on(host)
-        performer = host.performer
+        policy, performer = command.policy or command.policy_on(host), host.performer
         assert effect is not None
         assert call is not None
         if not (
@@ -220,7 +209,7 @@ class StepsInFlight:
             and policy.safety != "once"
             and policy.retry.deadline is None
             and host.tracing is None
-            and performer.has_room()
+            and performer.room > 0
             and host.is_trusted()
         ):
             return await self._attempt_in_turn(command, effect, policy)
@@ -301,10 +290,16 @@ class StepsInFlight:
 
     def _completion(self, command: Command, scope: AttemptScope, outcome: AttemptOutcome) -> Completion:
         """What has come of an attempt that was entered."""
-        self._begun.discard(command.step)
-        event, blobs = self._event_of(command, outcome, interrupted=scope.dropped and not command.future.done())
-        took_ms = self._host.clock.steady_ms() - scope.began_steady_ms
-        return Completion(command.step, event, blobs, took_ms, scope.task)
+        step, took_ms = command.step, self._host.clock.steady_ms() - scope.began_steady_ms
+        self._begun.discard(step)
+        if type(outcome) is AttemptReturned:
+            return _returned(command, outcome, took_ms, scope)
+        interrupted = scope.dropped and not command.future.done()
+        return Completion(step, self._raised(outcome, interrupted=interrupted), (), took_ms, scope.task)
+
+    def _raised(self, outcome: AttemptOutcome, *, interrupted: bool) -> Raised:
+        assert isinstance(outcome, AttemptRaised)
+        return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, host = command.effect, self._run, self._host
@@ -341,8 +336,9 @@ class StepsInFlight:
             outcome = await self._dispatched(command, scope)
         finally:
             self._attempts.pop(command.step, None)
-        event, blobs = self._event_of(command, outcome, interrupted=False)
-        return Completion(command.step, event, blobs, 0.0, scope.task)
+        if type(outcome) is AttemptReturned:
+            return _returned(command, outcome, 0.0, scope)
+        return Completion(command.step, self._raised(outcome, interrupted=False), (), 0.0, scope.task)
 
     async def _until_trusted(self) -> None:
         while not self._host.is_trusted():
@@ -373,7 +369,7 @@ class StepsInFlight:
 
     def reconcile(self, command: Command) -> None:
         """Ask the world about an effect whose outcome is not known."""
-        self._remote.discard(command.step)
+        self._remote -= {command.step}
         self._do(command, self._reconcile(command))
 
     async def _admit(self, command: Command) -> Completion:
@@ -423,6 +419,12 @@ class _Question:
     def may_enter(self) -> Begin:
         """Asking does no harm."""
         return self._begin
+
+
+def _returned(command: Command, outcome: AttemptReturned, took_ms: float, scope: AttemptScope) -> Completion:
+    command.returned = outcome.read_back
+    value, blobs = kept(outcome.value)
+    return Completion(command.step, Returned(value), blobs, took_ms, scope.task)
 
 
 def _ignore(completion: Completion) -> None:

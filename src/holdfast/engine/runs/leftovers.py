@@ -30,7 +30,7 @@ def dismiss(loaded: LoadedRun, messages: Collection[Message], record: Activation
     Signals are recorded all the same, since they were accepted; and that the key was released.
     """
     for message in messages:
-        record.read.append(message.id)
+        record.read += (message.id,)
         if isinstance(message, SignalMessage | KeyTaken) and retry_requests.request_in(message) is None:
             entry = loaded.entry_of_message(message, record)
             record.entries.append(replace(entry, left=True) if isinstance(entry, Received) else entry)

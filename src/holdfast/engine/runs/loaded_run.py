@@ -106,17 +106,19 @@ class LoadedRun:
         )
         self.in_flight = StepsInFlight(host, history, arrive)
         self.arrivals: deque[Arrival] = deque(history.messages)
-        self.held_back: list[SignalMessage] = []
+        self.held_back: tuple[SignalMessage, ...] = ()
         self._came_late = {} if fresh else {entry.step: entry for entry in journal if isinstance(entry, Late)}
         self.dropped: dict[str, Command] = {}
-        self.came_to_its_end: set[str] = set()  # steps of which a late entry says what came of them
+        self.came_to_its_end = _NO_STEPS  # steps of which a late entry says what came of them
         self._host = host
-        self._now_ms = host.store.now_ms
+        self._store = host.store
         self._pauses = workflow.pauses
         self._undo_ms = workflow.undo_ms
         recorded = workflow.record_inputs
         self._records_inputs = host.record_inputs if recorded is None else recorded
-        self._to_call: list[Command] = []  # effects to be called again: their retry is due, or they never happened
+        self._to_call: tuple[
+            Command, ...
+        ] = ()  # effects to be called again: their retry is due, or they never happened
         self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
     def close(self) -> None:
@@ -150,7 +152,7 @@ class LoadedRun:
     def undo_failure(self, error: Failure) -> None:
         """The code has failed with this: take back what it did. It begins when nothing is under way any more."""
         assert self._undo_ms is not None
-        self._undo_until(self._now_ms() + self._undo_ms, error)
+        self._undo_until(self._store.now_ms() + self._undo_ms, error)
         self.machine.fail_by_unwinding()
 
     def _undo_until(self, deadline_at_ms: Instant | None, error: Failure) -> None:
@@ -179,7 +181,7 @@ class LoadedRun:
         completions = {each.step: each for each in others if isinstance(each, Completion)}
         opening = {each.hook.token: step for step, each in self.machine.open.items() if each.hook is not None}
         ready, opened, behind = list[Arrival](), dict[str, Completion](), list[Arrival]()
-        self.held_back = []
+        self.held_back = ()
         for signal in signals:
             step = opening.get(hooks.token_of(signal.id))
             if step is None:
@@ -188,7 +190,7 @@ class LoadedRun:
                 opened[step] = completions[step]
                 behind.append(signal)
             else:
-                self.held_back.append(signal)
+                self.held_back += (signal,)
         others = [each for each in others if not isinstance(each, Completion) or each.step not in opened]
         self.arrivals = deque([*ready, *opened.values(), *behind, *others])
 
@@ -207,13 +209,13 @@ class LoadedRun:
             elif machine.ended is not None and self._may_unwind():
                 deadline_at_ms = None if self.failure is None else self.deadline_at_ms
                 kept = self.timed_out is not None and self._undo_ms is None
-                entry = Stopped(self._now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms, kept=kept)
+                entry = Stopped(self._store.now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms, kept=kept)
             else:
                 due = self._due()
                 if due is None:
                     return
                 if isinstance(due, Command):
-                    self._to_call.append(due)
+                    self._to_call += (due,)
                     continue
                 entry = due
             if entry is not None:
@@ -252,7 +254,7 @@ class LoadedRun:
     def _due(self) -> Elapsed | Command | None:
         if not self.machine.pending.has_dues:
             return None
-        now_ms = self._now_ms()
+        now_ms = self._store.now_ms()
         # Not a millisecond before: an event loop that wakes too soon sleeps again for what is left.
         due = self.machine.pending.take_due(now_ms)
         if due is None or isinstance(due, Command):
@@ -269,18 +271,18 @@ class LoadedRun:
             return self._complete(arrival, record)
         match arrival:
             case CancelRequest():
-                record.read.append(arrival.id)
+                record.read += (arrival.id,)
                 if self.failure is not None and self.deadline_at_ms is not None:  # it is undone as it is
                     self.deadline_at_ms = min(self.deadline_at_ms, arrival.deadline_at_ms)
                 return None if self.deadline_at_ms is not None else self.cancel(arrival)
             case SignalMessage() if (request := retry_requests.request_in(arrival)) is not None:
-                record.read.append(arrival.id)
+                record.read += (arrival.id,)
                 return self._retry_now(request)
             case SignalMessage() | KeyTaken():
-                record.read.append(arrival.id)
+                record.read += (arrival.id,)
                 return self.entry_of_message(arrival, record)
             case OutcomeMessage():
-                record.read.append(arrival.id)
+                record.read += (arrival.id,)
                 return self._complete(Completion(arrival.step, self._end_of_a_run(arrival)), record)
 
     def _retry_now(self, request: RetryRequest) -> Attempted | None:
@@ -289,7 +291,7 @@ class LoadedRun:
         if command is None or self.pausing:
             return None
         return retry_requests.entry_of(
-            request, attempts=command.failures, retry_at_ms=command.retry_at_ms, now_ms=self._now_ms()
+            request, attempts=command.failures, retry_at_ms=command.retry_at_ms, now_ms=self._store.now_ms()
         )
 
     def _complete(self, completion: Completion, record: ActivationRecord) -> Entry | None:
@@ -325,7 +327,7 @@ class LoadedRun:
             intent,
             command.failures,
             event.value,
-            now_ms=self._now_ms(),
+            now_ms=self._store.now_ms(),
             told_at_ms=told_at_ms,
             took_ms=took_ms,
         )
@@ -354,7 +356,7 @@ class LoadedRun:
     ) -> steps.Decision:
         chance = self._host.ids.chance() if isinstance(event, Raised) else 0.0
         step = command.as_step(waited=waited, told_at_ms=self._told_at_ms(command), took_ms=took_ms)
-        return steps.decide(step, event, self._policy(command), now_ms=self._now_ms(), chance=chance)
+        return steps.decide(step, event, self._policy(command), now_ms=self._store.now_ms(), chance=chance)
 
     def _follow(
         self, decision: steps.Decision, command: Command, completion: Completion, record: ActivationRecord
@@ -367,7 +369,7 @@ class LoadedRun:
         match decision:
             case Act.CALL:
                 command.may_call = True  # it is known that it never happened
-                self._to_call.append(command)
+                self._to_call += (command,)
             case Act.RECONCILE:
                 self.in_flight.reconcile(command)
             case Act.CLOSE_HOOK if command.hook is not None:
@@ -397,7 +399,7 @@ class LoadedRun:
         """What was recorded in a change that the store has refused."""
         self._repeated_left -= 1
         step = Step(event.entry.step, event.entry.intent, waited=waited)
-        entry = steps.decide(step, event, None, now_ms=self._now_ms())
+        entry = steps.decide(step, event, None, now_ms=self._store.now_ms())
         if isinstance(entry, Performed | Late) and entry.value is not None:
             record.blobs += self.kept(entry.value)
         if isinstance(entry, EffectEntry) and entry.input is not None:
@@ -432,7 +434,7 @@ class LoadedRun:
 
     def entry_of_message(self, message: SignalMessage | KeyTaken, record: ActivationRecord) -> Received | KeyReleased:
         """The entry that records a message to the run itself."""
-        now_ms = self._now_ms()
+        now_ms = self._store.now_ms()
         if isinstance(message, KeyTaken):
             return KeyReleased(now_ms, message.reason)
         value, blobs = kept_of(message)
@@ -448,7 +450,7 @@ class LoadedRun:
     def _keep(self, blobs: tuple[Blob, ...], record: ActivationRecord) -> None:
         for blob in blobs:
             self.blobs[blob.digest] = blob.data
-            record.blobs.append(blob)
+            record.blobs += (blob,)
 
     def _policy(self, command: Command) -> EffectPolicy | None:
         return command.policy_on(self._host) if command.touches_the_world else None
@@ -460,7 +462,7 @@ class LoadedRun:
             for step in tuple(self.in_flight.tasks):
                 if (command := self.machine.open.get(step)) is not None:
                     self._stop(command)
-        return CancelAsked(self._now_ms(), request.deadline_at_ms, request.reason, self.pausing, request.error)
+        return CancelAsked(self._store.now_ms(), request.deadline_at_ms, request.reason, self.pausing, request.error)
 
     def _with_input(self, entry: E, command: Command, record: ActivationRecord) -> E:
         """The entry, with the arguments of the effect if it is the first one of its step."""
@@ -496,7 +498,7 @@ class LoadedRun:
             under_way=step in in_flight.tasks,
             in_doubt=self._may_be_with_a_former_holder(command),
         )
-        match steps.decide(known, steps.STOPPING, None, now_ms=self._now_ms()):
+        match steps.decide(known, steps.STOPPING, None, now_ms=self._store.now_ms()):
             case Act.INTERRUPT:
                 in_flight.interrupt(step)
             case Act.TAKE_BACK:
@@ -511,7 +513,7 @@ class LoadedRun:
         """Whether a former holder of the run may have begun it, and no record says what came of that."""
         late = self._came_late.get(command.step)
         if command.is_remote:  # a task may be out even if the holder let the run go; not while a retry waits
-            return late is None and not self.in_flight.is_leaving and not command.is_under_way(self._now_ms)
+            return late is None and not self.in_flight.is_leaving and not command.is_under_way(self._store.now_ms)
         return command.step in self.in_doubt and not command.child_id and not (late is not None and late.run_id)
 
     def _may_have_begun(self, command: Command) -> bool:
@@ -534,9 +536,9 @@ class LoadedRun:
         commands: dict[str, Command] = {}
         if self._to_call:
             commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
-            self._to_call.clear()
+            self._to_call = ()
         for command in self.machine.pending.take_fresh():
-            if not command.is_under_way(self._now_ms):
+            if not command.is_under_way(self._store.now_ms):
                 commands[command.step] = command
         if self._watch_again:
             # While the run was ended, it was not told how its children fared.
@@ -572,7 +574,7 @@ class LoadedRun:
         """Whether a cancellation has come to its end without the code: at its deadline, or with all standing still."""
         if self.deadline_at_ms is None:
             return False
-        return self.deadline_at_ms <= self._now_ms() or (self.pausing and not self.in_flight.tasks)
+        return self.deadline_at_ms <= self._store.now_ms() or (self.pausing and not self.in_flight.tasks)
 
     def take_what_ended(self, record: ActivationRecord) -> None:
         """Record what came of effects that were under way when the code ended, or could not go on. Messages wait."""
@@ -583,7 +585,7 @@ class LoadedRun:
         for completion in ended:
             entry = self._complete_too_late(completion, record)
             if entry is not None:
-                self.came_to_its_end.add(completion.step)
+                self.came_to_its_end |= {completion.step}
                 self._apply(entry, record)
 
     def _complete_too_late(self, completion: Completion, record: ActivationRecord) -> Entry | None:
@@ -616,7 +618,7 @@ class LoadedRun:
             if step in self.dropped or step in self.came_to_its_end:
                 continue  # the journal says so already
             known = command.as_step(waited=True, begun=self._may_have_begun(command))
-            entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._now_ms())
+            entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._store.now_ms())
             if self._records_inputs and isinstance(entry, EffectEntry):
                 entry = self._with_input(entry, command, record)
             if isinstance(entry, StepEntry):

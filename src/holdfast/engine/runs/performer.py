@@ -95,7 +95,7 @@ class Performer:
     ) -> None:
         self._codec = codec
         self._emit = emit
-        self._room = concurrency
+        self.room = concurrency  # for so many more
         self._queue: deque[asyncio.Future[None]] = deque()
         self._threads = threads(concurrency, name="holdfast-effect", pace=pace)
         self._resources = OpenResources(self._threads, emit)
@@ -111,20 +111,15 @@ class Performer:
         """How many threads are still in the middle of a call that is not waited for any more."""
         return self._threads.given_up
 
-    def has_room(self) -> bool:
-        return self._room > 0
-
     async def perform(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt
     ) -> AttemptOutcome:
         """Perform a plain effect that nothing limits: what most effects are. There is room, and it may be entered."""
-        self._room -= 1
-        context = contextvars.copy_context()
+        self.room -= 1
+        context, codec = contextvars.copy_context(), self._codec
         try:
-            context.run(RUNNING_EFFECT.set, scope)
-            made = context.run(effect.signature.apply, effect.fn, arguments)
+            made = context.run(_called, effect, arguments, scope)
             call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
-            codec = self._codec
             data = codec.encode(await call, what=effect.result_name)
             return AttemptReturned(data, codec.decode(data, effect.signature.returns))
         except BaseException as error:  # noqa: BLE001 - see there
@@ -176,16 +171,16 @@ class Performer:
 
     def turn_now(self, *, in_thread: bool) -> Turn | None:
         """Room, and a thread if one is needed, if both are there. Whether the lease is good, is asked at the entry."""
-        if self._room <= 0 or (in_thread and self._threads.are_used_up):
+        if self.room <= 0 or (in_thread and self._threads.are_used_up):
             return None
-        self._room -= 1
+        self.room -= 1
         return Turn(self._leave)
 
     async def turn(self, gate: LeaseTrust, *, in_thread: bool) -> Turn:
         """Room, a thread if one is needed, and a good lease, all at once: the effect is called without another wait."""
         said = False
         while True:
-            if self._room <= 0:
+            if self.room <= 0:
                 await self._until_room()
             elif in_thread and self._threads.are_used_up:
                 self._next_turn()
@@ -197,11 +192,11 @@ class Performer:
                 self._next_turn()  # another run's lease is no better, but the turn must not be lost
                 await gate.until_trusted()
             else:
-                self._room -= 1
+                self.room -= 1
                 return Turn(self._leave)
 
     async def _until_room(self) -> None:
-        while self._room <= 0:
+        while self.room <= 0:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.append(turn)
             try:
@@ -212,7 +207,7 @@ class Performer:
                 raise
 
     def _leave(self) -> None:
-        self._room += 1
+        self.room += 1
         if self._queue:
             self._next_turn()
 
@@ -338,6 +333,12 @@ def _raised(error: BaseException, scope: StepWork) -> AttemptRaised:
         while task is not None and task.cancelling():
             task.uncancel()
     return AttemptRaised(error)
+
+
+def _called(effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt) -> Any:
+    """What a call of the effect makes, in the context in which it finds its scope."""
+    RUNNING_EFFECT.set(scope)
+    return effect.signature.apply(effect.fn, arguments)
 
 
 def _context_of(scope: EffectAttempt) -> contextvars.Context:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.engine.api.admission import Admission, wish
+from holdfast.engine.api.admission import Admission, limited, wish
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.cancelling import Cancellation, Canceller
 from holdfast.engine.code.commands import Command
@@ -118,6 +118,7 @@ class Worker:
         self.admission = Admission(ports.store, committer, emit=ports.emit, taker=self.claims)
         self.offer = committer.commit
         self._lease = lease
+        self.is_trusted = lease.is_reliable
         self._registry = registry
         self.policy_of = registry.policy_of
         self._wakeups = wakeups
@@ -132,7 +133,7 @@ class Worker:
     # -- what its claims need
 
     def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> Activation:
-        return Activation(self, self._registry.workflow(history.run.workflow), history, blobs, number=number)
+        return Activation(self, self._registry.workflow(history.run.workflow), history, blobs, number)
 
     async def set_aside(self, run: Run, error: Exception) -> None:
         """A journal that cannot be read, written by a newer version, damaged or sealed: a person must look."""
@@ -168,9 +169,6 @@ class Worker:
         self._wakeups.on_gone()
 
     # -- RunHost
-
-    def is_trusted(self) -> bool:
-        return self._lease.is_reliable()
 
     async def until_trusted(self) -> None:
         await self._lease.until_reliable()
@@ -226,10 +224,10 @@ class Worker:
             key=command.key,
             digest=command.intent.digest,
             request_id=ids.joined(parent.id, command.step),
-            priority=parent.priority,
-            watcher=watcher,
-            attributes=_lineage_of(parent),
         )
+        wanted = replace(wanted, priority=parent.priority, watcher=watcher, attributes=_lineage_of(parent))
+        if workflow.timeout_ms is not None:
+            wanted = limited(wanted, workflow, workflow.timeout_ms, now_ms=self.store.now_ms())
         while True:
             try:
                 run, created = await self.admission.admit(wanted)

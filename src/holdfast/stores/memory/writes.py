@@ -17,6 +17,7 @@ from holdfast.kernel.changes import (
     Change,
     Committed,
     HandedOver,
+    HolderOf,
     HookOpen,
     KeyFree,
     KeyHeldBy,
@@ -99,6 +100,8 @@ class MemoryWrites:
         match change.guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(change, change.guard)
+            case HolderOf():
+                return self._look(change.guard)
             case Fenced() if change.run is None:
                 return self._keep_beats_at_fence(change, change.guard)
             case Fenced():
@@ -113,6 +116,15 @@ class MemoryWrites:
                 return self._send_to_token(change, change.guard)
             case TokenFree():
                 return self._open_token(change, change.guard)
+
+    # -- HolderOf
+
+    def _look(self, guard: HolderOf) -> Answer:
+        # "If the run of the start is there already: then the start has to be offered whole."
+        if guard.run_id in self._tables.runs:
+            return Refused(None)
+        holder_id = self._tables.keys.get((guard.namespace, guard.workflow, guard.key))
+        return Refused(None if holder_id is None else self._tables.runs[holder_id])
 
     # -- KeyFree, KeyHeldBy
 

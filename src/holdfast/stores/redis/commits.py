@@ -14,7 +14,6 @@ from holdfast.kernel.changes import (
     Change,
     Committed,
     HookOpen,
-    KeyFree,
     Refused,
     TokenFree,
     TokenHeldBy,
@@ -25,16 +24,13 @@ from holdfast.kernel.times import Instant
 from holdfast.ports.notices import Ready
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.encode_change import ChangeEncoder, LeftMessage, former_name, scope_name, token_name
-from holdfast.stores.redis.net.client import Reply, ScriptCall
+from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
 _WRITTEN = [b"ok"]
-HELD_KEYS_MAX = 1_000  # keys that are remembered as held
-
-_Key = tuple[str, str, str]  # namespace, workflow, key
 
 
 class ChangeOutcome(Struct):
@@ -59,9 +55,6 @@ class Commits:
         self._shards = shards
         self._writes = writes
         self._outbox = outbox
-        # Keys that were held when a start came for them, the oldest first. A further start looks at the holder before
-        # it is offered whole: that is most often all there is to it, and costs a fraction. A hint and no more.
-        self._held_keys: dict[_Key, None] = {}
 
     async def commit(self, changes: Sequence[Change]) -> list[ChangeOutcome]:
         """What became of each."""
@@ -76,10 +69,8 @@ class Commits:
         return outcomes
 
     async def _commit_plain(self, changes: list[Change]) -> list[ChangeOutcome]:
-        calls = [self._call(change) for change in changes]
+        calls = [self._writes.call(change) for change in changes]
         replies = await self._asks.ask([*calls, *self._outbox.take_tidying_calls()], writes=True)
-        if None in replies:
-            await self._offer_whole(changes, replies)
         outcomes = list(map(self._outcome, changes, replies))
         await self._deliver([outcome for outcome in outcomes if outcome.left])
         told = {run_id for outcome in outcomes for run_id in outcome.told}
@@ -90,30 +81,11 @@ class Commits:
 
     # -- changes of one shard
 
-    def _call(self, change: Change) -> ScriptCall:
-        run = change.run
-        if self._held_keys and run is not None and _key_to_look_at(change, run) in self._held_keys:
-            return self._writes.holder_call(run)
-        return self._writes.call(change)
-
-    async def _offer_whole(self, changes: list[Change], replies: list[Reply]) -> None:
-        """Offer the starts whose keys are not held any more, as a look at the holder has shown."""
-        places = [place for place, _ in enumerate(changes) if replies[place] is None]
-        for place in places:
-            if (run := changes[place].run) is not None:
-                self._held_keys.pop((run.namespace, run.workflow, run.key or ""), None)
-        calls = [self._writes.call(changes[place]) for place in places]
-        for place, reply in zip(places, await self._asks.ask(calls, writes=True), strict=True):
-            replies[place] = reply
-
-    def _remember_held(self, run: Run) -> None:
-        if len(self._held_keys) >= HELD_KEYS_MAX:
-            del self._held_keys[next(iter(self._held_keys))]
-        self._held_keys[run.namespace, run.workflow, run.key or ""] = None
-
     def _outcome(self, change: Change, reply: Reply) -> ChangeOutcome:
         if reply == _WRITTEN:  # nearly always: nothing to decode
             return ChangeOutcome(True, change.run)
+        if reply is None:  # a look at the holder of a key, and there is none
+            return ChangeOutcome(False)
         written = scripts.ChangeReply(*rows.items(reply))
         match written.verdict:
             case b"again":
@@ -121,8 +93,6 @@ class Commits:
             case b"received":
                 return ChangeOutcome(True, look_up=rows.text(written.holder))
             case b"held":
-                if change.run is not None:
-                    self._remember_held(change.run)
                 holder = rows.run_of(written.row)
                 return ChangeOutcome(False, holder, look_up=rows.text(written.holder) if holder is None else "")
             case b"refused":
@@ -217,13 +187,6 @@ class Commits:
                 return ChangeOutcome(True, look_up=receiver, told=told, woken=woken)
             if reserved_as.verdict == b"ok":
                 return ChangeOutcome(False, look_up=receiver)
-
-
-def _key_to_look_at(change: Change, run: Run) -> _Key | None:
-    """The key of a start that has nothing to say to its holder."""
-    if type(change.guard) is not KeyFree or run.key is None or change.envelopes:
-        return None
-    return run.namespace, run.workflow, run.key
 
 
 def ready_of(change: Change, outcome: ChangeOutcome, *, now_ms: Instant) -> list[Ready]:

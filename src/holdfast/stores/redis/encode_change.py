@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from holdfast.kernel import hooks
-from holdfast.kernel.changes import Alive, Beat, Blob, Change, HandedOver, HookOpen, KeyFree, KeyHeldBy, Known
+from holdfast.kernel.changes import Alive, Beat, Blob, Change, HandedOver, HolderOf, HookOpen, KeyFree, KeyHeldBy, Known
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
@@ -90,6 +90,9 @@ class ChangeEncoder:
         match change.guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(change, change.guard)
+            case HolderOf(run_id, namespace, workflow, key):
+                key = rows.key_name(namespace, workflow, key)
+                return scripts.HOLDER.call(self._shards.core(run_id), id=run_id, key=key)
             case Fenced() if change.run is None:
                 return self._beat(change, change.guard)
             case Fenced():
@@ -149,11 +152,6 @@ class ChangeEncoder:
             claims=[self._claim(run, hook) for hook in change.opens if hook.token is not None],
             envelopes=envelopes,
         )
-
-    def holder_call(self, run: Run) -> ScriptCall:
-        """The call that looks who holds the key of a run which is not there yet. It does not write."""
-        key = rows.key_name(run.namespace, run.workflow, run.key)
-        return scripts.HOLDER.call(self._shards.core(run.id), id=run.id, key=key)
 
     def _notes(self, run: Run, change: Change) -> list[bytes]:
         """The watcher of a new run, its hooks without a token, and its wishes for those with one."""

@@ -44,6 +44,18 @@ class Database(Protocol):
     def __exit__(self, *_: object) -> bool | None: ...
 
 
+# No mutex: each connection has a thread of its own.
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+
+
+class _Connection(apsw.Connection):
+    """A connection that executes all its statements by one cursor: rows are fetched at once, here as everywhere."""
+
+    def __init__(self, path: str, *, flags: int) -> None:
+        super().__init__(path, flags=flags)
+        self.execute = self.cursor().execute  # pyright: ignore[reportUnknownMemberType]
+
+
 def path_of(url: str) -> Path:
     """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
     prefix = "sqlite:///"
@@ -66,7 +78,7 @@ def connect(path: Path, *, reader: bool = False, busy_ms: Millis = PACE.busy_ms)
     """A connection with the settings that durability needs."""
     if version_number(SQLITE_MIN) > apsw.SQLITE_VERSION_NUMBER:
         raise InvalidConfig(f"SQLite {apsw.sqlite_lib_version()} is too old", hint="Install apsw 3.51.3 or newer.")
-    db = cast("Database", cast("object", apsw.Connection(str(path))))
+    db = cast("Database", cast("object", _Connection(str(path), flags=_FLAGS)))
     db.set_busy_handler(_patience(busy_ms))
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA foreign_keys = ON")

@@ -212,13 +212,17 @@ SELECT {columns} FROM runs WHERE id = :run_id
 SELECT {columns} FROM runs INDEXED BY runs_by_key WHERE namespace = :namespace AND workflow = :workflow
     AND key = :key AND holds_key = 1
 
+-- name: holder_of
+-- for a start that expects one; none if the run of the start is there already
+SELECT {columns} FROM runs INDEXED BY runs_by_key WHERE namespace = :namespace AND workflow = :workflow
+    AND key = :key AND holds_key = 1 AND NOT EXISTS (SELECT 1 FROM runs WHERE id = :run_id)
+
 -- name: in_the_way
 -- of an admission: the run itself, or else the one that holds its key
-SELECT {columns} FROM runs WHERE id = :run_id
-UNION ALL
-SELECT {columns} FROM runs INDEXED BY runs_by_key WHERE namespace = :namespace AND workflow = :workflow
-    AND key = :key AND holds_key = 1
-LIMIT 1
+SELECT {columns} FROM runs WHERE id = coalesce(
+    (SELECT id FROM runs WHERE id = :run_id),
+    (SELECT id FROM runs INDEXED BY runs_by_key WHERE namespace = :namespace AND workflow = :workflow
+        AND key = :key AND holds_key = 1))
 
 -- name: runs
 SELECT {columns} FROM runs WHERE id IN (SELECT value FROM json_each(:run_ids))

@@ -19,7 +19,8 @@ from holdfast.ports.store import History, Member, Serves
 FIELDS = Run.__struct_encode_fields__[:-1]
 assert Run.__struct_encode_fields__[-1] == "input"
 _FIRST = "(SELECT entries FROM journal WHERE run_id = runs.id ORDER BY position LIMIT 1)"
-COLUMNS = ", ".join(f"runs.{field}" for field in FIELDS) + f", {_FIRST}"
+COLUMNS = f"{','.join(FIELDS)},{_FIRST}"
+COLUMNS_OF_RUNS = f"{','.join(f'runs.{field}' for field in FIELDS)},{_FIRST}"  # where other tables are joined
 _STATUS = FIELDS.index("status")
 _STATUSES = {status.value: status for status in Status}
 _HOLDS_KEY = FIELDS.index("holds_key")

@@ -22,7 +22,7 @@ from holdfast.kernel.runs import Status
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.pace import PACE
-from holdfast.stores.sqlite.rows import COLUMNS
+from holdfast.stores.sqlite.rows import COLUMNS_OF_RUNS
 
 _LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xE000)  # code points that text never holds
@@ -80,7 +80,7 @@ def statement(db: Database, search: Search, *, few: int = PACE.few_runs) -> Term
             bindings |= values
     page = f"SELECT run FROM ({' UNION ALL '.join(parts)}) ORDER BY created {way}, run {way} LIMIT :limit"  # noqa: S608 - as above
     order_by = f"runs.created_ms {way}, runs.id {way}"
-    sql = f"SELECT {COLUMNS} FROM ({page}) CROSS JOIN runs ON runs.id = run ORDER BY {order_by}"  # noqa: S608 - as above
+    sql = f"SELECT {COLUMNS_OF_RUNS} FROM ({page}) CROSS JOIN runs ON runs.id = run ORDER BY {order_by}"  # noqa: S608 - as above
     return sql, bindings
 
 

@@ -15,6 +15,7 @@ from holdfast.kernel.changes import (
     Change,
     Committed,
     HandedOver,
+    HolderOf,
     HookOpen,
     KeyFree,
     KeyHeldBy,
@@ -24,25 +25,25 @@ from holdfast.kernel.changes import (
     TokenHeldBy,
 )
 from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
-from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
+from holdfast.kernel.runs import ENDED, RUNNING, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
-from holdfast.stores.sqlite.queries import SQL, binder
+from holdfast.stores.sqlite.queries import SQL, numbered
 from holdfast.stores.sqlite.rows import FIELDS, attribute_rows, encode_entries, encode_message, row_of, run_of
 
 _HOLDER = ("run_id", "held_epoch", "held_nonce", "position", "change")
-_ADMIT, _SETTLE = SQL["admit"], SQL["settle"]
-_PROGRESS, _PROGRESS_AND_READ = SQL["progress"], SQL["progress_and_read"]
-_APPEND = SQL["append"]
-_bind_admission = binder(_ADMIT, FIELDS)
-_bind_end = binder(_SETTLE, (*FIELDS, *_HOLDER, "read", "now_ms"))
-_bind_progress = binder(_PROGRESS, (*_HOLDER, "length"))
-_bind_progress_and_read = binder(_PROGRESS_AND_READ, (*_HOLDER, "length", "read"))
-_bind_entries = binder(_APPEND, ("run_id", "position", "entries"))
+_ADMIT, _bind_admission = numbered("admit", FIELDS)
+_SETTLE, _bind_end = numbered("settle", (*FIELDS, *_HOLDER, "read", "now_ms"))
+_PROGRESS, _bind_progress = numbered("progress", (*_HOLDER, "length"))
+_PROGRESS_AND_READ, _bind_progress_and_read = numbered("progress_and_read", (*_HOLDER, "length", "read"))
+_APPEND, _bind_entries = numbered("append", ("run_id", "position", "entries"))
+_HOLDER_OF, _ = numbered("holder_of", ("namespace", "workflow", "key", "run_id"))
+_RUN, _ = numbered("run", ("run_id",))
+_WATCHERS, _ = numbered("watchers", ("run_id",))
 
 
 def run_by_id(db: Database, run_id: str) -> Run | None:
-    rows = db.execute(SQL["run"], {"run_id": run_id}).fetchall()
+    rows = db.execute(_RUN, (run_id,)).fetchall()
     return run_of(rows[0]) if rows else None
 
 
@@ -60,9 +61,12 @@ class SqlWrites:
 
     def apply(self, db: Database, change: Change) -> Answer:
         """Check the guard and write, or write nothing."""
-        guard = change.guard
-        if type(guard) is Fenced and change.run is not None:
-            return self._update(db, change, change.run, guard)
+        guard, run = change.guard, change.run
+        if type(guard) is Fenced and run is not None:  # the most frequent first
+            return self._update(db, change, run, guard)
+        if isinstance(guard, HolderOf):
+            rows = db.execute(_HOLDER_OF, (guard.namespace, guard.workflow, guard.key, guard.run_id)).fetchall()
+            return Refused(run_of(rows[0]) if rows else None)
         match guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(db, change)
@@ -220,7 +224,7 @@ class SqlWrites:
         entries, status = change.entries, run.status
         position = run.length - len(entries)
         holder = (run.id, guard.epoch, guard.nonce, position, change.id)
-        if status is not Status.RUNNING:
+        if status is not RUNNING:
             self._settle_row(db, change, run, holder)
         elif change.read:
             db.execute(_PROGRESS_AND_READ, _bind_progress_and_read((*holder, run.length, len(change.read))))
@@ -241,7 +245,7 @@ class SqlWrites:
             db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
         if change.shown or change.opens or change.closes or change.beats or change.replaces_journal or change.takes_key:
             self._write_beside(db, change, run)
-        if status is Status.RUNNING:
+        if status is RUNNING:
             return Committed(run)
         if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
             told = self._tell_watchers(db, run)
@@ -343,7 +347,7 @@ class SqlWrites:
 
     def _tell_watchers(self, db: Database, run: Run) -> tuple[str, ...]:
         told: tuple[str, ...] = ()
-        for watcher, step in db.execute(SQL["watchers"], {"run_id": run.id}).fetchall():
+        for watcher, step in db.execute(_WATCHERS, (run.id,)).fetchall():
             told += self._tell(db, run, Watcher(watcher, step))
         return told
 

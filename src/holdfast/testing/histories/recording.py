@@ -10,6 +10,7 @@ from holdfast.kernel.changes import (
     Change,
     Guard,
     HandedOver,
+    HolderOf,
     KeyFree,
     KeyHeldBy,
     Known,
@@ -84,7 +85,7 @@ def run_of(change: Change) -> str:
             return run_id
         case HandedOver(fence) | TokenFree(fence):
             return fence.run_id
-        case KeyFree():
+        case KeyFree() | HolderOf():
             return ""
 
 

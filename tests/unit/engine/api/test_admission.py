@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.api.admission import wish
+from holdfast.engine.api.admission import HELD_KEYS_MAX, wish
 from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken, StoreUnavailable
 from holdfast.events import RunAdmitted, RunJoined
 from holdfast.kernel.runs import Run, Status
@@ -39,6 +39,51 @@ async def test_the_first_start_of_a_key_is_admitted_and_the_next_one_joins(api: 
     again, created = await api.admission.admit(wanted("b"))
     assert (again.id, created) == ("a", False)
     assert [type(event) for event in api.events] == [RunAdmitted, RunJoined]
+
+
+async def test_a_further_start_of_a_held_key_only_looks_at_the_holder() -> None:
+    taker = FakeTaker()
+    api = Api(taker=taker)
+    for run_id in ("a", "b"):
+        await api.admission.admit(wanted(run_id))
+    taker.calls.clear()
+    run, created = await api.admission.admit(wanted("c"))
+    assert (run.id, created) == ("a", False)
+    assert taker.calls == []
+    assert api.told(RunJoined)[-1].run_id == "a"
+
+
+async def test_a_further_start_that_does_not_join_the_holder_takes_the_whole_way(api: Api) -> None:
+    for run_id in ("a", "b"):
+        await api.admission.admit(wanted(run_id))
+    with pytest.raises(InputMismatch):
+        await api.admission.admit(wanted("c", input={"order": "o-2"}))
+    with pytest.raises(InFlight):
+        await api.admission.admit(wanted("c", join=False))
+    told, created = await api.admission.admit(wanted("c", signal=a_signal()))
+    assert (told.id, told.unread, created) == ("a", 1, False)
+
+
+async def test_a_key_that_is_free_again_is_had_by_a_start_that_expected_it_to_be_held(api: Api) -> None:
+    for run_id in ("a", "b"):
+        await api.admission.admit(wanted(run_id, retention_ms=-1))
+    await api.end(await api.claim())
+    assert await api.store.prune(10) == 1
+    assert (await api.admission.admit(wanted("c")))[1]
+    assert not (await api.admission.admit(wanted("d")))[1]
+
+
+async def test_only_so_many_held_keys_are_remembered() -> None:
+    taker = FakeTaker()
+    api = Api(taker=taker)
+    keys = [f"order-{number}" for number in range(HELD_KEYS_MAX + 1)]
+    for attempt in ("first", "second"):
+        for key in keys:
+            await api.admission.admit(wanted(f"{attempt}-{key}", key=key))
+    taker.calls.clear()
+    for key in (keys[-1], keys[0]):
+        await api.admission.admit(wanted(f"third-{key}", key=key))
+    assert [call for call in taker.calls if call[0] == "reserve"] == [("reserve", f"third-{keys[0]}")]
 
 
 async def test_the_same_request_is_told_that_it_has_created_the_run(api: Api) -> None:

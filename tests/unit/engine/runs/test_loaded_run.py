@@ -186,7 +186,7 @@ async def test_a_large_value_is_recorded_beside_the_journal():
     loaded.begin()
     blob = Blob("digest", b"7")
     loaded.deliver(Completion("charge#1", Returned(Value(blob="digest", size=1)), (blob,)))
-    assert loaded.record.blobs == [blob]
+    assert loaded.record.blobs == (blob,)
     assert loaded.run.machine.outcome == CodeReturned(7)
 
 
@@ -368,7 +368,7 @@ async def test_the_end_of_a_child_comes_as_a_message():
     message = OutcomeMessage("m-1", "pay#1", "child-1", Status.COMPLETED, Raw(b'{"json":9}'))
     [entry] = loaded.deliver(message)
     assert isinstance(entry, Joined)
-    assert loaded.record.read == ["m-1"]
+    assert loaded.record.read == ("m-1",)
     assert loaded.run.machine.outcome == CodeReturned(9)
 
 
@@ -443,7 +443,7 @@ async def test_messages_that_come_too_late_are_read_and_signals_recorded():
     loaded = Loaded(one_charge)
     late = [SignalMessage("s-1", "approval", Raw(b"1")), CancelRequest("c-1", 1), KeyTaken("k-1")]
     leftovers.dismiss(loaded.run, late, loaded.record)
-    assert loaded.record.read == ["s-1", "c-1", "k-1"]
+    assert loaded.record.read == ("s-1", "c-1", "k-1")
     assert [entry.what for entry in loaded.record.entries] == ["received", "key_released"]
     [received, _] = loaded.record.entries
     assert isinstance(received, Received)
