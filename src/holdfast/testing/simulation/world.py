@@ -19,10 +19,15 @@ from typing import Any
 from holdfast.testing.simulation.hosts import Host
 
 FOREVER = float("inf")
+TURNS_MAX = 200_000  # at one instant
 
 
 class NothingHappens(Exception):
     """Nothing will ever happen in this world, and what was waited for has not."""
+
+
+class TimeStandsStill(Exception):
+    """Something happens over and over at the same instant: code that never waits."""
 
 
 class World:
@@ -32,9 +37,11 @@ class World:
         self.seed = seed
         self.chance = Random(f"{seed}/world")
         self.hosts: list[Host] = []
+        self.executing: Host | None = None  # whose turn it is
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
         self._count = 0
+        self._turns = 0  # since time has last gone on
 
     def now(self) -> float:
         """Seconds since the world began."""
@@ -54,7 +61,7 @@ class World:
     def run(self, until: Callable[[], object], *, seconds: float = FOREVER) -> bool:
         """Let the world go on until this is true, for this long at most; whether it is true.
 
-        Raises `NothingHappens` if nothing is left that could make it true.
+        Raises `NothingHappens` if nothing is left that could make it true, `TimeStandsStill` if it never gets there.
         """
         end = self._seconds + seconds
         while not until():
@@ -65,6 +72,9 @@ class World:
 
     def _step(self, end: float) -> bool:
         """Let the next thing happen; False if that is later than `end`."""
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            raise TimeStandsStill(f"at {self._seconds:.3f} s")
         if self._coming and self._coming[0][0] <= self._seconds:
             heappop(self._coming)[2]()
             return True
@@ -78,13 +88,16 @@ class World:
                 ready.append(host)
             next_at = min(next_at, at)
         if ready:
-            (ready[0] if len(ready) == 1 else self.chance.choice(ready)).loop.turn()
+            self.executing = ready[0] if len(ready) == 1 else self.chance.choice(ready)
+            self.executing.loop.turn()
+            self.executing = None
             return True
         if next_at == FOREVER and end == FOREVER:
             raise NothingHappens
         if next_at > end:
             return False
         self._seconds = next_at
+        self._turns = 0
         return True
 
     def close(self) -> None:
