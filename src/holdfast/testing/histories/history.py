@@ -32,6 +32,7 @@ from msgspec import Struct
 
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
+from holdfast.kernel.waits import Wait
 
 FORMAT = 1
 
@@ -190,9 +191,9 @@ class SentMessage(Struct, frozen=True):
 class StoreWrite(_Record, frozen=True, kw_only=True):
     """A Change as the store decided it; `write` is its id. A change with a successor is two of these, in that order.
 
-    `presented` is the fence that its guard names, if it names one. The rest of an accepted one is as it is afterwards:
-    `fence`, `status`, `holds_key` and `length` of the row of `run`. `took_key_from` is the run that has lost its key
-    by it. `admits`: the run is new. `repeated`: it had been accepted before, and nothing was written.
+    `presented` is the fence that its guard names, if it names one. `fence`, `status`, `holds_key` and `length` are the
+    row of `run` afterwards, as the store has it and not as the sender offered it. `took_key_from` is the run that has
+    lost its key by it. `admits`: the run is new. `repeated`: it had been accepted before, and nothing was written.
     """
 
     host: str
@@ -217,9 +218,12 @@ class StoreWrite(_Record, frozen=True, kw_only=True):
 
 
 class RunMoved(_Record, frozen=True, kw_only=True):
-    """The store gave a run to a host, or took it from one, by a verb of its own. `fence` holds from then on."""
+    """The store gave a run to a host, took it from one, or removed it, by a verb of its own.
 
-    how: Literal["claimed", "rescued", "left"]
+    `fence` holds from then on.
+    """
+
+    how: Literal["claimed", "rescued", "left", "pruned"]
     run: str
     host: str = ""
     fence: FenceSeen | None = None
@@ -250,9 +254,10 @@ class MessageDelivered(_Record, frozen=True, kw_only=True):
 
 
 class FinalRun(_Record, frozen=True, kw_only=True):
-    """A run when everything is quiet. `due`: it could be claimed now, or another holds it; it is not at rest.
+    """A run when everything is quiet. `due`: it is not at rest; it could be claimed now, or a host holds it.
 
-    The journal is the present generation's; `length` counts the entries of all of them.
+    The journal is the present generation's; `length` counts the entries of all of them. `waits` is what the row says
+    that a waiting run waits for.
     """
 
     run: str
@@ -265,6 +270,7 @@ class FinalRun(_Record, frozen=True, kw_only=True):
     unread: int = 0
     length: int = 0
     retention_ms: Millis | None = None
+    waits: tuple[Wait, ...] = ()
     journal: tuple[Entry, ...] = ()
     result: str = ""
     receipt: ReceiptSeen | None = None

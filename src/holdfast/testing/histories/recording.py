@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
-from holdfast.kernel.changes import Alive, Change, Guard, HandedOver, KeyFree, KeyHeldBy, Known, TokenFree, TokenHeldBy
+from holdfast.kernel.changes import (
+    Alive,
+    Answer,
+    Change,
+    Guard,
+    HandedOver,
+    KeyFree,
+    KeyHeldBy,
+    Known,
+    Refused,
+    TokenFree,
+    TokenHeldBy,
+)
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
@@ -54,6 +67,14 @@ def store_write(
     )
 
 
+def outcome_of(change: Change, answer: Answer, *, before: Run | None, after: Run | None) -> WriteOutcome:
+    """What a store did with a change: a repeated one is confirmed, and leaves the row as it was."""
+    if isinstance(answer, Refused):
+        return "refused"
+    moves = change.run is not None or change.envelopes
+    return "repeated" if moves and before == after else "accepted"
+
+
 def run_of(change: Change) -> str:
     """The run that a change is about."""
     if change.run is not None:
@@ -99,6 +120,7 @@ def final_run(
         unread=run.unread,
         length=run.length,
         retention_ms=run.retention_ms,
+        waits=waits.decode(run.waits) if run.status is Status.WAITING and run.waits else (),
         journal=journal,
         result=result,
         receipt=None if receipt is None or run.status not in ENDED else receipt_seen(receipt),

@@ -1,0 +1,154 @@
+"""A history, indexed for the rules: operations with their returns, entries with when they became durable."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import NamedTuple, TypeVar, cast
+
+from holdfast.kernel.journal import Continued, Entry, Forked, Joined, Late, Received, Spawned, void_positions
+from holdfast.kernel.runs import ENDED
+from holdfast.kernel.times import NO_TIME, Instant
+from holdfast.testing.histories.history import (
+    EffectObserved,
+    FaultApplied,
+    FinalKey,
+    FinalRun,
+    HistoryHead,
+    OperationCalled,
+    OperationOutcome,
+    OperationReturned,
+    Record,
+    RunMoved,
+    StoreWrite,
+)
+
+R = TypeVar("R")
+Place = tuple[str, str, str]  # namespace, workflow, key
+
+
+class Operation(NamedTuple):
+    """What a client asked for, and what it was told. `began` and `ended` are places in the history."""
+
+    called: OperationCalled
+    returned: OperationReturned | None
+    began: int
+    ended: float
+
+    @property
+    def outcome(self) -> OperationOutcome:
+        return "unknown" if self.returned is None else self.returned.outcome
+
+    @property
+    def run(self) -> str:
+        """The run that was returned."""
+        return "" if self.returned is None else self.returned.run
+
+    @property
+    def place(self) -> Place:
+        return self.called.namespace, self.called.workflow, self.called.key
+
+
+class Durable(NamedTuple):
+    """A journal entry that the store has accepted. `at` is a place in the history; None if only a journal shows it."""
+
+    at: int | None
+    at_ms: Instant
+    position: int
+    entry: Entry
+    epoch: int | None = None
+
+
+class Seen:
+    """All records of a history by kind. What a store forgot later counts as never written."""
+
+    def __init__(self, history: Sequence[Record]) -> None:
+        self.history = history
+        self._by_kind: dict[type[Record], list[tuple[int, Record]]] = defaultdict(list)
+        for at, record in enumerate(history):
+            self._by_kind[type(record)].append((at, record))
+        heads = self.of(HistoryHead)
+        self.head = heads[0][1] if heads else HistoryHead(source="", lease_ms=NO_TIME)
+        self.finals = {final.run: final for _, final in self.of(FinalRun)}
+        self.pruned = {moved.run for _, moved in self.of(RunMoved) if moved.how == "pruned"}
+        self.operations = list(self._operations())
+        self.begun = [(at, call) for at, call in self.of(EffectObserved) if call.phase == "began"]
+        self.ended: dict[str, list[tuple[int, EffectObserved]]] = defaultdict(list)  # by run
+        for at, call in self.of(EffectObserved):
+            if call.phase == "ended":
+                self.ended[call.run].append((at, call))
+        forgotten = {write for _, fault in self.of(FaultApplied) if fault.fault == "forgot" for write in fault.lost}
+        self.writes = [
+            (at, write)
+            for at, write in self.of(StoreWrite)
+            if write.outcome == "accepted" and write.write not in forgotten
+        ]
+        self.durable: dict[str, list[Durable]] = defaultdict(list)
+        self._collect_durable()
+        # A child that was awaited shows when it is joined, one that was spawned at once.
+        self.children = {
+            each.entry.run_id
+            for of_run in self.durable.values()
+            for each in of_run
+            if isinstance(each.entry, Joined | Late) or (isinstance(each.entry, Spawned) and each.entry.created)
+        }
+        self.places: dict[str, Place] = {
+            seen.run: (seen.namespace, seen.workflow, seen.key)
+            for seen in (*(write for _, write in self.writes), *(final for _, final in self.of(FinalRun)))
+            if seen.key
+        }
+        for operation in self.operations:
+            if operation.called.verb in {"start", "find"} and operation.run and operation.called.key:
+                self.places.setdefault(operation.run, operation.place)
+
+    def of(self, kind: type[R]) -> list[tuple[int, R]]:
+        """All records of this kind with their places in the history."""
+        return cast("list[tuple[int, R]]", self._by_kind[kind])  # pyright: ignore[reportArgumentType]
+
+    @property
+    def keys(self) -> list[FinalKey]:
+        return [key for _, key in self.of(FinalKey)]
+
+    def has_whole_journal(self, run: str) -> bool:
+        """Whether all that the run ever recorded is known. Without writes, earlier generations are not."""
+        final = self.finals.get(run)
+        is_written = any(each.at is not None for each in self.durable.get(run, ())[:1])
+        return is_written or (final is not None and not any(isinstance(each, Continued) for each in final.journal[:1]))
+
+    def has_ended(self, run: str) -> bool:
+        return run in self.finals and self.finals[run].status in ENDED
+
+    def _operations(self) -> Iterator[Operation]:
+        returns = {returned.op: (at, returned) for at, returned in reversed(self.of(OperationReturned))}
+        for at, called in self.of(OperationCalled):
+            ended, returned = returns.get(called.op, (inf, None))
+            is_known = returned is not None and returned.outcome != "unknown"
+            yield Operation(called, returned, at, ended if is_known else inf)
+
+    def _collect_durable(self) -> None:
+        """From the writes, where there are any: then earlier generations are seen too. Otherwise from the journals."""
+        for at, write in self.writes:
+            first = (write.length or 0) - len(write.entries)
+            epoch = None if write.presented is None else write.presented.epoch
+            for position, entry in _own(write.entries, first, is_continued=write.replaces_journal):
+                self.durable[write.run].append(Durable(at, write.at_ms, position, entry, epoch))
+        for final in self.finals.values():
+            if final.run not in self.durable:
+                first = max(0, final.length - len(final.journal))
+                own = _own(final.journal, first)
+                self.durable[final.run] = [Durable(None, entry.at_ms, position, entry) for position, entry in own]
+
+
+def counting(final: FinalRun) -> Iterator[tuple[int, Entry]]:
+    """The entries of a journal that have not been taken back, with their positions."""
+    void, first = void_positions(final.journal), max(0, final.length - len(final.journal))
+    return ((at, entry) for at, entry in enumerate(final.journal, first) if at not in void)
+
+
+def _own(entries: tuple[Entry, ...], first: int, *, is_continued: bool = False) -> Iterator[tuple[int, Entry]]:
+    """The entries that are the run's own: not those copied by a fork, nor signals carried to the next generation."""
+    copied = max((at for at, entry in enumerate(entries) if isinstance(entry, Forked)), default=-1)
+    for at, entry in enumerate(entries):
+        if at > copied and not (is_continued and isinstance(entry, Received)):
+            yield first + at, entry
