@@ -14,17 +14,21 @@ from msgspec.structs import replace as replace_fields
 
 from holdfast import Holdfast
 from holdfast.client import Run, Signal
-from holdfast.errors import HoldfastError, TransientError, UnknownRun
+from holdfast.errors import HoldfastError, TransientError
 from holdfast.journal import Journal
 from holdfast.kernel import hooks
 from holdfast.kernel.journal import GaveUp, Intended, Performed, StepEntry
-from holdfast.kernel.times import Instant
+from holdfast.kernel.times import Instant, Millis
 from holdfast.testing.histories.history import OperationCalled, OperationReturned, Record
 from holdfast.testing.histories.recording import receipt_seen
 from tests.simulation.plans import Act
 from tests.simulation.programs import WORKFLOWS
 
 TRIES = 4
+
+
+class NotWaitedFor(Exception):
+    """It was asked for, and how it ended is not known."""
 
 
 class Returned(dict[str, Any]):
@@ -102,6 +106,7 @@ class Client:
             request=request,
             replaces="" if replace is None else replace.id,
             join=act.join,
+            delay_ms=Millis(round(act.delay * 1000)),
             hook=act.hook if signal else "",
             dedupe=dedupe,
             message=hooks.key_signal_id(act.hook, dedupe) if signal else "",
@@ -136,10 +141,7 @@ class Client:
         workflow = WORKFLOWS[act.workflow]
 
         async def find() -> Returned:
-            try:
-                run = await hf.find(workflow, act.key)
-            except UnknownRun:
-                return Returned()
+            run = await hf.find(workflow, act.key)
             return Returned(run=run.id, status=run.status)
 
         called = OperationCalled(op=op, client=self._name, verb="find", workflow=workflow.name, key=act.key)
@@ -209,12 +211,12 @@ class Client:
         async def cancel() -> Returned:
             cancelling = await run.ask_cancel("no longer wanted", deadline=self._patience)
             if not wait:
-                return Returned(run=run.id)
+                raise NotWaitedFor
             try:
                 async with asyncio.timeout(4 * self._patience):
                     receipt = await cancelling.receipt()
             except TimeoutError:
-                return Returned(run=run.id)
+                raise NotWaitedFor from None
             return Returned(run=run.id, receipt=receipt_seen(receipt))
 
         return cancel
@@ -269,6 +271,8 @@ class Client:
                 if number + 1 < tries:
                     await asyncio.sleep(self._patience / 10)  # noqa: TID251 - of virtual time
                     continue
+            except NotWaitedFor:
+                pass
             except HoldfastError as error:
                 outcome, fields = "refused", Returned(error=error.code, run=_in_the_way(error))
             else:

@@ -23,7 +23,14 @@ from holdfast.ports.notices import ANYTHING
 from holdfast.ports.store import Claim, Claimed, Serves
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.writes import MemoryWrites, Tables
-from holdfast.testing.histories.history import LeaseChanged, Record, RunMoved, StoreWrite, WriteOutcome
+from holdfast.testing.histories.history import (
+    LeaseChanged,
+    MessageDelivered,
+    Record,
+    RunMoved,
+    StoreWrite,
+    WriteOutcome,
+)
 from holdfast.testing.histories.recording import fence_seen, run_of, store_write
 from holdfast.testing.simulation.network import Fate, Observer, StoreCall, StoreModel
 from holdfast.testing.simulation.world import World
@@ -119,7 +126,15 @@ class ClusterWrites(MemoryWrites):
     def _deliver(self, envelopes: tuple[Envelope, ...]) -> tuple[str, ...]:
         here = tuple(each for each in envelopes if self._is_here(each))
         self.tables.outbox += [each for each in envelopes if not self._is_here(each)]
-        return super()._deliver(here)
+        return self._put_into_inboxes(here)
+
+    def _put_into_inboxes(self, envelopes: tuple[Envelope, ...]) -> tuple[str, ...]:
+        told: list[str] = []
+        for envelope in envelopes:
+            if super()._deliver((envelope,)):
+                told.append(envelope.run_id)
+                self._model.delivered(envelope)
+        return tuple(told)
 
     def _is_here(self, envelope: Envelope) -> bool:
         run = self.tables.runs.get(envelope.run_id)
@@ -128,7 +143,7 @@ class ClusterWrites(MemoryWrites):
     def deliver_outbox(self, limit: int) -> tuple[str, ...]:
         """Take messages to their shards; returns the runs that got one."""
         leaving, self.tables.outbox = self.tables.outbox[:limit], self.tables.outbox[limit:]
-        return super()._deliver(tuple(leaving))
+        return self._put_into_inboxes(tuple(leaving))
 
 
 class ClusterMemory(MemoryStore):
@@ -170,6 +185,14 @@ class ClusterMemory(MemoryStore):
         for run in await self.runs(held):
             self._model.moved("left", run)
         self._model.leased("left")
+
+    async def prune(self, limit: int) -> int:
+        before = dict(self.tables.runs)
+        pruned = await super().prune(limit)
+        for run_id, run in before.items():
+            if run_id not in self.tables.runs:
+                self._model.moved("pruned", run)
+        return pruned
 
     async def rescue(self, limit: int) -> list[str]:
         owners = {run.id: run.owner or "" for run in await self.fallen(limit)}
@@ -234,7 +257,11 @@ class ClusterStore(StoreModel):
             self._unsure.append(write)
         self.witness.record(write)
 
-    def moved(self, how: Literal["claimed", "rescued", "left"], run: Run, owner: str = "") -> None:
+    def delivered(self, envelope: Envelope) -> None:
+        at_ms, message_id = self.inner.now_ms(), envelope.message.id
+        self.witness.record(MessageDelivered(at_ms=at_ms, what="message", run=envelope.run_id, id=message_id))
+
+    def moved(self, how: Literal["claimed", "rescued", "left", "pruned"], run: Run, owner: str = "") -> None:
         """A run has another holder, or none."""
         at_ms = self.inner.now_ms()
         self.witness.record(RunMoved(at_ms=at_ms, how=how, run=run.id, host=self._host, fence=fence_seen(run)))

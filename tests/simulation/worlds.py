@@ -13,7 +13,7 @@ import gc
 import hashlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -21,10 +21,19 @@ from msgspec import Struct
 
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError
+from holdfast.events import Elected, Event, LeaseWasLost, PartFailed, RunOvertaken
 from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.times import Millis
-from holdfast.testing.histories.history import FinalKey, HistoryHead, Record, SometimesCount
+from holdfast.testing.histories.history import (
+    FinalKey,
+    HistoryHead,
+    LeaderActed,
+    LeaseChanged,
+    Record,
+    SometimesCount,
+)
 from holdfast.testing.histories.recording import final_run
 from holdfast.testing.simulation.hosts import Host
 from holdfast.testing.simulation.world import World
@@ -46,8 +55,7 @@ class Simulated(Struct, frozen=True):
     sometimes: dict[str, int]
     seconds: float  # of virtual time
     is_drained: bool
-    rows: tuple[Run, ...]
-    inputs: dict[str, str]  # the programs of the runs
+    restless: str  # what has not come to rest
     failures: tuple[str, ...]  # of the hosts themselves: none is expected
 
     @property
@@ -57,6 +65,11 @@ class Simulated(Struct, frozen=True):
         for record in self.history:
             digest.update(_encode(record))
         return digest.hexdigest()[:16]
+
+
+def _text_of(output: bytes) -> str:
+    """What a workflow of ours returned, which is text."""
+    return str(msgspec.json.decode(msgspec.json.decode(output, type=Value).json))  # pyright: ignore[reportArgumentType]
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -157,8 +170,7 @@ class Cluster:
             dict(nemesis.sometimes),
             world.now(),
             is_drained,
-            tuple(self.store.memory.tables.runs.values()),
-            {},
+            "" if is_drained else self._restless(),
             tuple(self.failures),
         )
 
@@ -190,6 +202,12 @@ class Cluster:
         if self._arrivals_left() or any(self.left.values()) or tables.outbox:
             return False
         return all(run.status in SETTLED for run in tables.runs.values())
+
+    def _restless(self) -> str:
+        tables = self.store.memory.tables
+        runs = [f"{run.id} {run.status}" for run in tables.runs.values() if run.status not in SETTLED]
+        acts = [f"{len(left)} acts of client {client}" for client, left in self.left.items() if left]
+        return ", ".join([*runs, *acts, *(["the outbox"] if tables.outbox else [])])
 
     def _arrivals_left(self) -> bool:
         """Whether calls are on their way that were sent long ago."""
@@ -229,6 +247,7 @@ class Cluster:
                 _pace=plan.pace,
                 _machine=host.machine,
             ) as hf:
+                hf.listen(partial(self._hear, host))
                 tasks = [
                     asyncio.create_task(self._act(hf, client)) for client in self._clients_in(member.number)
                 ]
@@ -242,6 +261,20 @@ class Cluster:
             return
         self.nemesis.applied_fault("ended", host.name)
         self.world.after(0, partial(self._ended, member, host))
+
+    def _hear(self, host: Host, event: Event) -> None:
+        at_ms = self.store.inner.now_ms()
+        match event:
+            case Elected(duty, term):
+                self.nemesis.record(LeaderActed(at_ms=at_ms, how="elected", host=host.name, duty=duty, term=term))
+            case LeaseWasLost():
+                self.nemesis.record(LeaseChanged(at_ms=at_ms, how="lost", host=host.name))
+            case RunOvertaken(run_id):
+                self.nemesis.record(LeaseChanged(at_ms=at_ms, how="lost", host=host.name, run=run_id))
+            case PartFailed(part, message):
+                self.failures.append(f"{host.name}: {part}: {message}")
+            case _:
+                pass
 
     def _clients_in(self, number: int) -> list[int]:
         """The clients that live in this process."""
@@ -343,7 +376,7 @@ class Cluster:
                     run,
                     tuple(tables.journals[run.id]),
                     at_ms=self.store.inner.now_ms(),
-                    result="" if run.output is None else run.output.decode(),
+                    result="" if run.output is None else _text_of(run.output),
                     receipt=receipts.get(run.id),
                 )
             )
