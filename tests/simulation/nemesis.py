@@ -37,7 +37,7 @@ class Nemesis:
         self._way = Random(f"{plan.seed}/way")
         self._bus = Random(f"{plan.seed}/bus")
         self._struck: dict[int, list[list[object]]] = {}  # strikes that are still to come, by host
-        self._left: Counter[int] = Counter()  # commits that leave messages behind, by host
+        self._left = 0  # commits that leave messages behind
         self._slow_until = self._down_until = 0.0
         self._is_healed = False
         self._begun: set[tuple[str, str, int]] = set()
@@ -51,7 +51,7 @@ class Nemesis:
         self._struck.setdefault(fault.host, []).append([fault, fault.count])
 
     def leave_behind(self, fault: Fault) -> None:
-        self._left[fault.host] += fault.count
+        self._left += fault.count
 
     def be_slow(self, seconds: float) -> None:
         self._slow_until = max(self._slow_until, self.world.now() + seconds)
@@ -63,7 +63,7 @@ class Nemesis:
         """No more faults. What is under way stays under way."""
         self._is_healed = True
         self._struck.clear()
-        self._left.clear()
+        self._left = 0
         self._slow_until = self._down_until = 0.0
         self.applied_fault("healed")
 
@@ -130,10 +130,10 @@ class Nemesis:
         return None
 
     def leaves_behind(self, call: StoreCall) -> bool:
-        number = self.numbers.get(call.host.name, -1)
-        if self._is_healed or not self._left[number]:
+        if not self._left:
             return False
-        self._left[number] -= 1
+        self._left -= 1
+        self.applied_fault("reply lost", call.host.name, lost=_writes_of(call))
         return True
 
     def notice(self, host: Host, notice: Notice) -> tuple[float, ...]:  # noqa: ARG002

@@ -12,7 +12,7 @@
     slow          for `seconds`, every call of every host takes up to a limit longer
     down          for `seconds`, the store is reached by no host
     failover      for `seconds`, what is written is confirmed to no host; then it is gone
-    left          what its next `count` commits have to say to another shard stays in the outbox
+    left          of the next `count` commits that have something to say to another shard, that stays in the outbox
 
 Each kind is allowed in some of the seeds only: a plan of all kinds at once would test none of them alone.
 """
@@ -127,11 +127,11 @@ def draw(seed: int) -> Plan:
         bus_latency=chance.choice((0.0, 0.001, 0.02)),
         bus_faults=bus_faults,
         bus_chance=chance.choice((0.05, 0.5)),
-        shards=chance.choice((1, 2, 2)),
+        shards=chance.choice((1, 2, 3, 3)),
         idle=chance.choice((0.0, 0.2, 1.0, 1.0)),
         claim_max=chance.choice((1, 2, 16)),
         rescue_max=chance.choice((1, 100, 100)),
-        poll=5.0,
+        poll=900.0 if not bus_faults and chance.random() < 0.5 else 5.0,
         is_tiny=is_tiny,
         stops_in_order=chance.random() < 0.2,
         faults=_faults(chance, allowed, hosts=workers + clients, workers=workers, lease=lease),
@@ -171,7 +171,7 @@ def _fault(chance: Random, kind: str, *, hosts: int, workers: int, lease: float)
         case "failover":
             return Fault(at=at, kind=kind, seconds=round(chance.uniform(0.1, lease), 3))
         case "left":
-            return Fault(at=at, kind=kind, host=worker, count=chance.randint(1, 5))
+            return Fault(at=at, kind=kind, count=chance.randint(1, 5))
         case _:
             return Fault(at=at, kind=kind, host=worker)
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
+from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Change, Committed, Refused
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run
@@ -94,10 +95,11 @@ class ClusterWrites(MemoryWrites):
         if self._told is not None:  # a successor, within another change
             return self._decided(change)
         self._told, self._shard = [], self._model.shard_of(self._home_of(change))
+        before = len(self.tables.outbox)
         try:
             answer = self._decided(change)
-            if self.tables.outbox and isinstance(answer, Committed) and not self._model.leaves_behind():
-                answer = Committed(answer.run, (*answer.told, *self.deliver_outbox(len(self.tables.outbox))))
+            if len(self.tables.outbox) > before and isinstance(answer, Committed) and not self._model.leaves_behind():
+                answer = Committed(answer.run, (*answer.told, *self._deliver_behind(before)))
             # A change is told before the successor that it admits.
             for write in reversed(self._told):
                 self._model.tell(write)
@@ -140,6 +142,12 @@ class ClusterWrites(MemoryWrites):
         run = self.tables.runs.get(envelope.run_id)
         return run is None or self._shard is None or self._model.shard_of(run) == self._shard
 
+    def _deliver_behind(self, before: int) -> tuple[str, ...]:
+        """Take what this change has left to its shards."""
+        leaving = tuple(self.tables.outbox[before:])
+        del self.tables.outbox[before:]
+        return self._put_into_inboxes(leaving)
+
     def deliver_outbox(self, limit: int) -> tuple[str, ...]:
         """Take messages to their shards; returns the runs that got one."""
         leaving, self.tables.outbox = self.tables.outbox[:limit], self.tables.outbox[limit:]
@@ -156,6 +164,12 @@ class ClusterMemory(MemoryStore):
         self._tables = self.tables
         self.writes = ClusterWrites(self.tables, self.now_ms, model)
         self._writes = self.writes
+
+    async def commit(self, changes: Sequence[Change]) -> list[Answer]:
+        answers = await super().commit(changes)
+        if self._model.was_cut_off():
+            raise StoreUnavailable("the connection broke before all was delivered")
+        return answers
 
     async def relay(self, limit: int) -> int:
         count = min(limit, len(self.tables.outbox))
@@ -215,6 +229,7 @@ class ClusterStore(StoreModel):
         self._kept: dict[str, Any] | None = None  # what survives the primary
         self._unsure: list[StoreWrite] = []  # what does not
         self._call: StoreCall | None = None
+        self._is_cut_off = False
 
     # -- shards
 
@@ -226,7 +241,15 @@ class ClusterStore(StoreModel):
         return zlib.crc32(home.encode()) % self._shards
 
     def leaves_behind(self) -> bool:
-        return self._call is not None and self.witness.leaves_behind(self._call)
+        if self._call is None or not self.witness.leaves_behind(self._call):
+            return False
+        self._is_cut_off = True
+        return True
+
+    def was_cut_off(self) -> bool:
+        """Whether the sender of this call was cut off before it had delivered all."""
+        was, self._is_cut_off = self._is_cut_off, False
+        return was
 
     # -- calls
 
@@ -240,6 +263,9 @@ class ClusterStore(StoreModel):
 
     def _apply(self, call: StoreCall, reply: asyncio.Future[Any], fate: Fate) -> None:
         self.under_way -= 1
+        if self._kept is not None and call.verb == "prune":
+            self.give_up_on(call, reply)  # or what it removes would have to be told as having come back
+            return
         if self._kept is not None and call.verb in WRITING:
             fate = fate._replace(reply_lost=True)
             self.give_up_on(call, reply)

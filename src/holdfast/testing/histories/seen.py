@@ -78,11 +78,14 @@ class Seen:
         for at, call in self.of(EffectObserved):
             if call.phase == "ended":
                 self.ended[call.run].append((at, call))
-        forgotten = {write for _, fault in self.of(FaultApplied) if fault.fault == "forgot" for write in fault.lost}
+        # What was offered again since, under the same id, is there.
+        forgotten = {
+            write: at for at, fault in self.of(FaultApplied) if fault.fault == "forgot" for write in fault.lost
+        }
         self.writes = [
             (at, write)
             for at, write in self.of(StoreWrite)
-            if write.outcome == "accepted" and write.write not in forgotten
+            if write.outcome == "accepted" and at > forgotten.get(write.write, -1)
         ]
         self.durable: dict[str, list[Durable]] = defaultdict(list)
         self._collect_durable()

@@ -38,6 +38,7 @@ class World:
         self.chance = Random(f"{seed}/world")
         self.hosts: list[Host] = []
         self.executing: Host | None = None  # whose turn it is
+        self._living: list[Host] = []  # and perhaps some that have died since
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
         self._count = 0
@@ -51,6 +52,7 @@ class World:
         """A new process. A name may be used again once its process is dead."""
         host = Host(self, name, len(self.hosts) + 1)
         self.hosts.append(host)
+        self._living = [each for each in self.hosts if each.is_alive]
         return host
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
@@ -75,18 +77,18 @@ class World:
         self._turns += 1
         if self._turns > TURNS_MAX:
             raise TimeStandsStill(f"at {self._seconds:.3f} s")
-        if self._coming and self._coming[0][0] <= self._seconds:
-            heappop(self._coming)[2]()
+        coming, now = self._coming, self._seconds
+        next_at = coming[0][0] if coming else FOREVER
+        if next_at <= now:
+            heappop(coming)[2]()
             return True
-        next_at = min((at for at, _, _ in self._coming[:1]), default=FOREVER)
         ready: list[Host] = []
-        for host in self.hosts:
-            at = host.loop.next_at() if host.is_running else None
-            if at is None:
-                continue
-            if at <= self._seconds:
-                ready.append(host)
-            next_at = min(next_at, at)
+        for host in self._living:
+            if host.is_running and (at := host.loop.next_at()) is not None:
+                if at <= now:
+                    ready.append(host)
+                elif at < next_at:
+                    next_at = at
         if ready:
             self.executing = ready[0] if len(ready) == 1 else self.chance.choice(ready)
             self.executing.loop.turn()
