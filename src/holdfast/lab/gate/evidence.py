@@ -46,7 +46,10 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
 
 class AcceptedStart(Struct, frozen=True, kw_only=True):
-    """A start that succeeded, after as many tries as it took. `asked_at_ms` is when the last try was sent."""
+    """A start that succeeded, after as many tries as it took.
+
+    `asked_at_ms` is when the last try was sent, `first_asked_at_ms` when the first one was.
+    """
 
     order: str
     run: str
@@ -56,6 +59,7 @@ class AcceptedStart(Struct, frozen=True, kw_only=True):
     tries: int
     at_ms: Instant
     asked_at_ms: Instant = field(default=EPOCH, name="asked_ms")
+    first_asked_at_ms: Instant = field(default=EPOCH, name="first_asked_ms")
 
 
 class FailedCall(Struct, frozen=True):
@@ -86,6 +90,8 @@ class SentWord(Struct, frozen=True, kw_only=True):
     word: str
     sender: str
     number: int
+    asked_at_ms: Instant = field(default=EPOCH, name="asked_ms")
+    at_ms: Instant = EPOCH
 
 
 class Heard(Struct, frozen=True):

@@ -22,7 +22,7 @@ from holdfast.calls import Call as BoundCall
 from holdfast.client import Run
 from holdfast.errors import RunError, TransientError
 from holdfast.gateway_client import Client
-from holdfast.kernel.times import NO_TIME, Millis
+from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.lab.gate.evidence import AcceptedStart, FailedCall, Heard, KeyUse, OtherOrder, Searched, SentWord
 from holdfast.lab.gate.pack import GO, errand, go_word
 from holdfast.pack import Call
@@ -120,6 +120,10 @@ class Load:
         self.done += is_done
         return is_done
 
+    def now_ms(self) -> Instant:
+        """The clock of all that this load has been told."""
+        return self._clock.wall_ms()
+
     def numbered(self) -> tuple[int, str]:
         """The next order: its number and its name."""
         number = next(self._numbers)
@@ -133,6 +137,7 @@ class Load:
         self, order: str, call: Call[Any], *, request: str, gateway: int, delay_ms: Millis = NO_TIME
     ) -> str | None:
         """The id of the run that a start returned."""
+        first_asked_at_ms = self._clock.wall_ms()
 
         async def start(client: Client, url: str, tries: int) -> str:
             asked_at_ms = self._clock.wall_ms()
@@ -146,6 +151,7 @@ class Load:
                 tries=tries,
                 at_ms=self._clock.wall_ms(),
                 asked_at_ms=asked_at_ms,
+                first_asked_at_ms=first_asked_at_ms,
             )
             self.accepted_starts.append(answer)
             return run.id

@@ -15,10 +15,12 @@ from holdfast.kernel.times import EPOCH, NO_TIME, Instant, Millis
 from holdfast.lab.gate import ledger, reader
 from holdfast.lab.gate.cluster import GateCluster
 from holdfast.lab.gate.evidence import DutySeen, EffectCall, Evidence, Final, InjectedFault, Violation
+from holdfast.lab.gate.histories import history_of
 from holdfast.lab.gate.load import HOLD_MS, PATIENCE_MS, Load
 from holdfast.lab.gate.nemesis import Nemesis
 from holdfast.lab.gate.verdict import Checked, Proof, judge
 from holdfast.ports.clock import Clock
+from holdfast.testing.histories import files
 
 LOOK_SECONDS = 0.05
 Verdict = Literal["passed", "failed", "not proved"]
@@ -75,6 +77,7 @@ class ScenarioContext:
         self.clock = clock
         self.nemesis = Nemesis(cluster, clock)
         self._ledger = ledger.Reader(ledger_file)
+        self._directory = ledger_file.parent
         self._tell = tell
         self._ids = SystemIds()
         self._began_at_ms = EPOCH
@@ -124,8 +127,13 @@ class ScenarioContext:
         return (call for call in recent if call.order.startswith(self._load_name))
 
     async def checked(self, load: Load, *, before: tuple[Final, ...] = (), sights: Sequence[DutySeen] = ()) -> Checked:
-        """What became of the orders of a load. `before` are those of its runs that must not change any more."""
-        return await asyncio.to_thread(judge, await self._evidence(load, before, tuple(sights)))
+        """What became of the orders of a load. `before` are those of its runs that must not change any more.
+
+        What was seen of them is written as a history, beside the ledger.
+        """
+        evidence = await self._evidence(load, before, tuple(sights))
+        await asyncio.to_thread(files.write, self._directory / f"history-{load.name}.jsonl", history_of(evidence))
+        return await asyncio.to_thread(judge, evidence)
 
     async def _evidence(self, load: Load, before: tuple[Final, ...], sights: tuple[DutySeen, ...]) -> Evidence:
         found = await reader.finals(load)

@@ -12,6 +12,7 @@ from holdfast.kernel.journal import Completed, Performed, Received
 from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.lab.gate.checker import violations
 from holdfast.lab.gate.evidence import Evidence, Violation
+from holdfast.lab.gate.histories import violations_of_history
 from holdfast.lab.gate.pack import chat, errand, nap
 from holdfast.lab.gate.timer_rules import timers
 from holdfast.lab.gate.world_rules import repeats
@@ -105,7 +106,7 @@ def judge(seen: Evidence) -> Checked:
     instants = [fault.at_ms for fault in seen.faults]
     completions = _completions(seen)
     under_faults = sum(min(instants) <= at_ms <= max(instants) for at_ms in completions) if instants else 0
-    return Checked(counts=counts, violations=violations(seen), completions=completions, under_faults=under_faults)
+    return Checked(counts=counts, violations=_violations(seen), completions=completions, under_faults=under_faults)
 
 
 def proofs_of(checked: Checked, *, rescues: bool = True) -> tuple[Proof, ...]:
@@ -127,6 +128,13 @@ def together(counted: Iterable[Counts]) -> Counts:
             more = getattr(counts, name)
             total[name] = max(value, more) if name.endswith("_ms") else value + more
     return msgspec.convert(total, Counts)
+
+
+def _violations(seen: Evidence) -> tuple[Violation, ...]:
+    """What the gate's own rules find, and what else the checker of histories does."""
+    own = violations(seen)
+    kinds = {each.kind for each in own}
+    return (*own, *(each for each in violations_of_history(seen) if each.kind not in kinds))
 
 
 def _completed_keys(seen: Evidence) -> set[str]:

@@ -103,7 +103,8 @@ def attempts(seen: Seen) -> Iterator[HistoryViolation]:
             if entry.by_hand is None and not before < entry.attempt <= max(before, late.get(entry.step, 0)) + 1:
                 detail = f"{entry.step} has attempt {entry.attempt} after {before} failed ones"
                 yield HistoryViolation("I3", "attempts_miscounted", run, detail)
-            failures[entry.step] = max(before, entry.attempt)
+            if isinstance(entry, Attempted):
+                failures[entry.step] = max(before, entry.attempt)
     failed = {
         (run, entry.step, entry.attempt)
         for run, entries in seen.durable.items()

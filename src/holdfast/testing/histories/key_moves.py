@@ -34,7 +34,7 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from holdfast.kernel import ids
-from holdfast.kernel.journal import Cancelled, Completed, Failed, Resumed, Retried
+from holdfast.kernel.journal import Cancelled, Completed, Failed, Resumed, Retried, Started
 from holdfast.kernel.times import Instant
 from holdfast.testing.histories.history import HistoryViolation, RunMoved
 from holdfast.testing.histories.linearizability import STEPS_MAX, Move, linearize
@@ -89,6 +89,7 @@ class _Lives:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._times = list(accumulate((record.at_ms for record in seen.history), max))
+        self._admitted = {write.run: at for at, write in seen.writes if write.admits}
         self._pruned = {moved.run: at for at, moved in seen.of(RunMoved) if moved.how == "pruned"}
         self.runs: dict[Place, set[str]] = defaultdict(set)
         for run, place in seen.places.items():
@@ -116,21 +117,23 @@ class _Lives:
             expires_at_ms = end.entry.at_ms + final.retention_ms
             if expires_at_ms <= self._times[-1]:
                 slack_ms = self._seen.head.slack_ms
-                until = bisect_right(self._times, expires_at_ms + slack_ms)
+                until = bisect_right(self._times, expires_at_ms + slack_ms) - 0.5
                 yield Move(words, self._since(expires_at_ms), until, after)
 
     def birth(self, run: str) -> tuple[float, float]:
         """When the run may have been admitted."""
+        if run in self._admitted:
+            return self._admitted[run], self._admitted[run]
         first = self._seen.durable.get(run, ())[:1]
-        return self._span(first[0]) if first else (-1, inf)
+        return self._span(first[0]) if first and isinstance(first[0].entry, Started) else (-1, inf)
 
     def _span(self, each: Durable) -> tuple[float, float]:
         """When an entry may have been committed: exactly then, or at any time after it was made."""
         return (each.at, each.at) if each.at is not None else (self._since(each.at_ms), inf)
 
-    def _since(self, at_ms: Instant) -> int:
-        """The first place in the history at which this instant may have been."""
-        return bisect_left(self._times, at_ms - self._seen.head.slack_ms)
+    def _since(self, at_ms: Instant) -> float:
+        """The first place in the history at which this instant may have been: between two records."""
+        return bisect_left(self._times, at_ms - self._seen.head.slack_ms) - 0.5
 
 
 class _Key:

@@ -19,6 +19,7 @@ from holdfast.kernel.journal import (
     KeyReleased,
     Opened,
     Performed,
+    Received,
     Resumed,
     Retried,
     Spawned,
@@ -34,15 +35,17 @@ from holdfast.testing.histories.seen import Seen, counting
 _BY_STEP = Performed | GaveUp | Elapsed | Spawned | Joined | Opened
 _BACK_TO_LIFE = {Completed: (), Failed: (Retried,), Cancelled: (Resumed,)}
 _TIMED = frozenset({"timer", "retry"})
+_PROMISES = {"signal_twice": "I7"}
 
 # -- none is lost
 
 
 def lost(seen: Seen) -> Iterator[HistoryViolation]:
-    """A run that a client was given is there in the end, unless its retention was over."""
+    """A run that a client or a parent was given is there in the end, unless its retention was over."""
     given = {each.run for each in seen.operations if each.outcome == "ok" and each.called.verb in {"start", "fork"}}
-    for run in sorted(given - seen.finals.keys() - seen.pruned - {""}) if seen.finals else ():
-        yield HistoryViolation("I2", "lost", run, "a client was given this run, and it is not there")
+    there = seen.finals.keys() | seen.pruned | {""}
+    for run in sorted((given | seen.children) - there) if seen.finals else ():
+        yield HistoryViolation("I2", "lost", run, "a client or a parent was given this run, and it is not there")
 
 
 def unasked(seen: Seen) -> Iterator[HistoryViolation]:
@@ -145,13 +148,15 @@ def unrecorded(seen: Seen) -> Iterator[HistoryViolation]:
 
 
 def recorded_twice(seen: Seen) -> Iterator[HistoryViolation]:
-    """A step is performed, a timer fires, a child is joined and a hook is opened once."""
+    """A step is performed, a timer fires, a child is joined, a hook is opened and a signal is received once."""
     for final in seen.finals.values():
-        kinds = ((entry.what, step_of(entry)) for _, entry in counting(final) if isinstance(entry, _BY_STEP))
+        entries = [entry for _, entry in counting(final)]
+        kinds = [(entry.what, step_of(entry)) for entry in entries if isinstance(entry, _BY_STEP)]
+        kinds += [(entry.what, entry.id) for entry in entries if isinstance(entry, Received)]
         for (what, step), count in Counter(kinds).items():
             if count > 1:
-                kind = "timer_twice" if what == "elapsed" else "recorded_twice"
-                yield HistoryViolation("I3", kind, final.run, f"{what} {step}, {count} times")
+                kind = {"elapsed": "timer_twice", "received": "signal_twice"}.get(what, "recorded_twice")
+                yield HistoryViolation(_PROMISES.get(kind, "I3"), kind, final.run, f"{what} {step}, {count} times")
 
 
 def after_the_end(seen: Seen) -> Iterator[HistoryViolation]:

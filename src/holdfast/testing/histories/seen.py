@@ -102,8 +102,9 @@ class Seen:
             if seen.key
         }
         for operation in self.operations:
-            if operation.called.verb in {"start", "find"} and operation.run and operation.called.key:
-                self.places.setdefault(operation.run, operation.place)
+            for run in filter(None, (operation.run, operation.called.replaces)):
+                if operation.called.verb in {"start", "find"} and operation.called.key:
+                    self.places.setdefault(run, operation.place)
 
     def of(self, kind: type[R]) -> list[tuple[int, R]]:
         """All records of this kind with their places in the history."""

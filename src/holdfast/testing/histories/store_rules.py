@@ -94,10 +94,12 @@ def _is_durable(
 
 
 def terms(seen: Seen) -> Iterator[HistoryViolation]:
-    """A term of a duty has one leader, and terms grow."""
+    """A term of a duty has one leader, and terms grow, unless the store was harmed and may have forgotten one."""
     last: dict[str, LeaderActed] = {}
-    for _, each in seen.of(LeaderActed):
-        if each.how != "elected":
+    for each in seen.history:
+        if isinstance(each, FaultApplied) and each.fault in {"forgot", "store down"}:
+            last.clear()
+        if not isinstance(each, LeaderActed) or each.how != "elected":
             continue
         before = last.get(each.duty)
         if before is not None and each.term <= before.term:

@@ -29,7 +29,7 @@ from holdfast.kernel.waits import Wait
 from holdfast.testing.histories import checker, files
 from holdfast.testing.histories.checker import HISTORY_RULES, check
 from holdfast.testing.histories.history import ReceiptSeen
-from tests.builders import STARTED, a_failure, a_value, an_intent, continued
+from tests.builders import STARTED, a_failure, a_value, an_intent, continued, joined
 from tests.unit.testing.histories.told import LEASE_MS, Told, done
 
 END = Completed(0)
@@ -246,7 +246,10 @@ ILLEGAL: dict[str, Told | list[Told]] = {
     ],
     "key_astray": [Told().final("r1", END).key("r2"), Told().final("r1", END).key("")],
     "created_twice": Told().start("s1", "r1", key="").start("s2", "r1", key=""),
-    "lost": Told().start("s1", "r1").final("r2", END, key="k2", workflow="shop.other"),
+    "lost": [
+        Told().start("s1", "r1").final("r2", END, key="k2", workflow="shop.other"),
+        Told().start("s1", "r1").final("r1", joined(run_id="r2"), END),
+    ],
     "unasked": [
         Told().start("s1", "r1").final("r1", END).final("r2", END, key="k2"),
         Told().call("s1", key="").back("s1", "unknown").final("r1", END, key="").final("r2", END, key=""),
@@ -273,7 +276,7 @@ ILLEGAL: dict[str, Told | list[Told]] = {
         Told().final("r1", END, result="1").call("x", "result", run="r1").back("x", run="r1", result="2"),
     ],
     "unrecorded": Told().admit().write(done("b")).final("r1", status="waiting"),
-    "recorded_twice": Told().final("r1", done(), done(attempt=2, by_hand=None), END),
+    "recorded_twice": Told().final("r1", done(), done(), END),
     "timer_twice": Told().final("r1", Elapsed(5, "t", 5), Elapsed(6, "t", 5), END),
     "after_the_end": [
         Told().final("r1", END, Resumed(0), status="waiting"),
@@ -355,6 +358,7 @@ ILLEGAL: dict[str, Told | list[Told]] = {
         Told().start("s1", "r1", hook="go", dedupe="d1").final("r1", END),
     ],
     "signal_twice": [
+        Told().final("r1", received(), received(), END),
         Told().start("s1", "r1").signal("o", "r1", "d1").final("r1", received(), received(), END),
         Told()
         .start("s1", "r1", hook="go", dedupe="d1")

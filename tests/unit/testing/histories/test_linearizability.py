@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from math import inf
 
 import pytest
@@ -201,7 +200,7 @@ class Model:
     def __init__(self) -> None:
         self.holder = self.former = ""
         self.has_ended = False
-        self._runs = count(1)
+        self.runs: list[str] = []
         self.said: list[tuple[OperationCalled | None, OperationReturned | str]] = []
 
     def do(self, verb: str) -> None:
@@ -232,7 +231,8 @@ class Model:
                 pass
 
     def _admit(self) -> str:
-        self.holder, self.has_ended = f"r{next(self._runs)}", False
+        self.holder, self.has_ended = f"r{len(self.runs)}", False
+        self.runs.append(self.holder)
         return self.holder
 
 
@@ -249,6 +249,7 @@ def history_of(model: Model, spans: list[tuple[int, int]], unheard: set[int]) ->
         if at not in unheard:
             instants.append((at * 10 + behind, Told().add(told)))
     ordered = sorted(instants, key=lambda each: each[0])
+    ordered += [(inf, Told().final(run, holds_key=False, journal=())) for run in model.runs]
     return [replace(told.records[-1], at_ms=at) for at, (_, told) in enumerate(ordered)]
 
 

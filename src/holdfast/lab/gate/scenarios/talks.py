@@ -138,10 +138,21 @@ async def _send_all(load: Load, at: tuple[str, str], sender: str, send: Send, mo
                 return False
             return True
 
+        asked_at_ms = load.now_ms()
         twice = await asyncio.gather(*(load.ask("signal", once, about=order, first=number + nth) for nth in range(2)))
         if not any(twice) or load.failed:
             return
-        load.sent.append(SentWord(order=order, hook=hook, word=word, sender=sender, number=number))
+        load.sent.append(
+            SentWord(
+                order=order,
+                hook=hook,
+                word=word,
+                sender=sender,
+                number=number,
+                asked_at_ms=asked_at_ms,
+                at_ms=load.now_ms(),
+            )
+        )
 
 
 async def _chat_by_key(load: Load) -> None:
