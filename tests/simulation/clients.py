@@ -39,7 +39,10 @@ class Acts:
     """What all clients have done so far, which each of them knows."""
 
     def __init__(
-        self, record: Callable[[Record], None], now_ms: Callable[[], Instant], was_performed: Callable[[str], int | None]
+        self,
+        record: Callable[[Record], None],
+        now_ms: Callable[[], Instant],
+        was_performed: Callable[[str], int | None],
     ) -> None:
         self.record = record
         self.now_ms = now_ms
@@ -259,7 +262,9 @@ class Client:
 
     # -- recording
 
-    async def _operate(self, called: OperationCalled, do: Callable[[], Awaitable[Returned]], tries: int = TRIES) -> None:
+    async def _operate(
+        self, called: OperationCalled, do: Callable[[], Awaitable[Returned]], tries: int = TRIES
+    ) -> None:
         acts = self._acts
         acts.record(replace_fields(called, at_ms=acts.now_ms()))
         outcome, fields = "unknown", Returned()

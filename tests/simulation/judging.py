@@ -1,11 +1,11 @@
 """What is wrong with a world that has come to its end: the checker of histories, and what only the simulation knows.
 
-    kind            what it is
-    ──────────────  ────────────────────────────────────────────────────────────────────────────
-    not drained     something has not come to rest, though everything healed long ago
-    result untrue   a run returned what its program cannot return
-    engine fault    a part of the engine raised what it should not, or a process ended by itself
-    slow to wake    in a world in which every notice arrives, a run that was due has waited for a poll
+kind            what it is
+──────────────  ────────────────────────────────────────────────────────────────────────────
+not drained     something has not come to rest, though everything healed long ago
+result untrue   a run returned what its program cannot return
+engine fault    a part of the engine raised what it should not, or a process ended by itself
+slow to wake    in a world in which every notice arrives, a run that was due has waited for a poll
 """
 
 from __future__ import annotations

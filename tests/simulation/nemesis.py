@@ -169,7 +169,11 @@ class Nemesis:
             self.sometimes["unknown applied"] += 1
         if write.outcome == "accepted" and write.took_key_from and write.admits:
             self.sometimes["key taken over"] += 1
-        if write.outcome == "refused" and write.presented is None and any(each.what == "cancel" for each in write.messages):
+        if (
+            write.outcome == "refused"
+            and write.presented is None
+            and any(each.what == "cancel" for each in write.messages)
+        ):
             self.sometimes["cancel met end"] += 1
 
     def relayed(self, count: int) -> None:
@@ -192,7 +196,14 @@ class Nemesis:
         self._begun.add((run, step, attempt))
         self.record(
             EffectObserved(
-                at_ms=self.now_ms(), host=self._here, run=run, step=step, key=key, phase="began", attempt=attempt, undo=undo
+                at_ms=self.now_ms(),
+                host=self._here,
+                run=run,
+                step=step,
+                key=key,
+                phase="began",
+                attempt=attempt,
+                undo=undo,
             )
         )
 

@@ -165,7 +165,9 @@ def _fault(chance: Random, kind: str, *, hosts: int, workers: int, lease: float)
             return Fault(at=at, kind=kind, host=anyone, count=count, commits_only=commits)
         case "late":
             seconds, count = round(chance.uniform(lease / 2, 5 * lease), 3), chance.randint(1, 4)
-            return Fault(at=at, kind=kind, host=anyone, seconds=seconds, count=count, commits_only=chance.random() < 0.8)
+            return Fault(
+                at=at, kind=kind, host=anyone, seconds=seconds, count=count, commits_only=chance.random() < 0.8
+            )
         case "slow" | "down":
             return Fault(at=at, kind=kind, seconds=round(chance.uniform(0.2, 1.5 * lease), 3))
         case "failover":

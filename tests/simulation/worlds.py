@@ -248,9 +248,7 @@ class Cluster:
                 _machine=host.machine,
             ) as hf:
                 hf.listen(partial(self._hear, host))
-                tasks = [
-                    asyncio.create_task(self._act(hf, client)) for client in self._clients_in(member.number)
-                ]
+                tasks = [asyncio.create_task(self._act(hf, client)) for client in self._clients_in(member.number)]
                 await member.stopping.wait()
                 for task in tasks:
                     task.cancel()
@@ -369,7 +367,9 @@ class Cluster:
     def read(self) -> None:
         """Record what is stored, now that everything is quiet."""
         tables = self.store.memory.tables
-        receipts = self._receipts([run for run in tables.runs.values() if run.status in {Status.CANCELLED, Status.FAILED}])
+        receipts = self._receipts(
+            [run for run in tables.runs.values() if run.status in {Status.CANCELLED, Status.FAILED}]
+        )
         for run in tables.runs.values():
             self.nemesis.record(
                 final_run(
@@ -382,9 +382,7 @@ class Cluster:
             )
         for (namespace, workflow, key), run_id in tables.keys.items():
             self.nemesis.record(
-                FinalKey(
-                    at_ms=self.store.inner.now_ms(), namespace=namespace, workflow=workflow, key=key, run=run_id
-                )
+                FinalKey(at_ms=self.store.inner.now_ms(), namespace=namespace, workflow=workflow, key=key, run=run_id)
             )
 
     def _receipts(self, runs: list[Run]) -> dict[str, Receipt]:

@@ -7,7 +7,18 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar, cast
 
-from holdfast.kernel.journal import Continued, Entry, Forked, Joined, Late, Received, Spawned, void_positions
+from holdfast.kernel.journal import (
+    Continued,
+    Entry,
+    Forked,
+    Joined,
+    Late,
+    Received,
+    Resumed,
+    Retried,
+    Spawned,
+    void_positions,
+)
 from holdfast.kernel.runs import ENDED
 from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.testing.histories.history import (
@@ -72,6 +83,12 @@ class Seen:
         self.head = heads[0][1] if heads else HistoryHead(source="", lease_ms=NO_TIME)
         self.finals = {final.run: final for _, final in self.of(FinalRun)}
         self.pruned = {moved.run for _, moved in self.of(RunMoved) if moved.how == "pruned"}
+        self.forks = {
+            record.run
+            for record in history
+            if (isinstance(record, StoreWrite) and any(isinstance(each, Forked) for each in record.entries))
+            or (isinstance(record, FinalRun) and any(isinstance(each, Forked) for each in record.journal))
+        }
         self.operations = list(self._operations())
         self.begun = [(at, call) for at, call in self.of(EffectObserved) if call.phase == "began"]
         self.ended: dict[str, list[tuple[int, EffectObserved]]] = defaultdict(list)  # by run
@@ -119,6 +136,10 @@ class Seen:
         final = self.finals.get(run)
         is_written = any(each.at is not None for each in self.durable.get(run, ())[:1])
         return is_written or (final is not None and not any(isinstance(each, Continued) for each in final.journal[:1]))
+
+    def went_on(self, run: str) -> bool:
+        """Whether a person has let it go on after it had ended."""
+        return any(isinstance(each.entry, Resumed | Retried) for each in self.durable.get(run, ()))
 
     def has_ended(self, run: str) -> bool:
         return run in self.finals and self.finals[run].status in ENDED

@@ -38,9 +38,7 @@ def lost_or_twice(seen: Seen) -> Iterator[HistoryViolation]:
         }
         # A run hands what it has not taken to the one that follows it under the key, and both have recorded it.
         # With a run that is removed, what it had received is forgotten.
-        last = [
-            run for run in runs if ids.derived_beside(run, "successor") not in runs and run not in seen.pruned
-        ]
+        last = [run for run in runs if ids.derived_beside(run, "successor") not in runs and run not in seen.pruned]
         if len(last) > 1 or any(count > 1 for count in runs.values()):
             detail = f"{message} was received {sum(runs.values())} times, by {', '.join(sorted(runs))}"
             yield HistoryViolation("I7", "signal_twice", scope[-1], detail)

@@ -79,9 +79,7 @@ class Reliable:
 class StoreModel:
     """One store of the world, and the ways to it."""
 
-    def __init__(
-        self, world: World, observer: Observer | None = None, *, limit_seconds: float = LIMIT_SECONDS
-    ) -> None:
+    def __init__(self, world: World, observer: Observer | None = None, *, limit_seconds: float = LIMIT_SECONDS) -> None:
         self.world = world
         self.observer: Observer = observer or Reliable()
         self.limit_seconds = limit_seconds
