@@ -86,9 +86,8 @@ def run_seed(seed: int) -> Tally:
         effects=sum(isinstance(each, EffectObserved) and each.phase == "began" for each in simulated.history),
         writes=sum(isinstance(each, StoreWrite) for each in simulated.history),
     )
-    if judged.violations:
-        details = tuple(f"{each.invariant} {each.kind}: {each.about}: {each.detail}" for each in judged.violations)
-        tally.wrong.append(Wrong(seed, judged.kinds, details))
+    if (wrong := _wrong(judged, seed)) is not None:
+        tally.wrong.append(wrong)
     if seed % TWICE_EVERY == 0:
         tally.twice = 1
         if simulate(draw(seed)).digest != simulated.digest:
@@ -96,6 +95,20 @@ def run_seed(seed: int) -> Tally:
     if seed % COLLECT_EVERY == 0:
         gc.collect()
     return tally
+
+
+def look_at(seed: int) -> Wrong | None:
+    """What is wrong with the world of a seed, and nothing else; None if nothing is."""
+    if seed % COLLECT_EVERY == 0:
+        gc.collect()
+    return _wrong(Judged(simulate(draw(seed))), seed)
+
+
+def _wrong(judged: Judged, seed: int) -> Wrong | None:
+    if not judged.violations:
+        return None
+    details = tuple(f"{each.invariant} {each.kind}: {each.about}: {each.detail}" for each in judged.violations)
+    return Wrong(seed, judged.kinds, details)
 
 
 def run_seeds(seeds: Iterable[int], on_seed: Callable[[Tally], None] = lambda _: None) -> Tally:

@@ -49,6 +49,7 @@ class Acts:
         self.was_performed = was_performed
         self.runs: list[str] = []
         self.starts: list[Act] = []
+        self.signals: list[tuple[str, str, str]] = []  # run, hook and dedupe id
         self.count = 0
 
     def run(self, pick: int) -> str | None:
@@ -88,9 +89,12 @@ class Client:
                 )
             case "find":
                 await self._find(hf, act, op)
+            case "signal again" if self._acts.signals:
+                run_id, hook, dedupe = self._acts.signals[-1 - act.pick % min(len(self._acts.signals), 4)]
+                await self._with_run(hf, replace_fields(act, hook=hook, dedupe=dedupe), op, "signal", run_id)
             case verb:
                 run_id = self._acts.run(act.pick)
-                if run_id is not None:
+                if run_id is not None and verb not in {"again", "other", "signal again"}:
                     await self._with_run(hf, act, op, verb, run_id)
 
     # -- starts
@@ -167,6 +171,8 @@ class Client:
             case "signal":
                 hook, dedupe = act.hook, act.dedupe
                 tries = TRIES if dedupe else 1
+                if dedupe:
+                    self._acts.signals.append((run.id, hook, dedupe))
 
                 async def send() -> Returned:
                     await run.signal(hook, op, dedupe=dedupe or None)

@@ -156,6 +156,10 @@ def _before_the_record(seen: Seen) -> Iterator[HistoryViolation]:
     first: dict[tuple[str, str], int] = {}
     for at, call in seen.begun:
         first.setdefault((call.run, call.step), at)
+    admitted = {write.run: at for at, write in reversed(seen.writes) if write.admits}
+    for (run, step), at in first.items():
+        if admitted.get(run, at) >= at:
+            yield HistoryViolation("I5", "before record", run, f"{step} was called before the run was admitted")
     for run, entries in seen.durable.items():
         last: dict[str, tuple[str, int]] = {}  # by task: the step that was performed last, and when that was durable
         if run in seen.forks:

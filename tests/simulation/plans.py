@@ -184,7 +184,8 @@ _VERBS = {
     "other": 4,  # the key of an earlier start, with another input
     "supersede": 7,
     "signal or start": 9,
-    "signal": 12,
+    "signal": 14,
+    "signal again": 7,
     "token": 4,
     "cancel": 10,
     "result": 8,
@@ -205,7 +206,7 @@ def _acts(chance: Random, *, clients: int, lease: float) -> tuple[Act, ...]:
     verbs, weights = tuple(_VERBS), tuple(_VERBS.values())
     acts: list[Act] = []
     for client in range(clients):
-        for number in range(chance.randint(3, 8)):
+        for number in range(chance.randint(3, 7)):
             verb = "start" if number == 0 else chance.choices(verbs, weights)[0]
             acts.append(
                 Act(
@@ -221,7 +222,7 @@ def _acts(chance: Random, *, clients: int, lease: float) -> tuple[Act, ...]:
                     timeout=chance.choice((None, None, None, 4.0)),
                     hook=chance.choice(HOOKS),
                     token=chance.choice(TOKENS),
-                    dedupe=chance.choice(("", "", "a", "b")),
+                    dedupe=chance.choice(("", "a", "b")),
                     join=chance.random() < 0.9,
                     is_bold=chance.random() < 0.2,
                 )

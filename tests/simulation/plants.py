@@ -30,11 +30,11 @@ from holdfast.kernel.changes import Alive, Answer, Change, Committed, Fenced, Ke
 from holdfast.kernel.journal import Elapsed
 from holdfast.kernel.messages import CancelRequest, Envelope, OutcomeMessage
 from holdfast.kernel.runs import ENDED, Run, Status
-from holdfast.kernel.times import Instant, Millis
+from holdfast.kernel.times import Instant
 from holdfast.ports.store import Claim, Claimed
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.writes import MemoryWrites
-from tests.simulation.campaigns import Wrong, run_seed
+from tests.simulation.campaigns import Wrong, look_at
 from tests.simulation.stores import ClusterMemory, ClusterWrites
 
 Patch = contextlib.AbstractContextManager[Any]
@@ -54,9 +54,8 @@ def _without_checks(*, fence: bool, length: bool) -> Patch:
             current = self._tables.runs.get(guard.run_id)
             if current is None or change.run is None or current.change_id == change.id:
                 return update(self, change, guard)
-            if not fence and current.fence == guard:
-                fixed = replace(change.run, length=current.length + len(change.entries)) if length else change.run
-                return update(self, replace(change, run=fixed), guard)
+            if not fence and current.fence != guard:
+                return update(self, change, guard)
             run = change.run
             if length:
                 run = replace(run, length=current.length + len(change.entries))
@@ -189,15 +188,8 @@ def _claimed_from_others() -> Patch:
     return _patched(ClusterMemory, "claim", plant)
 
 
-def _renewed_after_it_expired() -> Patch:
-    def plant(_renew: Callable[..., Any]) -> Any:
-        async def planted(self: Any, owner: str, ttl_ms: Millis) -> bool:
-            self._tables.leases[owner] = Instant(self.now_ms() + ttl_ms)
-            return True
-
-        return planted
-
-    return _patched(MemoryStore, "renew", plant)
+def _never_rescued() -> Patch:
+    return mock.patch.object(MemoryStore, "_fallen_owners", lambda _: [])
 
 
 def _adopted_twice() -> Patch:
@@ -400,7 +392,7 @@ PLANTS: dict[str, Callable[[], Patch]] = {
     "retention frees a live key": _retention_of_the_living,
     "rescue without raising the epoch": _rescued_at_the_same_epoch,
     "claim ignores the lease": _claimed_from_others,
-    "stale lease accepted": _renewed_after_it_expired,
+    "the dead are never rescued": _never_rescued,
     "double adoption": _adopted_twice,
     "adopted though unknown": _adopted_unasked,
     "cancel lost": lambda: _dropped(CancelRequest),
@@ -433,7 +425,4 @@ def planted(name: str | None) -> Iterator[None]:
 def seeds_needed(name: str, seeds: Iterable[int]) -> Wrong | None:
     """The first of these seeds that finds a planted bug; None if none does."""
     with planted(name):
-        for seed in seeds:
-            if wrong := run_seed(seed).wrong:
-                return wrong[0]
-    return None
+        return next((wrong for wrong in map(look_at, seeds) if wrong is not None), None)

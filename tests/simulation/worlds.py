@@ -15,6 +15,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -88,16 +89,18 @@ def simulate(plan: Plan) -> Simulated:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """No log lines, no warnings to callers, and no collector that would finish coroutines at its own times."""
-    logger = logging.getLogger("holdfast")
-    level, collects = logger.level, gc.isenabled()
-    logger.setLevel(logging.CRITICAL + 1)
+    loggers = [logging.getLogger(name) for name in ("holdfast", "asyncio")]
+    levels, collects = [logger.level for logger in loggers], gc.isenabled()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     gc.disable()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         if collects:
             gc.enable()
 
@@ -230,7 +233,11 @@ class Cluster:
         self.nemesis.numbers[host.name] = member.number
         if member.lives > 1:
             self.nemesis.applied_fault("started", host.name)
+        host.loop.set_exception_handler(partial(self._hear_of_exception, host))
         host.spawn(self._live(member, host))
+
+    def _hear_of_exception(self, host: Host, _loop: object, context: dict[str, Any]) -> None:
+        self.failures.append(f"{host.name}: {context.get('message')}: {context.get('exception')!r}")
 
     async def _live(self, member: Member, host: Host) -> None:
         plan = self.plan
