@@ -23,9 +23,10 @@ from msgspec import Struct
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError
 from holdfast.events import Elected, Event, LeaseWasLost, PartFailed, RunOvertaken
+from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.journal import Value
-from holdfast.kernel.runs import SETTLED, Run, Status
+from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
 from holdfast.kernel.times import Millis
 from holdfast.testing.histories.history import (
     FinalKey,
@@ -204,11 +205,20 @@ class Cluster:
         tables = self.store.memory.tables
         if self._arrivals_left() or any(self.left.values()) or tables.outbox:
             return False
-        return all(run.status in SETTLED for run in tables.runs.values())
+        return all(self._rests(run) for run in tables.runs.values())
+
+    def _rests(self, run: Run) -> bool:
+        """Whether nothing more happens to it by itself: it may wait for a child that waits for a person."""
+        if run.status in SETTLED:
+            return True
+        if run.status is not Status.WAITING or run.wake_at_ms is not None or run.unread or run.waits is None:
+            return False
+        children = [self.store.memory.tables.runs.get(wait.name) for wait in waits.decode(run.waits) if wait.kind == "child"]
+        return any(child is not None and child.status not in ENDED and self._rests(child) for child in children)
 
     def _restless(self) -> str:
         tables = self.store.memory.tables
-        runs = [f"{run.id} {run.status}" for run in tables.runs.values() if run.status not in SETTLED]
+        runs = [f"{run.id} {run.status}" for run in tables.runs.values() if not self._rests(run)]
         acts = [f"{len(left)} acts of client {client}" for client, left in self.left.items() if left]
         return ", ".join([*runs, *acts, *(["the outbox"] if tables.outbox else [])])
 
