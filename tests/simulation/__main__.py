@@ -1,9 +1,9 @@
 """`python -m tests.simulation`: whole clusters in virtual time, from seeds, under faults.
 
-    python -m tests.simulation --seeds 10000              a campaign
-    python -m tests.simulation --seed 4711                one seed again, exactly, with its shrunk schedule if it fails
-    python -m tests.simulation --plant "lost wake-up"     how many seeds it takes to find a planted bug
-    python -m tests.simulation --plants                   the same for each of them
+python -m tests.simulation --seeds 10000              a campaign
+python -m tests.simulation --seed 4711                one seed again, exactly, with its shrunk schedule if it fails
+python -m tests.simulation --plant "lost wake-up"     how many seeds it takes to find a planted bug
+python -m tests.simulation --plants                   the same for each of them
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _campaign(seeds: range, jobs: int) -> int:
-    tally, began, used = Tally(), time.monotonic(), time.process_time()  # noqa: TID251 - the rate is in real time
+    tally, began, used = Tally(), time.monotonic(), time.process_time()
     for part in _parts(seeds, jobs):
         tally.add(part)
-        _show_progress(tally, len(seeds), time.monotonic() - began)  # noqa: TID251
+        _show_progress(tally, len(seeds), time.monotonic() - began)
     _end_progress()
-    seconds, cpu = time.monotonic() - began, time.process_time() - used  # noqa: TID251
+    seconds, cpu = time.monotonic() - began, time.process_time() - used
     _report(tally, seconds, cpu if jobs == 1 else None)
     for wrong in tally.wrong[:WRONG_SHOWN]:
         _one(wrong.seed, None)
@@ -127,7 +127,7 @@ def _one(seed: int, plant: str | None) -> int:
 
 
 def _show_plan(plan: Plan) -> None:
-    _say(f"  {plan.workers} workers, {plan.clients} clients, lease {plan.lease:g} s, {plan.shards} shards; what it takes:")
+    _say(f"  {plan.workers} workers, {plan.clients} clients, lease {plan.lease:g} s, {plan.shards} shards; it takes:")
     for fault in plan.faults:
         _say(f"    {fault.at:8.3f} s  {fault.kind}: {_fields(fault, 'at', 'kind')}")
     for act in plan.acts:

@@ -67,7 +67,7 @@ class Client:
 
     async def do(self, hf: Holdfast, act: Act) -> None:
         """Do it, and record it."""
-        await asyncio.sleep(act.pause)  # noqa: TID251 - of virtual time
+        await asyncio.sleep(act.pause)
         self._acts.count += 1
         op = f"{self._name}/{self._acts.count}"
         match act.verb:
@@ -280,7 +280,7 @@ class Client:
             except TransientError as error:
                 fields = Returned(error=error.code)
                 if number + 1 < tries:
-                    await asyncio.sleep(self._patience / 10)  # noqa: TID251 - of virtual time
+                    await asyncio.sleep(self._patience / 10)
                     continue
             except NotWaitedFor:
                 pass
@@ -289,7 +289,7 @@ class Client:
             else:
                 outcome = "ok"
             break
-        acts.record(OperationReturned(at_ms=acts.now_ms(), op=called.op, outcome=outcome, **fields))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        acts.record(OperationReturned(at_ms=acts.now_ms(), op=called.op, outcome=outcome, **fields))
 
 
 def act_with_key(act: Act, earlier: Act) -> Act:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from random import Random  # noqa: TID251 - seeded
+from random import Random
 
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.times import Instant
@@ -136,7 +136,7 @@ class Nemesis:
         self.applied_fault("reply lost", call.host.name, lost=_writes_of(call))
         return True
 
-    def notice(self, host: Host, notice: Notice) -> tuple[float, ...]:  # noqa: ARG002
+    def notice(self, host: Host, notice: Notice) -> tuple[float, ...]:
         bus, plan = self._bus, self.plan
         delay = plan.bus_latency * bus.expovariate(1) if plan.bus_latency else 0.0
         if not plan.bus_faults or self._is_healed or bus.random() >= plan.bus_chance:

@@ -19,7 +19,7 @@ Each kind is allowed in some of the seeds only: a plan of all kinds at once woul
 
 from __future__ import annotations
 
-from random import Random  # noqa: TID251 - seeded
+from random import Random
 
 from msgspec import Struct
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -26,10 +26,10 @@ from holdfast.engine.wakeups import Wakeups
 from holdfast.engine.worker import worker
 from holdfast.engine.worker.held import HeldRuns
 from holdfast.kernel import ids
-from holdfast.kernel.changes import Alive, Answer, Change, Committed, Fenced, KeyFree, KeyHeldBy
+from holdfast.kernel.changes import Alive, Answer, Change, Committed, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Elapsed
 from holdfast.kernel.messages import CancelRequest, Envelope, OutcomeMessage
-from holdfast.kernel.runs import ENDED, Run, Status
+from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import Claim, Claimed
 from holdfast.stores.memory import MemoryStore
@@ -189,11 +189,11 @@ def _claimed_from_others() -> Patch:
 
 
 def _never_rescued() -> Patch:
-    return mock.patch.object(MemoryStore, "_fallen_owners", lambda _: [])
+    return mock.patch.object(MemoryStore, "_fallen_owners", return_value=[])
 
 
 def _adopted_twice() -> Patch:
-    return mock.patch.object(HeldRuns, "holds", lambda *_: False)
+    return mock.patch.object(HeldRuns, "holds", return_value=False)
 
 
 # -- messages
@@ -288,7 +288,7 @@ def _relay_that_drops() -> Patch:
 
 
 def _lost_wake_up() -> Patch:
-    return mock.patch.object(Wakeups, "_take", lambda *_: True)
+    return mock.patch.object(Wakeups, "_take", return_value=True)
 
 
 def _undone_in_order() -> Patch:
@@ -327,7 +327,10 @@ def _timer_recorded_twice() -> Patch:
 
 def _timer_early() -> Patch:
     def plant(take_due: Callable[..., Any]) -> Any:
-        return lambda self, now_ms: take_due(self, now_ms + 400)
+        def planted(self: Any, now_ms: Instant) -> Any:
+            return take_due(self, now_ms + 400)
+
+        return planted
 
     def plant_next(next_due: Callable[..., Any]) -> Any:
         def planted(self: Any) -> Instant | None:
@@ -357,13 +360,27 @@ def _recorded_after_what_follows() -> Patch:
     return _patched(Activation, "_make_durable", plant)
 
 
-def _children_of_chance() -> Patch:
+def _children_twice() -> Patch:
+    """A child is admitted under an id of chance, and admitted again."""
     count = itertools.count()
-    chance = SimpleNamespace(
-        derived=lambda run_id, name: ids.derived(run_id, f"{name}/{next(count)}"),
-        joined=lambda run_id, name: ids.joined(run_id, f"{name}/{next(count)}"),
-    )
-    return mock.patch.object(worker, "ids", chance)
+
+    def derived(run_id: str, name: str) -> str:
+        return ids.derived(run_id, f"{name}/{next(count)}")
+
+    def joined(*texts: str) -> str:
+        return ids.joined(*texts, str(next(count)))
+
+    def plant(admit_child: Callable[..., Any]) -> Any:
+        async def planted(self: Any, parent: Run, command: Any) -> Any:
+            await admit_child(self, parent, command)
+            return await admit_child(self, parent, command)
+
+        return planted
+
+    both = contextlib.ExitStack()
+    both.enter_context(mock.patch.object(worker, "ids", SimpleNamespace(derived=derived, joined=joined)))
+    both.enter_context(_patched(worker.Worker, "admit_child", plant))
+    return both
 
 
 def _adopted_unasked() -> Patch:
@@ -372,7 +389,11 @@ def _adopted_unasked() -> Patch:
     def plant(settle_hand: Callable[..., Any]) -> Any:
         def planted(self: Any, change: Change) -> Any:
             settle = settle_hand(self, change)
-            return lambda answer: settle(Committed(change.run) if answer is None else answer)
+
+            def believe(answer: Answer | None) -> None:
+                settle(Committed(change.run) if answer is None else answer)
+
+            return believe
 
         return planted
 
@@ -408,12 +429,12 @@ PLANTS: dict[str, Callable[[], Patch]] = {
     "timer fired twice": _timer_recorded_twice,
     "timer fired early": _timer_early,
     "recorded after what follows": _recorded_after_what_follows,
-    "child started twice": _children_of_chance,
+    "child started twice": _children_twice,
 }
 
 
 @contextlib.contextmanager
-def planted(name: str | None) -> Iterator[None]:
+def planted(name: str | None) -> Generator[None]:
     """With this bug; with none if it is None."""
     if name is None:
         yield

@@ -27,8 +27,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from random import Random  # noqa: TID251 - seeded
-from typing import Any, Protocol
+from random import Random
+from typing import Any, Protocol, Self
 
 from holdfast import (
     Pack,
@@ -81,7 +81,7 @@ class Touch:
         self._about = (scope.run_id, scope.step, effect_key(), attempt())
         self._undo = undo
 
-    def __enter__(self) -> Touch:
+    def __enter__(self) -> Self:
         if PRESENT.world is not None:
             PRESENT.world.began(*self._about, undo=self._undo)
         return self
@@ -104,7 +104,7 @@ async def plain(n: int, x: float = 0) -> int:
 
 
 @pack.effect(retry=QUICK)
-def sync(n: int, x: float = 0) -> int:  # noqa: ARG001 - all of them are called alike
+def sync(n: int, x: float = 0) -> int:
     with Touch(n):
         return n
 
@@ -118,7 +118,7 @@ async def flaky(n: int, x: float = 0) -> int:
 
 
 @pack.effect(retry=Retry(attempts=2, base=0.2))
-async def broken(n: int, x: float = 0) -> int:  # noqa: ARG001
+async def broken(n: int, x: float = 0) -> int:
     with Touch(n):
         raise Trouble(n)
 
@@ -179,7 +179,7 @@ async def _each(nodes: list[Node]) -> list[Any]:
     return [await _one(node) for node in nodes]
 
 
-async def _one(node: Node) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+async def _one(node: Node) -> Any:
     match node:
         case ["do", effect, n, x]:
             return await EFFECTS[effect](n, x)
@@ -197,7 +197,7 @@ async def _one(node: Node) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case fo
         case ["try", inner]:
             try:
                 return await _one(inner)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is part of the result
+            except Exception as error:
                 return type(error).__name__
         case ["limit", seconds, inner]:
             try:
@@ -355,21 +355,25 @@ _LEAVES = (40, 8, 0, 0, 2, 0, 0, 0, 0, 0, 6, 0, 3)
 # -- what it may have returned
 
 
-def fits(nodes: list[Node], values: object) -> bool:
+def fits(nodes: list[Node], values: Any) -> bool:
     """Whether a run of this program may have returned this."""
     if nodes and nodes[-1][0] == "again":
         return fits(nodes[-1][1], values)
-    return isinstance(values, list) and len(values) == len(nodes) and all(map(_fits, nodes, values))
+    return _each_fits(nodes, values)
 
 
-def _fits(node: Node, value: object) -> bool:  # noqa: PLR0911 - one case for each kind of node
+def _each_fits(nodes: list[Node], values: Any) -> bool:
+    return isinstance(values, list) and len(values) == len(nodes) and all(map(_fits, nodes, values))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _fits(node: Node, value: Any) -> bool:
     match node:
         case ["do", effect, n, _]:
             return value == n and effect != "broken"
         case ["all" | "group", nodes]:
-            return isinstance(value, list) and len(value) == len(nodes) and all(map(_fits, nodes, value))
+            return _each_fits(nodes, value)
         case ["first", nodes]:
-            return isinstance(value, list) and all(
+            return len(value) == len(nodes) and all(
                 each is None or _fits(inner, each) for inner, each in zip(nodes, value, strict=True)
             )
         case ["try", inner]:

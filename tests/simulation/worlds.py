@@ -1,4 +1,4 @@
-"""One world from beginning to end: a cluster, its clients, its faults; then everything heals, and all must come to rest.
+"""One world from beginning to end: a cluster, its clients, its faults; then everything heals, and all comes to rest.
 
     outcome = simulate(draw(seed))
 
@@ -13,7 +13,7 @@ import gc
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -88,7 +88,7 @@ def simulate(plan: Plan) -> Simulated:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """No log lines, no warnings to callers, and no collector that would finish coroutines at its own times."""
     loggers = [logging.getLogger(name) for name in ("holdfast", "asyncio")]
     levels, collects = [logger.level for logger in loggers], gc.isenabled()
@@ -190,7 +190,7 @@ class Cluster:
                 member.host.go_on()
 
     def drain(self) -> bool:
-        """Whether all comes to rest in time: acts are done, runs have ended or are blocked, and nothing is under way."""
+        """Whether all comes to rest in time: acts are done, runs have ended or are blocked, nothing is under way."""
         is_at_rest = [False]
 
         def look() -> None:
@@ -213,7 +213,9 @@ class Cluster:
             return True
         if run.status is not Status.WAITING or run.wake_at_ms is not None or run.unread or run.waits is None:
             return False
-        children = [self.store.memory.tables.runs.get(wait.name) for wait in waits.decode(run.waits) if wait.kind == "child"]
+        children = [
+            self.store.memory.tables.runs.get(wait.name) for wait in waits.decode(run.waits) if wait.kind == "child"
+        ]
         return any(child is not None and child.status not in ENDED and self._rests(child) for child in children)
 
     def _restless(self) -> str:
@@ -269,7 +271,7 @@ class Cluster:
                 await member.stopping.wait()
                 for task in tasks:
                     task.cancel()
-        except Exception as error:  # noqa: BLE001 - a process that ends by itself
+        except Exception as error:
             if not isinstance(error, HoldfastError):
                 self.failures.append(f"{host.name}: {type(error).__name__}: {error}")
             self.world.after(0.5, partial(self._start_again, member, host))
@@ -330,7 +332,7 @@ class Cluster:
 
     # -- faults
 
-    def apply(self, fault: Fault) -> None:  # noqa: C901 - one case for each kind
+    def apply(self, fault: Fault) -> None:
         if self.is_healed:
             return
         member = self.members[fault.host % len(self.members)]

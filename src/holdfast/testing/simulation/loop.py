@@ -59,7 +59,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return self.time()
         later = self._later
         while later:
-            if not later[0][2]._cancelled:  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] # noqa: SLF001 - asked at every step
+            if not later[0][2]._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - asked at every step
                 return later[0][0]
             heappop(later)
         return None

@@ -1,4 +1,4 @@
-"""The base of every simulation: order as in asyncio, deaths without a last word, pauses, and calls that outlive their sender."""
+"""The base of every simulation: order as in asyncio, deaths without a last word, calls that outlive their sender."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.times import Instant
+from holdfast.kernel.times import Millis
 from holdfast.ports.notices import Notice
 from holdfast.testing.simulation.hosts import Host
 from holdfast.testing.simulation.network import Fate, Reliable, StoreCall, StoreModel
@@ -187,7 +187,7 @@ def test_others_are_told_what_has_changed_and_the_sender_is_not() -> None:
 def test_the_wall_clock_of_a_host_can_be_set_and_its_steady_clock_cannot() -> None:
     world = World()
     host, other = world.host("a"), world.host("b")
-    host.clock.set_forward_ms = Instant(5000)
+    host.clock.set_forward_ms = Millis(5000)
     assert host.clock.wall_ms() - other.clock.wall_ms() == 5000
     assert host.clock.steady_ms() == other.clock.steady_ms()
     world.close()
