@@ -285,7 +285,9 @@ class Client:
             except NotWaitedFor:
                 pass
             except HoldfastError as error:
-                outcome, fields = "refused", Returned(error=error.code, run=_in_the_way(error))
+                # An earlier try may still arrive, and be accepted.
+                outcome = "unknown" if number else "refused"
+                fields = Returned(error=error.code, run=_in_the_way(error))
             else:
                 outcome = "ok"
             break

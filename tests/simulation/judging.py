@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import UnsetType
 
 from holdfast.kernel import attributes
-from holdfast.kernel.journal import Completed, Continued, Forked, Intended, Performed, Started, Value
+from holdfast.kernel.journal import Completed, Continued, Elapsed, Forked, Intended, Performed, Started, Value
 from holdfast.kernel.runs import ENDED
 from holdfast.testing.histories.checker import examine
 from holdfast.testing.histories.history import (
@@ -110,7 +110,7 @@ def _same_fences(seen: Seen) -> Iterator[HistoryViolation]:
 def _strange_children(seen: Seen) -> Iterator[HistoryViolation]:
     """The children of a run that has completed are those that its journal names.
 
-    What it began just before it continued as new is recorded nowhere: those are left out.
+    What it began just before it continued as new, or ceased to wait for, may be recorded nowhere: those are left out.
     """
     continued = {write.run for _, write in seen.writes if write.replaces_journal}
     for _, write in seen.writes:
@@ -120,7 +120,7 @@ def _strange_children(seen: Seen) -> Iterator[HistoryViolation]:
         parent = seen.finals.get(_parent_of(began))
         if parent is None or parent.status != "completed" or parent.run in seen.forks | continued:
             continue
-        if seen.went_on(parent.run):
+        if seen.went_on(parent.run) or any(isinstance(entry, Elapsed) for entry in parent.journal):
             continue
         if write.run not in seen.children:
             yield HistoryViolation("I3", "child twice", parent.run, f"{write.run} is not in its journal")

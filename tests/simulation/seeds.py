@@ -19,7 +19,7 @@ FOUND_BY = {
     "holder of the key not looked at": 0,
     "key freed at the end": 0,
     "length not checked": 99,
-    "lost wake-up": 0,
+    "lost wake-up": 274,
     "message delivered twice": 0,
     "message without wake-up": 0,
     "neither fence nor length checked": 2,
@@ -35,7 +35,7 @@ FOUND_BY = {
     "the dead are never rescued": 17,
     "timer fired early": 0,
     "timer fired twice": 0,
-    "undo in order": 0,
+    "undo in order": 63,
 }
 
 # A seed in which each of what must sometimes happen does.
