@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast import Holdfast, Pack, Retry, Run, continue_as_new, current, hook, sleep, spawn
 from holdfast.adapters.machine import SystemClock
 from holdfast.effects import attempt, effect_key
+from holdfast.engine.code import unwinding
 from holdfast.errors import HoldfastError, TransientError
 from holdfast.kernel import cancels
 from holdfast.kernel.runs import ENDED
@@ -217,19 +218,17 @@ class World:
         )
 
 
-async def judged(scenario: Callable[[World, Holdfast, Holdfast], Awaitable[None]], tmp_path: Any) -> list[Record]:
-    store = RecordedStore()
+Scenario = Callable[[World, Holdfast, Holdfast], Awaitable[None]]
+
+
+async def recorded(scenario: Scenario, store: RecordedStore) -> list[Record]:
+    """What happens in a scenario, until nothing moves."""
     world = World(store)
     async with Holdfast(store, packs=[world.pack]) as one, Holdfast(store, packs=[world.pack]) as other:
         await scenario(world, one, other)
         live = {"pending", "running"}
         await eventually(lambda: not any(run.status in live for run in store._tables.runs.values()))
-        history = store.finish()
-    file = tmp_path / "history.jsonl"
-    files.write(file, history)
-    assert files.read(file) == tuple(history)
-    assert check(history) == ()
-    return history
+        return store.finish()
 
 
 async def starts_and_joins(world: World, one: Holdfast, other: Holdfast) -> None:
@@ -320,4 +319,112 @@ SCENARIOS = (
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
 async def test_what_the_engine_does_is_legal(scenario, tmp_path) -> None:
-    await judged(scenario, tmp_path)
+    history = await recorded(scenario, RecordedStore())
+    assert check(history) == ()
+    file = tmp_path / "history.jsonl"
+    files.write(file, history)
+    assert files.read(file) == tuple(history)
+    assert check(files.read(file)) == ()
+
+
+# -- what the checker is for
+
+
+class FreedAtTheEnd(RecordedStore):
+    """A key is free as soon as its run has ended."""
+
+    async def commit(self, changes):
+        answers = await super().commit(changes)
+        for run in self._tables.runs.values():
+            if run.status in ENDED:
+                self._tables.free_key(run)
+        return answers
+
+
+class Grabbing(RecordedStore):
+    """A key that is taken does not keep a second run out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writes._may_take_over = lambda _guard, _holder: True
+
+
+class Forgetful(RecordedStore):
+    """What was sent to a key is forgotten when another run takes the key over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writes._receiver_in_scopes = lambda _change: None
+
+
+class Deaf(RecordedStore):
+    """Signals are acknowledged, and dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writes._deliver = lambda _envelopes: ()
+
+
+class TwoGenerations(RecordedStore):
+    """A journal that begins again keeps no count of that."""
+
+    async def commit(self, changes):
+        changes = [
+            replace(each, entries=(replace(each.entries[0], generation=1), *each.entries[1:]))
+            if each.replaces_journal
+            else each
+            for each in changes
+        ]
+        return await super().commit(changes)
+
+
+async def ended_and_started_again(world: World, one: Holdfast, other: Holdfast) -> None:
+    run, _ = await world.start(one, world.plain("k"), "k")
+    await run.result()
+    await world.start(other, world.plain("k"), "k")
+
+
+async def ended_and_signalled_again(world: World, one: Holdfast, other: Holdfast) -> None:
+    for number in (0, 1, 0):
+        run, _ = await world.start(one, world.talk("k", 1), "k", signal=("word", "w", f"d{number}"))
+        await run.wait()
+
+
+async def signalled(world: World, one: Holdfast, other: Holdfast) -> None:
+    run, _ = await world.start(one, world.talk("r", 3), "r")
+    fields = {"run": run.id, "hook": "word", "dedupe": "d"}
+    await world.do("signal", lambda: run.signal("word", "w", dedupe="d"), **fields)
+
+
+async def generations(world: World, one: Holdfast, other: Holdfast) -> None:
+    run, _ = await world.start(one, world.loop("l", 2), "l")
+    await run.result()
+
+
+async def cancelled_while_it_waits(world: World, one: Holdfast, other: Holdfast) -> None:
+    run, _ = await world.start(one, world.wait("k"), "k")
+    await eventually(lambda: world.store._tables.runs[run.id].status == "waiting")
+    await world.start(one, world.plain("other"), "other")
+    await world.do("cancel", run.cancel, run=run.id)
+
+
+@pytest.mark.parametrize(
+    ("store", "scenario", "kind"),
+    [
+        (FreedAtTheEnd, ended_and_started_again, "no_legal_order"),
+        (FreedAtTheEnd, ended_and_started_again, "two_holders"),
+        (Grabbing, ended_and_started_again, "two_holders"),
+        (Forgetful, ended_and_signalled_again, "signal_twice"),
+        (Deaf, signalled, "signal_lost"),
+        (TwoGenerations, generations, "chain_broken"),
+    ],
+)
+async def test_what_a_store_must_not_do_is_found(store, scenario, kind) -> None:
+    assert kind in {violation.kind for violation in check(await recorded(scenario, store()))}
+
+
+async def test_an_undo_in_the_wrong_order_is_found(monkeypatch) -> None:
+    assert check(await recorded(cancelled_while_it_waits, RecordedStore())) == ()
+    monkeypatch.setattr(unwinding, "reversed", list, raising=False)
+    found = {violation.kind for violation in check(await recorded(cancelled_while_it_waits, RecordedStore()))}
+    assert found == {"undo_order"}

@@ -1,6 +1,7 @@
 """What tests of workflows need, ours and yours: a ledger outside the engine, events to wait on, temporary stores.
 
-Also the replay of exported journals. It needs no test framework; of Holdfast, the command line alone imports it.
+Also the replay of exported journals. It needs no test framework; of Holdfast, the command line and the lab alone import
+it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from holdfast.kernel.journal import IntentEntry, Received
 from holdfast.kernel.times import EPOCH, NO_TIME, Instant
 from holdfast.lab.gate.evidence import Evidence, FaultKind, Final, InjectedFault, SentWord, Violation
 from holdfast.lab.gate.explained_repeats import CLOCK_SLACK_MS
-from holdfast.lab.gate.pack import KNOCK, errand
+from holdfast.lab.gate.pack import KNOCK, WORD, errand
 from holdfast.lab.gate.run_rules import content
 from holdfast.testing.histories.checker import check
 from holdfast.testing.histories.history import (
@@ -60,6 +60,7 @@ def history_of(evidence: Evidence) -> tuple[Record, ...]:
 
 def _starts(evidence: Evidence) -> Iterator[Record]:
     workflows = dict.fromkeys(evidence.orders, errand.name) | {each.key: each.workflow for each in evidence.others}
+    again = {each.key for each in evidence.others if each.again}
     delays_ms = {each.key: each.delay_ms for each in evidence.others if each.delay_ms}
     for at, answer in enumerate(evidence.accepted_starts):
         op = f"start-{at}"
@@ -76,7 +77,10 @@ def _starts(evidence: Evidence) -> Iterator[Record]:
         yield OperationReturned(at_ms=answer.at_ms, op=op, outcome="ok", run=answer.run, created=answer.created)
     # Some are started in a way that says nothing of the run: by a signal to their key, or by a call that failed.
     for order in sorted(workflows.keys() - {answer.order for answer in evidence.accepted_starts}):
-        yield OperationCalled(op=f"start-{order}", client="", verb="start", workflow=workflows[order], key=order)
+        hook = WORD if order in again else ""
+        yield OperationCalled(
+            op=f"start-{order}", client="", verb="start", workflow=workflows[order], key=order, hook=hook
+        )
 
 
 def _signals(evidence: Evidence) -> Iterator[Record]:

@@ -86,10 +86,12 @@ class Examined(Struct, frozen=True):
         return not self.violations and not self.undecided
 
 
-def examine(history: Sequence[Record], *, steps_max: int = STEPS_MAX) -> Examined:
+def examine(
+    history: Sequence[Record], *, steps_max: int = STEPS_MAX, rules: Sequence[HistoryRule] = HISTORY_RULES
+) -> Examined:
     """All that is wrong with a history, and what could not be decided. `steps_max` is for the search of each key."""
     seen = Seen(history)
-    found = [violation for rule in HISTORY_RULES for violation in rule(seen)]
+    found = [violation for rule in rules for violation in rule(seen)]
     found += illegal_orders(seen, steps_max=steps_max)
     return Examined(
         tuple(each for each in found if each.kind != UNDECIDED), tuple(each for each in found if each.kind == UNDECIDED)

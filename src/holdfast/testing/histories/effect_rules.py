@@ -19,7 +19,6 @@ from holdfast.kernel.journal import (
     Performed,
     Resumed,
     Retried,
-    step_of,
 )
 from holdfast.testing.histories.explained import ExplainedCalls
 from holdfast.testing.histories.history import EffectObserved, FinalRun, HistoryViolation, ReceiptSeen
@@ -67,7 +66,7 @@ def repeated_for_nothing(seen: Seen) -> Iterator[HistoryViolation]:
             )
             if explained.explains_repeat(earlier, later, is_over=is_over):
                 continue
-            if not any(_lets_repeat(each, step, earlier, later, seen) for each in seen.durable.get(run, ())):
+            if not any(_lets_repeat(each, step, earlier, later, seen) for each in seen.ever.get(run, ())):
                 detail = f"{step} under {later.key}, by {later.host}, though {earlier.host} was well"
                 yield HistoryViolation("I4", "repeated_for_nothing", run, detail)
 
@@ -79,10 +78,14 @@ def called_after_record(seen: Seen) -> Iterator[HistoryViolation]:
     spell.
     """
     explained = ExplainedCalls(seen)
+    performed: dict[_Step, list[Durable]] = defaultdict(list)
+    for run, entries in seen.durable.items():
+        for each in entries:
+            if isinstance(each.entry, Performed):
+                performed[run, each.entry.step].append(each)
     for at, call in seen.begun:
-        records = [each for each in seen.durable.get(call.run, ()) if step_of(each.entry) == call.step]
-        for record in records:
-            if not isinstance(record.entry, Performed) or not _is_before(record, at, call, seen):
+        for record in performed.get((call.run, call.step), ()):
+            if not _is_before(record, at, call, seen):
                 continue
             knew = None not in {call.epoch, record.epoch} and (call.epoch or 0) >= (record.epoch or 0)
             if knew or not explained.explains_late(call):
@@ -107,7 +110,7 @@ def attempts(seen: Seen) -> Iterator[HistoryViolation]:
                 failures[entry.step] = max(before, entry.attempt)
     failed = {
         (run, entry.step, entry.attempt)
-        for run, entries in seen.durable.items()
+        for run, entries in seen.ever.items()
         for entry in (each.entry for each in entries)
         if isinstance(entry, Attempted | Late | GaveUp)
     }

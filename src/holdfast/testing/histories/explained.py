@@ -81,10 +81,11 @@ class ExplainedCalls:
             for fault in self._forgot
         )
 
-    def _is_unaware(self, host: str, since_ms: float, until_ms: float) -> bool:
-        return any(_overlap(spell, since_ms, until_ms) for spell in self._spells.get(host, ()))
+    def _is_unaware(self, host: str, since: float, until: float) -> bool:
+        return any(_overlap(spell, since, until) for spell in self._spells.get(host, ()))
 
 
-def _overlap(spell: _Spell, since_ms: float, until_ms: float) -> bool:
-    begins_at_ms, ends_at_ms = spell
-    return begins_at_ms <= until_ms and since_ms <= ends_at_ms
+def _overlap(spell: _Spell, since: float, until: float) -> bool:
+    """Whether a spell, which may have no end, meets a time; all in milliseconds."""
+    begins, ends = spell
+    return begins <= until and since <= ends

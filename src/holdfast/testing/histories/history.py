@@ -149,14 +149,15 @@ class OperationReturned(_Record, frozen=True, kw_only=True):
 class EffectObserved(_Record, frozen=True, kw_only=True):
     """A call of an effect as the world saw it.
 
-    There is a record of its end only if it came to one; `returned` says whether it returned or raised.
+    There is a record of its end only if it came to one; `returned` says whether it returned or raised. `step` is as the
+    journal names it: a world that does not know it leaves it out, and the journal's record of the key tells it.
     """
 
     host: str
     run: str
-    step: str
     key: str
     phase: Literal["began", "ended"]
+    step: str = ""
     attempt: int = 1
     namespace: str = "default"
     epoch: int | None = None

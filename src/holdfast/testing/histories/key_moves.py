@@ -18,6 +18,7 @@
     a run goes on again        is still held by it                         held by a live run
     a successor begins         is held by the run that ends                held by the successor
     its retention is over      in any case                                 to be had, if it has ended
+    the store forgets          in any case                                 as it was at any time before
 
 A start that was refused for any other reason says nothing about the key. One whose outcome is unknown, or a parent, may
 have created a run that no other move created. Ends, and what follows from them, are seen exactly in the store's writes,
@@ -36,7 +37,7 @@ from typing import Literal, NamedTuple
 from holdfast.kernel import ids
 from holdfast.kernel.journal import Cancelled, Completed, Failed, Resumed, Retried, Started
 from holdfast.kernel.times import Instant
-from holdfast.testing.histories.history import HistoryViolation, RunMoved
+from holdfast.testing.histories.history import FaultApplied, HistoryViolation, RunMoved
 from holdfast.testing.histories.linearizability import STEPS_MAX, Move, linearize
 from holdfast.testing.histories.seen import Durable, Operation, Place, Seen
 
@@ -89,7 +90,7 @@ class _Lives:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._times = list(accumulate((record.at_ms for record in seen.history), max))
-        self._admitted = {write.run: at for at, write in seen.writes if write.admits}
+        self._admitted = {write.run: at for at, write in (*seen.writes, *seen.forgotten) if write.admits}
         self._pruned = {moved.run: at for at, moved in seen.of(RunMoved) if moved.how == "pruned"}
         self.runs: dict[Place, set[str]] = defaultdict(set)
         for run, place in seen.places.items():
@@ -98,7 +99,7 @@ class _Lives:
     def moves(self, run: str) -> Iterator[Move[KeyState]]:
         """How a run ends, goes on again, and lets go of its key in time."""
         end: Durable | None = None
-        for each in self._seen.durable.get(run, ()):
+        for each in self._seen.ever.get(run, ()):
             if isinstance(each.entry, _ENDS):
                 end = each
                 yield Move(f"{run} ended", *self._span(each), _changed(run, {"live": "ended", "closing": "over"}))
@@ -120,6 +121,19 @@ class _Lives:
                 until = bisect_right(self._times, expires_at_ms + slack_ms) - 0.5
                 yield Move(words, self._since(expires_at_ms), until, after)
 
+    def lapses(self, place: Place) -> Iterator[Move[KeyState]]:
+        """Where the store may have forgotten what became of the key: it is as it was at any time before."""
+        runs = self.runs[place]
+        states = (FREE, *(KeyState(run, phase) for run in sorted(runs) for phase in ("live", "ended")))
+
+        def after(state: KeyState) -> _States:
+            return (state, *states)
+
+        for at, fault in self._seen.of(FaultApplied):
+            lost = {write.run for _, write in self._seen.forgotten if write.write in fault.lost}
+            if fault.fault == "forgot" and (runs & (lost | {*fault.runs}) or not (fault.lost or fault.runs)):
+                yield Move("the store forgot", at, at, after)
+
     def birth(self, run: str) -> tuple[float, float]:
         """When the run may have been admitted."""
         if run in self._admitted:
@@ -140,6 +154,7 @@ class _Key:
     """The moves of one key."""
 
     def __init__(self, place: Place, operations: list[Operation], lives: _Lives) -> None:
+        self._place = place
         self._operations = operations
         self._lives = lives
         self._runs = sorted(lives.runs[place])
@@ -156,6 +171,7 @@ class _Key:
     def moves(self) -> Iterator[Move[KeyState]]:
         for each in self._operations:
             yield from self._of_operation(each)
+        yield from self._lives.lapses(self._place)
         for run in self._runs:
             yield from self._lives.moves(run)
             if run in self._former:

@@ -27,14 +27,14 @@ class Move(NamedTuple, Generic[S]):
     required: bool = True
 
 
-class Verdict(NamedTuple):
+class OrderFound(NamedTuple):
     """`stuck` are the words of the moves that fit nowhere, in the order that came furthest."""
 
     found: Literal["legal", "illegal", "undecided"]
     stuck: tuple[str, ...] = ()
 
 
-def linearize(moves: Sequence[Move[S]], first: S, *, steps_max: int = STEPS_MAX) -> Verdict:
+def linearize(moves: Sequence[Move[S]], first: S, *, steps_max: int = STEPS_MAX) -> OrderFound:
     """Whether there is a legal order of all required moves."""
     ordered = sorted(moves, key=lambda move: move.began)
     required = sum(1 << at for at, move in enumerate(ordered) if move.required)
@@ -45,7 +45,7 @@ def linearize(moves: Sequence[Move[S]], first: S, *, steps_max: int = STEPS_MAX)
     while ahead:
         state, done = ahead.pop()
         if done & required == required:
-            return Verdict("legal")
+            return OrderFound("legal")
         if (state, done) in tried:
             continue
         tried.add((state, done))
@@ -56,9 +56,9 @@ def linearize(moves: Sequence[Move[S]], first: S, *, steps_max: int = STEPS_MAX)
             steps += 1
             followers += [(after, done | 1 << at) for after in ordered[at].after(state)]
         if steps > steps_max:
-            return Verdict("undecided")
+            return OrderFound("undecided")
         ahead += reversed(followers)  # what began first is tried first
-    return Verdict("illegal", tuple(ordered[at].words for at in _next(ordered, furthest) if ordered[at].required))
+    return OrderFound("illegal", tuple(ordered[at].words for at in _next(ordered, furthest) if ordered[at].required))
 
 
 def _next(ordered: Sequence[Move[S]], done: int) -> list[int]:

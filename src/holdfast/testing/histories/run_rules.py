@@ -27,7 +27,7 @@ from holdfast.kernel.journal import (
     original_input,
     step_of,
 )
-from holdfast.kernel.runs import ENDED
+from holdfast.kernel.runs import ENDED, SETTLED
 from holdfast.kernel.waits import Wait
 from holdfast.testing.histories.history import FaultApplied, FinalRun, HistoryViolation, OperationReturned
 from holdfast.testing.histories.seen import Seen, counting
@@ -89,11 +89,12 @@ def _has_come(seen: Seen, final: FinalRun, wait: Wait) -> bool:
 
 
 def cancel_lost(seen: Seen) -> Iterator[HistoryViolation]:
-    """A cancellation that was acknowledged has ended its run, and so does one that came with a successor."""
+    """A cancellation that was acknowledged has ended its run. One that came with a successor may have blocked it."""
     for each in seen.operations:
         cancelled = each.called.run if each.called.verb == "cancel" else each.called.replaces
         final = seen.finals.get(cancelled)
-        if each.outcome != "ok" or final is None or final.status in ENDED:
+        at_rest = ENDED if each.called.verb == "cancel" else SETTLED
+        if each.outcome != "ok" or final is None or final.status in at_rest:
             continue
         again = any(isinstance(entry.entry, Resumed | Retried) for entry in seen.durable.get(cancelled, ()))
         if not again:

@@ -7,8 +7,12 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar, cast
 
+from msgspec.structs import replace
+
+from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.journal import (
     Continued,
+    EffectEntry,
     Entry,
     Forked,
     Joined,
@@ -90,22 +94,17 @@ class Seen:
             or (isinstance(record, FinalRun) and any(isinstance(each, Forked) for each in record.journal))
         }
         self.operations = list(self._operations())
-        self.begun = [(at, call) for at, call in self.of(EffectObserved) if call.phase == "began"]
-        self.ended: dict[str, list[tuple[int, EffectObserved]]] = defaultdict(list)  # by run
-        for at, call in self.of(EffectObserved):
-            if call.phase == "ended":
-                self.ended[call.run].append((at, call))
         # What was offered again since, under the same id, is there.
-        forgotten = {
-            write: at for at, fault in self.of(FaultApplied) if fault.fault == "forgot" for write in fault.lost
-        }
-        self.writes = [
-            (at, write)
-            for at, write in self.of(StoreWrite)
-            if write.outcome == "accepted" and at > forgotten.get(write.write, -1)
-        ]
+        lost = {write: at for at, fault in self.of(FaultApplied) if fault.fault == "forgot" for write in fault.lost}
+        accepted = [(at, write) for at, write in self.of(StoreWrite) if write.outcome == "accepted"]
+        self.writes = [(at, write) for at, write in accepted if at > lost.get(write.write, -1)]
+        self.forgotten = [(at, write) for at, write in accepted if at <= lost.get(write.write, -1)]
         self.durable: dict[str, list[Durable]] = defaultdict(list)
         self._collect_durable()
+        self.ever = self._ever_durable()
+        self.begun: list[tuple[int, EffectObserved]] = []
+        self.ended: dict[str, list[tuple[int, EffectObserved]]] = defaultdict(list)  # by run
+        self._collect_calls()
         # A child that was awaited shows when it is joined, one that was spawned at once.
         self.children = {
             each.entry.run_id
@@ -115,7 +114,7 @@ class Seen:
         }
         self.places: dict[str, Place] = {
             seen.run: (seen.namespace, seen.workflow, seen.key)
-            for seen in (*(write for _, write in self.writes), *(final for _, final in self.of(FinalRun)))
+            for seen in (*(write for _, write in accepted), *(final for _, final in self.of(FinalRun)))
             if seen.key
         }
         for operation in self.operations:
@@ -154,21 +153,52 @@ class Seen:
     def _collect_durable(self) -> None:
         """From the writes, where there are any: then earlier generations are seen too. Otherwise from the journals."""
         for at, write in self.writes:
-            first = (write.length or 0) - len(write.entries)
-            epoch = None if write.presented is None else write.presented.epoch
-            for position, entry in _own(write.entries, first, is_continued=write.replaces_journal):
-                self.durable[write.run].append(Durable(at, write.at_ms, position, entry, epoch))
+            self.durable[write.run] += _durable(at, write)
         for final in self.finals.values():
             if final.run not in self.durable:
                 first = max(0, final.length - len(final.journal))
                 own = _own(final.journal, first)
                 self.durable[final.run] = [Durable(None, entry.at_ms, position, entry) for position, entry in own]
 
+    def _ever_durable(self) -> dict[str, list[Durable]]:
+        """The same, and what the store has forgotten since: hosts may have acted on it before."""
+        if not self.forgotten:
+            return self.durable
+        ever = {run: list(entries) for run, entries in self.durable.items()}
+        for at, write in self.forgotten:
+            ever.setdefault(write.run, []).extend(_durable(at, write))
+        return {
+            run: sorted(entries, key=lambda each: -1 if each.at is None else each.at) for run, entries in ever.items()
+        }
+
+    def _collect_calls(self) -> None:
+        steps = {
+            (run, each.entry.intent.key): each.entry.step
+            for run, entries in self.ever.items()
+            for each in entries
+            if isinstance(each.entry, EffectEntry)
+        }
+        for at, call in self.of(EffectObserved):
+            step = call.step or steps.get((call.run, call.key), call.key)
+            known = replace(call, step=step, undo=call.undo or step.startswith(UNDO))
+            if call.phase == "began":
+                self.begun.append((at, known))
+            else:
+                self.ended[call.run].append((at, known))
+
 
 def counting(final: FinalRun) -> Iterator[tuple[int, Entry]]:
     """The entries of a journal that have not been taken back, with their positions."""
     void, first = void_positions(final.journal), max(0, final.length - len(final.journal))
     return ((at, entry) for at, entry in enumerate(final.journal, first) if at not in void)
+
+
+def _durable(at: int, write: StoreWrite) -> Iterator[Durable]:
+    """The entries that a write has recorded."""
+    first = (write.length or 0) - len(write.entries)
+    epoch = None if write.presented is None else write.presented.epoch
+    for position, entry in _own(write.entries, first, is_continued=write.replaces_journal):
+        yield Durable(at, write.at_ms, position, entry, epoch)
 
 
 def _own(entries: tuple[Entry, ...], first: int, *, is_continued: bool = False) -> Iterator[tuple[int, Entry]]:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.kernel import hooks
-from holdfast.kernel.journal import Received
+from holdfast.kernel.journal import Completed, Received, Started
 from holdfast.lab.gate.evidence import FailedCall, LogNotice
 from holdfast.lab.gate.histories import history_of, violations_of_history
 from holdfast.lab.gate.pack import KNOCK, WORD
@@ -100,6 +100,14 @@ def test_a_start_that_failed_may_have_started_something() -> None:
     assert violations_of_history(seen) == ()
     asked = [each for each in history_of(seen) if isinstance(each, OperationCalled) and each.key == seen.orders[0]]
     assert [each.verb for each in asked] == ["start"]
+
+
+def test_a_key_whose_runs_are_started_by_signals_may_have_one_after_the_other() -> None:
+    seen = flawless()
+    chat = next(final for final in seen.finals if final.key == CHAT)
+    other = replace(chat, id="run-later", journal=(Started(14_030, value({})), Completed(14_031)))
+    again = tuple(replace(each, again=each.key == CHAT) for each in seen.others)
+    assert violations_of_history(replace(seen, finals=(*seen.finals, other), others=again, sent=())) == ()
 
 
 @pytest.mark.parametrize(

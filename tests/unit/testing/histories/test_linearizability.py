@@ -120,6 +120,18 @@ LEGAL: dict[str, Told] = {
         .final("r2", END)
     ),
     "followed": Told().start("s1", "r1").write(END).admit(SUCCESSOR).find("f", SUCCESSOR),
+    "forgotten": (
+        Told().call("s1").admit(write="w").find("f", "r1").fault("forgot", lost=("w",)).not_found("g").start("s2", "r2")
+    ),
+    "an end that was forgotten": (
+        Told()
+        .start("s1", "r1")
+        .write(END, write="w")
+        .start("s2", "r1", created=False, join=False)
+        .fault("forgot", lost=("w",))
+        .refused("s3", "in_flight", "r1", join=False)
+    ),
+    "forgotten, and it is not known what": Told().start("s1", "r1").fault("forgot").not_found("f"),
     "refused for another reason": Told().refused("s1", "too_busy").start("s2", "r1"),
     "a child": Told().admit("c1").find("f", "c1").start("s", "c1", created=False),
 }
@@ -150,6 +162,9 @@ ILLEGAL: dict[str, Told] = {
     ),
     "an unknown release that is taken back": (
         Told().start("s1", "r1").call("x", "release", run="r1").not_found("f").find("g", "r1")
+    ),
+    "forgotten is another": (
+        Told().start("s1", "r1").admit("r2", key="k2", write="w").fault("forgot", lost=("w",)).not_found("f")
     ),
     "signalled, and began another": Told().start("s1", "r1").start("s2", "r2", hook="go", dedupe="d"),
     "signalled though it has ended": (
