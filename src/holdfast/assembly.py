@@ -151,7 +151,7 @@ class Options(TypedDict, total=False):
     seal: Seal | None
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class HostMachine(Struct, frozen=True, kw_only=True):
     """What one Holdfast stands on: who it is, its clocks, its chance and its threads. A simulation passes another."""
 
     host: str = field(default_factory=socket.gethostname)
@@ -196,13 +196,13 @@ class Holdfast(Caller):
         busy_limit: Duration | None = None,
         seal: Seal | None = None,
         _pace: Pace | None = None,
-        _machine: Machine | None = None,
+        _machine: HostMachine | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidConfig(
                 f"concurrency={concurrency} would run nothing", hint="Use 1 or more; 200 is the default."
             )
-        machine = _machine or Machine()
+        machine = _machine or HostMachine()
         clock, ids, host, pid = machine.clock, machine.ids, machine.host, machine.pid
         instance = f"{host}-{pid}-{ids.nonce()[:4]}"
         tracing = None if traces is None else _tracing(traces)

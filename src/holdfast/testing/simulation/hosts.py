@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from random import Random  # noqa: TID251 - seeded
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.assembly import Machine
+from holdfast.assembly import HostMachine
 from holdfast.kernel.times import Instant, Millis, Steady
 from holdfast.testing.simulation.loop import VirtualLoop
 from holdfast.testing.simulation.threads import InlineThreads
@@ -77,7 +77,7 @@ class Host:
         self.clock = VirtualClock(world.now)
         self.loop = VirtualLoop(world.now)
         ids = SeededIds(Random(f"{world.seed}/{name}/{number}"))
-        self.machine = Machine(host=name, pid=number, clock=self.clock, ids=ids, threads=InlineThreads)
+        self.machine = HostMachine(host=name, pid=number, clock=self.clock, ids=ids, threads=InlineThreads)
         self._executing: set[asyncio.Task[Any]] = set()  # asyncio itself does not keep a task alive
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
