@@ -185,8 +185,10 @@ class Nemesis:
         self.sometimes["run rescued"] += 1
 
     def forgot(self, writes: tuple[str, ...], runs: tuple[str, ...]) -> None:
-        self.sometimes["unknown lost"] += bool(writes)
-        self.applied_fault("forgot", lost=writes, runs=runs)
+        if writes:
+            self.sometimes["unknown lost"] += 1
+        if writes or runs:
+            self.applied_fault("forgot", lost=writes, runs=runs)
 
     # -- the world of the effects
 

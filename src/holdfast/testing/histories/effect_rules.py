@@ -156,7 +156,7 @@ def receipts(seen: Seen) -> Iterator[HistoryViolation]:
     told += [
         (each.called.run, each.returned.receipt)
         for each in seen.operations
-        if each.returned and each.returned.receipt and not seen.went_on(each.called.run)
+        if each.returned and each.returned.receipt and not seen.may_have_changed(each.called.run)
     ]
     called = {call.key for _, call in seen.begun}
     for run, receipt in dict(told).items():

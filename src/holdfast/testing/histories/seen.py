@@ -136,6 +136,11 @@ class Seen:
         is_written = any(each.at is not None for each in self.durable.get(run, ())[:1])
         return is_written or (final is not None and not any(isinstance(each, Continued) for each in final.journal[:1]))
 
+    def may_have_changed(self, run: str) -> bool:
+        """Whether what was read of it may have been true then and not be so now: it went on, or the store forgot it."""
+        forgot = (fault for _, fault in self.of(FaultApplied) if fault.fault == "forgot")
+        return self.went_on(run) or any(not fault.runs or run in fault.runs for fault in forgot)
+
     def went_on(self, run: str) -> bool:
         """Whether a person has let it go on after it had ended."""
         return any(isinstance(each.entry, Resumed | Retried) for each in self.durable.get(run, ()))
