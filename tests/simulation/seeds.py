@@ -47,5 +47,5 @@ HAPPENS_IN = {
     "lease stolen": 17,
     "outbox relayed": 66,
     "unknown applied": 2,
-    "unknown lost": 0,
+    "unknown lost": 2,
 }

@@ -289,8 +289,7 @@ class Cluster:
     def _hear(self, host: Host, event: Event) -> None:
         at_ms = self.store.inner.now_ms()
         match event:
-            # One that was paused meanwhile may hear of its election when that is long over. It leads nothing then.
-            case Elected(duty, term) if at_ms - term < self.plan.lease * 1000:
+            case Elected(duty, term):
                 self.nemesis.record(LeaderActed(at_ms=at_ms, how="elected", host=host.name, duty=duty, term=term))
             case LeaseWasLost():
                 self.nemesis.record(LeaseChanged(at_ms=at_ms, how="lost", host=host.name))
