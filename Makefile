@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PEERS  ?=
+SEEDS  ?= 10000
 # The unit tests for a moment only: without plugins that they do not need, and without the types, checked beside them.
 QUICK  := HYPOTHESIS_PROFILE=check $(BIN)/pytest -q -p no:schemathesis -p no:faker -p no:anyio --deselect tests/unit/test_typing.py
 
@@ -21,7 +22,7 @@ SHELL         := /bin/bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup dev demo lint types check test planted soak format docs bench profile clean
+.PHONY: help setup dev demo lint types check test simulate planted soak format docs bench profile clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -56,6 +57,9 @@ test: lint types $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run lint, type
 	@TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist worksteal -p no:schemathesis -p no:faker -p no:anyio
 	@# Which lines the tests reach does not need many examples: a few, and the same ones each time.
 	@HYPOTHESIS_PROFILE=coverage $(BIN)/pytest -n auto -q tests/unit/kernel --hypothesis-seed=0 --cov=holdfast.kernel --cov-branch --cov-fail-under=100
+
+simulate: $(VENV)/.stamp-dev ## Run whole clusters in virtual time, from 10,000 seeds, under faults (SEEDS=100000 for more)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --jobs 0
 
 planted: $(VENV)/.stamp-dev $(VENV)/.stamp-servers ## Plant every known bug in a real installation, and see the gate fail
 	@TMPDIR=$(SCRATCH) $(BIN)/python -m tests.gate.proving

@@ -542,7 +542,7 @@ async def test_an_effect_that_reaches_for_the_real_world_is_told_to_be_stubbed(r
         return order
 
     async with Simulated(packs=[shop]) as hf:
-        hf.stub(charge, calls=real)
+        hf.stub(charge, calls=real, latency="1s")  # so that it is not the start that is told
         run, _ = await hf.start(pay("o-1"))
         with pytest.raises(NotSimulated, match=r"effect shop\.charge .*hf\.stub"):
             await run.result()

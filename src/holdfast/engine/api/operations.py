@@ -230,7 +230,7 @@ class Operations:
             return SaidNotPerformed(described(NotPerformed("it never happened: decided by hand"), codec))
         data = codec.encode(said.returned, what=f"the result of step {step}")
         names = {entry.intent.name for entry in history.journal if isinstance(entry, Intended) and entry.step == step}
-        for name in names:
+        for name in sorted(names):
             try:
                 codec.decode(data, self._scope.registry.returns_of_effect(name))
             except NotSerializable as error:

@@ -7,7 +7,6 @@ or all of them when another process has committed and it is not known what; and 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast.engine.pace import Pace
@@ -76,15 +75,16 @@ class Waiters:
         looked_steady_ms = self._clock.steady_ms()  # at all of them
         while True:
             left = pace.waiters_poll_seconds - (self._clock.steady_ms() - looked_steady_ms) / 1000
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(max(0.0, left)):
                     await self._changed.wait()
+            except TimeoutError:  # not asked of the clock: of a moment that is left it may say that none is
+                self._look_at_all = True
             self._changed.clear()
-            began_steady_ms, named = self._clock.steady_ms(), self._named
-            look_at_all = self._look_at_all or began_steady_ms - looked_steady_ms >= pace.waiters_poll_seconds * 1000
+            began_steady_ms, look_at_all, named = self._clock.steady_ms(), self._look_at_all, self._named
             self._look_at_all, self._named = False, set()
             try:
-                await self._look_up(self._waiting if look_at_all else named & self._waiting.keys())
+                await self._look_up(self._waiting if look_at_all else sorted(named & self._waiting.keys()))
             except TransientError as error:
                 self._emit(StoreTroubled(str(error)))
                 await self._clock.pause(pace.trouble_pause_seconds)

@@ -93,7 +93,7 @@ class LeftBehind(Struct):
             self._taken_back.add(step)
             if effect.key is not None:
                 named.add((effect.name, effect.key.fill(arguments)))
-        for each in named:
+        for each in sorted(named):
             self.undone[each] = self.undone.get(each, 0) + 1
 
     @property

@@ -122,8 +122,12 @@ class Leaders:
         if sent_steady_ms is None:
             self._deposed(document.id)
             return
+        term = _Term(document, sent_steady_ms)
+        if self._standing(term) is Standing.LOST:  # paused since it was sent: another process may lead by now
+            self._deposed(document.id)
+            return
         is_new = document.id not in self._terms
-        self._terms[document.id] = _Term(document, sent_steady_ms)
+        self._terms[document.id] = term
         if is_new:
             self._emit(Elected(document.id, document.version))
 

@@ -192,7 +192,7 @@ class StepsInFlight:
     def leave_tasks(self) -> None:
         """Do not wait for remote workers any longer. Their tasks stay: the next holder of the run joins them."""
         self.is_leaving = True
-        for step in self._remote & self.tasks.keys():
+        for step in sorted(self._remote & self.tasks.keys()):
             if (scope := self._attempts.get(step)) is not None:
                 scope.dropped = scope.abandoned = True
             self.tasks.pop(step).cancel()

@@ -116,7 +116,8 @@ def attempts(seen: Seen) -> Iterator[HistoryViolation]:
     }
     for _, call in seen.begun:
         known = call.attempt == 1 or (call.run, call.step, call.attempt - 1) in failed
-        if not known and seen.has_whole_journal(call.run):
+        # The failures may be those of the run that it was forked from.
+        if not known and call.run not in seen.forks and seen.has_whole_journal(call.run):
             detail = f"{call.step} was called as attempt {call.attempt}, and no failure of the one before is recorded"
             yield HistoryViolation("I3", "attempts_miscounted", call.run, detail)
 
@@ -153,7 +154,9 @@ def receipts(seen: Seen) -> Iterator[HistoryViolation]:
     explained = ExplainedCalls(seen)
     told = [(final.run, final.receipt) for final in seen.finals.values() if final.receipt is not None]
     told += [
-        (each.called.run, each.returned.receipt) for each in seen.operations if each.returned and each.returned.receipt
+        (each.called.run, each.returned.receipt)
+        for each in seen.operations
+        if each.returned and each.returned.receipt and not seen.may_have_changed(each.called.run)
     ]
     called = {call.key for _, call in seen.begun}
     for run, receipt in dict(told).items():

@@ -45,6 +45,8 @@ Verb = Literal[
     "cancel",
     "resume",
     "retry",
+    "retry_now",
+    "decide",
     "fork",
     "release",
 ]

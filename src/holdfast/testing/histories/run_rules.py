@@ -208,6 +208,8 @@ def early(seen: Seen) -> Iterator[HistoryViolation]:
     first = {call.run: call.at_ms for _, call in reversed(seen.begun)}
     for each in seen.operations:
         if each.called.delay_ms and each.returned and each.returned.created and each.run in first:
+            if seen.went_on(each.run):  # a person did not want to wait
+                continue
             early_ms = each.called.at_ms + each.called.delay_ms - first[each.run]
             if early_ms > slack_ms:
                 yield HistoryViolation("I9", "timer_early", each.run, f"it began {early_ms} ms early")

@@ -18,6 +18,8 @@ from holdfast.kernel.journal import (
     Joined,
     Late,
     Received,
+    Resumed,
+    Retried,
     Spawned,
     void_positions,
 )
@@ -85,11 +87,18 @@ class Seen:
         self.head = heads[0][1] if heads else HistoryHead(source="", lease_ms=NO_TIME)
         self.finals = {final.run: final for _, final in self.of(FinalRun)}
         self.pruned = {moved.run for _, moved in self.of(RunMoved) if moved.how == "pruned"}
+        self.forks = {
+            record.run
+            for record in history
+            if (isinstance(record, StoreWrite) and any(isinstance(each, Forked) for each in record.entries))
+            or (isinstance(record, FinalRun) and any(isinstance(each, Forked) for each in record.journal))
+        }
         self.operations = list(self._operations())
-        lost = {write for _, fault in self.of(FaultApplied) if fault.fault == "forgot" for write in fault.lost}
+        # What was offered again since, under the same id, is there.
+        lost = {write: at for at, fault in self.of(FaultApplied) if fault.fault == "forgot" for write in fault.lost}
         accepted = [(at, write) for at, write in self.of(StoreWrite) if write.outcome == "accepted"]
-        self.writes = [(at, write) for at, write in accepted if write.write not in lost]
-        self.forgotten = [(at, write) for at, write in accepted if write.write in lost]
+        self.writes = [(at, write) for at, write in accepted if at > lost.get(write.write, -1)]
+        self.forgotten = [(at, write) for at, write in accepted if at <= lost.get(write.write, -1)]
         self.durable: dict[str, list[Durable]] = defaultdict(list)
         self._collect_durable()
         self.ever = self._ever_durable()
@@ -126,6 +135,15 @@ class Seen:
         final = self.finals.get(run)
         is_written = any(each.at is not None for each in self.durable.get(run, ())[:1])
         return is_written or (final is not None and not any(isinstance(each, Continued) for each in final.journal[:1]))
+
+    def may_have_changed(self, run: str) -> bool:
+        """Whether what was read of it may have been true then and not be so now: it went on, or the store forgot it."""
+        forgot = (fault for _, fault in self.of(FaultApplied) if fault.fault == "forgot")
+        return self.went_on(run) or any(not fault.runs or run in fault.runs for fault in forgot)
+
+    def went_on(self, run: str) -> bool:
+        """Whether a person has let it go on after it had ended."""
+        return any(isinstance(each.entry, Resumed | Retried) for each in self.durable.get(run, ()))
 
     def has_ended(self, run: str) -> bool:
         return run in self.finals and self.finals[run].status in ENDED

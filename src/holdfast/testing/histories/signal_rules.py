@@ -37,7 +37,8 @@ def lost_or_twice(seen: Seen) -> Iterator[HistoryViolation]:
             if message in received[run] and _is_in(seen, scope, run)
         }
         # A run hands what it has not taken to the one that follows it under the key, and both have recorded it.
-        last = [run for run in runs if ids.derived_beside(run, "successor") not in runs]
+        # With a run that is removed, what it had received is forgotten.
+        last = [run for run in runs if ids.derived_beside(run, "successor") not in runs and run not in seen.pruned]
         if len(last) > 1 or any(count > 1 for count in runs.values()):
             detail = f"{message} was received {sum(runs.values())} times, by {', '.join(sorted(runs))}"
             yield HistoryViolation("I7", "signal_twice", scope[-1], detail)
@@ -67,11 +68,18 @@ def out_of_order(seen: Seen) -> Iterator[HistoryViolation]:
 
 
 def _received(seen: Seen) -> dict[str, list[str]]:
-    """The ids of the signals that each run has recorded, in order."""
-    return {
+    """The ids of the signals that each run has recorded, in order.
+
+    What was read by the very write that began the next generation was recorded in the last one, which is gone.
+    """
+    received = {
         run: [each.entry.id for each in entries if isinstance(each.entry, Received)]
         for run, entries in seen.durable.items()
     }
+    for _, write in seen.writes:
+        if write.replaces_journal:
+            received.setdefault(write.run, []).extend(write.read)
+    return received
 
 
 def _by_signal(seen: Seen) -> dict[tuple[_Scope, str], list[Operation]]:

@@ -121,7 +121,11 @@ def messages(seen: Seen) -> Iterator[HistoryViolation]:
         final = seen.finals.get(run)
         if final is not None and final.status not in ENDED:
             yield HistoryViolation("I10", "message_lost", run, f"{message} was committed, and never delivered")
-    for run, message in sorted((refused - sent) & delivered):
+    # What was forgotten later had been sent.
+    ever = {
+        (each.run, each.id) for _, write in seen.of(StoreWrite) if write.outcome != "refused" for each in write.messages
+    }
+    for run, message in sorted((refused - ever) & delivered):
         yield HistoryViolation("I10", "message_invented", run, f"{message} was delivered, and its write was refused")
 
 

@@ -33,7 +33,7 @@ from holdfast.kernel import handovers, hangs, leaders, running_effects
 from holdfast.kernel.documents import Document
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.times import Instant, Millis, Steady
-from holdfast.ports.notices import ANYTHING, Notice
+from holdfast.ports.notices import ANYTHING
 from holdfast.stores.memory.writes import Tables
 from holdfast.testing.simulation.hosts import Host, VirtualClock
 from holdfast.testing.simulation.loop import VirtualLoop
@@ -161,7 +161,7 @@ class CalendarHost(Host):
         self.loop: CalendarLoop = CalendarLoop(world.now, self._ahead, on_fault)
         self.platform = replace(self.platform, clock=self.clock)
         self.attempts: dict[int, Any] = {}  # of effects that it performs now: they began as long ago as it was
-        world.hosts.append(self)
+        world.add(self)
 
     def _ahead(self) -> float:
         return self.ahead_seconds
@@ -178,7 +178,6 @@ class Calendar(Reliable):
         self.turned_ms = Millis(0)
         self.changed_at = 0.0  # when something was done, in seconds of the world
         self._world = world
-        self._listeners: list[tuple[Host, Callable[[Notice], bool]]] = []
         clock = CalendarClock(world.now, lambda: self.turned_ms / 1000, lambda: self.turned_ms)
         self.model = StoreModel(world, self, clock=clock)
 
@@ -240,8 +239,7 @@ class Calendar(Reliable):
             if document.expires_at_ms is not None and self._is_kept_by_the_living(document):
                 tables.documents[place] = replace(document, expires_at_ms=Instant(document.expires_at_ms + jump_ms))
         self.changed_at = self._world.now()
-        for tell in self.model.inner._listeners:  # noqa: SLF001
-            tell(ANYTHING)
+        self.model.tell_all(ANYTHING)
 
     def _is_kept_by_the_living(self, document: Document) -> bool:
         if document.kind == leaders.KIND:

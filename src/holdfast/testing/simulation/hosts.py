@@ -73,16 +73,12 @@ class Host:
         self.name = name
         self.is_alive = True
         self.is_stopped = False
+        self.is_running = True  # whether it executes anything at present: asked at every step of the world
         self.clock = VirtualClock(world.now)
         self.loop = VirtualLoop(world.now)
         ids = SeededIds(Random(f"{world.seed}/{name}/{number}"))
         self.platform = Platform(host=name, pid=number, clock=self.clock, ids=ids, threads=InlineThreads)
         self._executing: set[asyncio.Task[Any]] = set()  # asyncio itself does not keep a task alive
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it executes anything at present."""
-        return self.is_alive and not self.is_stopped
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Have it execute `work`."""
@@ -94,19 +90,21 @@ class Host:
     def kill(self) -> None:
         """End it as kill -9 does: not one line of it is executed from now on."""
         if self.is_alive:
-            self.is_alive = False
+            self.is_alive = self.is_running = False
             self.loop.is_stopped = True
             self._executing |= asyncio.all_tasks(self.loop)  # or the collector would execute their `finally`
 
     def stop(self) -> None:
         """As SIGSTOP does: it stands still, its clocks do not."""
         self.is_stopped = True
+        self.is_running = False
         self.loop.is_stopped = True
 
     def go_on(self) -> None:
         """As SIGCONT does."""
         if self.is_alive:
             self.is_stopped = self.loop.is_stopped = False
+            self.is_running = True
 
     def deliver(self, callback: Callable[[], Any]) -> None:
         """Something arrives from outside. A host that stands still finds it when it goes on, a dead one never."""

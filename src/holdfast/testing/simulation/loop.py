@@ -57,9 +57,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """When it next has something to execute: now, if that is ready; None if there is nothing."""
         if self._soon:
             return self.time()
-        while self._later and self._later[0][2].cancelled():
-            heappop(self._later)
-        return self._later[0][0] if self._later else None
+        later = self._later
+        while later:
+            if not later[0][2]._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - asked at every step
+                return later[0][0]
+            heappop(later)
+        return None
 
     def turn(self) -> None:
         """Execute what is ready and what is due, but nothing of what that makes ready."""

@@ -17,18 +17,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 from holdfast.errors import StoreUnavailable
+from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
-from holdfast.ports.notices import Notice
+from holdfast.ports.notices import NOTHING, Notice
 from holdfast.ports.store import Batches, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulation.hosts import Host, VirtualClock
+from holdfast.testing.simulation.notices import notice_of
 from holdfast.testing.simulation.world import World
 
-LIMIT_SECONDS = 5.0  # for the reply of a call
+LIMIT_SECONDS = 5.0  # for the reply of a call, unless a model says otherwise
 
 
 class Fate(NamedTuple):
@@ -77,11 +79,20 @@ class Reliable:
 class StoreModel:
     """One store of the world, and the ways to it."""
 
-    def __init__(self, world: World, observer: Observer | None = None, *, clock: VirtualClock | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        observer: Observer | None = None,
+        *,
+        clock: VirtualClock | None = None,
+        limit_seconds: float = LIMIT_SECONDS,
+    ) -> None:
         self.world = world
         self.observer: Observer = observer or Reliable()
+        self.limit_seconds = limit_seconds
         self.clock = clock or VirtualClock(world.now)
         self.inner = MemoryStore(clock=self.clock)
+        self._watchers: list[tuple[Host, Callable[[Notice], bool]]] = []
 
     def seen_from(self, host: Host) -> Store:
         """The store, as this host knows it."""
@@ -91,10 +102,15 @@ class StoreModel:
         """Put a call on its way."""
         fate = self.observer.fate(call)
         world = self.world
-        if fate.call_lost or fate.reply_lost or fate.there + fate.back > LIMIT_SECONDS:
-            world.after(LIMIT_SECONDS, lambda: call.host.deliver(lambda: _fail(reply, call.verb)))
+        if fate.call_lost or fate.reply_lost or fate.there + fate.back > self.limit_seconds:
+            self.give_up_on(call, reply)
         if not fate.call_lost:
             world.after(fate.there, lambda: self._apply(call, reply, fate))
+
+    def give_up_on(self, call: StoreCall, reply: asyncio.Future[Any]) -> None:
+        """Tell the caller, in time, that there was no reply."""
+        seconds = self.limit_seconds
+        self.world.after(seconds, lambda: call.host.deliver(lambda: _fail(reply, call.verb, seconds)))
 
     def _apply(self, call: StoreCall, reply: asyncio.Future[Any], fate: Fate) -> None:
         try:
@@ -102,7 +118,9 @@ class StoreModel:
         except Exception as raised:  # noqa: BLE001 - it belongs to the caller
             result, error = None, raised
         self.observer.applied(call, result if error is None else error)
-        if not fate.reply_lost and fate.there + fate.back <= LIMIT_SECONDS:
+        if error is None:
+            self._tell_others(call.host, notice_of(call.verb, call.args, result, self._rows))
+        if not fate.reply_lost and fate.there + fate.back <= self.limit_seconds:
             self.world.after(fate.back, lambda: self._reply(call, reply, result, error))
 
     def _reply(self, call: StoreCall, reply: asyncio.Future[Any], result: object, error: Exception | None) -> None:
@@ -120,13 +138,26 @@ class StoreModel:
 
     def watch(self, host: Host, on_notice: Callable[[Notice], bool]) -> None:
         """Deliver notices to this host."""
+        self._watchers.append((host, on_notice))
 
-        def tell(notice: Notice) -> bool:
-            for seconds in self.observer.notice(host, notice):
-                self.world.after(seconds, lambda: host.deliver(lambda: on_notice(notice)))
-            return True
+    def tell_all(self, notice: Notice) -> None:
+        """Deliver a notice to every host that watches."""
+        for host, on_notice in self._watchers:
+            if host.is_alive:
+                self._tell(host, on_notice, notice)
 
-        self.inner.watch(tell)
+    def _rows(self, run_ids: Sequence[str]) -> list[Run]:
+        return cast("list[Run]", _result_of(self.inner.runs(run_ids)))
+
+    def _tell_others(self, sender: Host, notice: Notice) -> None:
+        if notice != NOTHING:
+            for host, on_notice in self._watchers:
+                if host is not sender and host.is_alive:
+                    self._tell(host, on_notice, notice)
+
+    def _tell(self, host: Host, on_notice: Callable[[Notice], bool], notice: Notice) -> None:
+        for seconds in self.observer.notice(host, notice):
+            self.world.after(seconds, lambda: host.deliver(lambda: on_notice(notice)))
 
 
 class HostStore:
@@ -183,6 +214,6 @@ def _result_of(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("the store model waited")
 
 
-def _fail(reply: asyncio.Future[Any], verb: str) -> None:
+def _fail(reply: asyncio.Future[Any], verb: str, seconds: float) -> None:
     if not reply.done():
-        reply.set_exception(StoreUnavailable(f"no reply to {verb} in {LIMIT_SECONDS:g} s"))
+        reply.set_exception(StoreUnavailable(f"no reply to {verb} in {seconds:g} s"))

@@ -19,10 +19,15 @@ from typing import Any
 from holdfast.testing.simulation.hosts import Host
 
 FOREVER = float("inf")
+TURNS_MAX = 200_000  # at one instant
 
 
 class NothingHappens(Exception):
     """Nothing will ever happen in this world, and what was waited for has not."""
+
+
+class TimeStandsStill(Exception):
+    """Something happens over and over at the same instant: code that never waits."""
 
 
 class World:
@@ -32,9 +37,12 @@ class World:
         self.seed = seed
         self.chance = Random(f"{seed}/world")
         self.hosts: list[Host] = []
+        self.executing: Host | None = None  # whose turn it is
+        self._living: list[Host] = []  # and perhaps some that have died since
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
         self._count = 0
+        self._turns = 0  # since time has last gone on
 
     def now(self) -> float:
         """Seconds since the world began."""
@@ -43,8 +51,13 @@ class World:
     def host(self, name: str) -> Host:
         """A new process. A name may be used again once its process is dead."""
         host = Host(self, name, len(self.hosts) + 1)
-        self.hosts.append(host)
+        self.add(host)
         return host
+
+    def add(self, host: Host) -> None:
+        """Let this process have its turns from now on."""
+        self.hosts.append(host)
+        self._living = [each for each in self.hosts if each.is_alive]
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back then, outside of every host: for what travels, and for faults."""
@@ -54,7 +67,7 @@ class World:
     def run(self, until: Callable[[], object], *, seconds: float = FOREVER) -> bool:
         """Let the world go on until this is true, for this long at most; whether it is true.
 
-        Raises `NothingHappens` if nothing is left that could make it true.
+        Raises `NothingHappens` if nothing is left that could make it true, `TimeStandsStill` if it never gets there.
         """
         end = self._seconds + seconds
         while not until():
@@ -74,26 +87,32 @@ class World:
 
     def _step(self, end: float) -> bool:
         """Let the next thing happen; False if that is later than `end`."""
-        if self._coming and self._coming[0][0] <= self._seconds:
-            heappop(self._coming)[2]()
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            raise TimeStandsStill(f"at {self._seconds:.3f} s")
+        coming, now = self._coming, self._seconds
+        next_at = coming[0][0] if coming else FOREVER
+        if next_at <= now:
+            heappop(coming)[2]()
             return True
-        next_at = min((at for at, _, _ in self._coming[:1]), default=FOREVER)
         ready: list[Host] = []
-        for host in self.hosts:
-            at = host.loop.next_at() if host.is_running else None
-            if at is None:
-                continue
-            if at <= self._seconds:
-                ready.append(host)
-            next_at = min(next_at, at)
+        for host in self._living:
+            if host.is_running and (at := host.loop.next_at()) is not None:
+                if at <= now:
+                    ready.append(host)
+                elif at < next_at:
+                    next_at = at
         if ready:
-            (ready[0] if len(ready) == 1 else self.chance.choice(ready)).loop.turn()
+            self.executing = ready[0] if len(ready) == 1 else self.chance.choice(ready)
+            self.executing.loop.turn()
+            self.executing = None
             return True
         if next_at == FOREVER and end == FOREVER:
             raise NothingHappens
         if next_at > end:
             return False
         self._seconds = next_at
+        self._turns = 0
         return True
 
     def close(self) -> None:
