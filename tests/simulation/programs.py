@@ -382,9 +382,9 @@ def _fits(node: Node, value: Any) -> bool:
             return value == "late" or _fits(inner, value)
         case ["shield", _, inner]:
             return _fits(inner, value)
-        case ["child", key, nodes]:
-            # Under a key, a child of another parent may hold it, with another result: then the inputs are equal.
-            return (value == "taken" and key is not None) or fits(nodes, value)
+        case ["child", _, nodes]:
+            # A run of another input may hold its key, or one that its own children want, which it then fails with.
+            return value == "taken" or fits(nodes, value)
         case ["wait" | "token", *_]:
             return isinstance(value, str)
         case _:

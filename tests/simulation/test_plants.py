@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.simulation.campaigns import look_at
@@ -12,6 +14,13 @@ from tests.simulation.seeds import FOUND_BY
 def test_there_are_twenty_planted_bugs_at_least() -> None:
     assert len(PLANTS) >= 20
     assert FOUND_BY.keys() == PLANTS.keys()
+
+
+def test_the_page_shows_how_many_seeds_each_takes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "simulation.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| ")]
+    shown = {row[1]: row[3] for row in rows if row[1] in PLANTS}
+    assert shown == {name: f"{seed + 1:,}" for name, seed in FOUND_BY.items()}
 
 
 @pytest.mark.parametrize("name", sorted(PLANTS))
