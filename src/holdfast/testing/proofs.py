@@ -1,0 +1,139 @@
+"""For users: declare what `holdfast prove` shall prove, and what stands for the world meanwhile.
+
+    from holdfast.testing import FakeWorld, prove
+
+    @prove(checkout, runs=[("o-1", 4200), ("o-2", 0)])
+    def the_world(world: FakeWorld) -> None:
+        world.stub(charge, returns="pay_1", loses_reply=True)
+        world.stub(ship, fails=2, then="ok")
+
+The function is called once for every world, before anything happens in it. Effects that it does not mention are
+replaced by stand-ins that return a sample of their result's type: no effect is called for real unless it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, get_args
+
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.effects import RUNNING_EFFECT
+from holdfast.errors import UsageError
+from holdfast.kernel.units import Duration, milliseconds
+from holdfast.pack import Effect, Workflow
+
+Delivery = Literal["twice", "together", "late"]
+DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
+
+
+class StandIn(Struct, frozen=True, kw_only=True):
+    """What is called instead of an effect. It fails so often, then returns. A reply that is lost was performed."""
+
+    returns: Any = UNSET  # a sample of the result's type, if it is not given
+    fails: int = 0
+    loses_reply: bool = False
+    latency_seconds: float | None = None
+
+
+class Seen(Struct, frozen=True):
+    """What the world outside was asked for by an effect that is called for real, and under which key."""
+
+    what: str
+    key: str
+    run_id: str
+    step: str
+
+
+class FakeWorld:
+    """What surrounds the workflows of one world: stand-ins, signals, and what is looked at in the end."""
+
+    def __init__(self) -> None:
+        self.stand_ins: dict[str, StandIn] = {}
+        self.real_effects: set[str] = set()
+        self.payloads: dict[str, list[Any]] = {}
+        self.observed: dict[str, Callable[[], object]] = {}
+        self.seen: list[Seen] = []
+
+    def stub(
+        self,
+        effect: Effect[..., Any],
+        *,
+        returns: Any = UNSET,
+        fails: int = 0,
+        then: Any = UNSET,
+        loses_reply: bool = False,
+        latency: Duration | None = None,
+    ) -> None:
+        """Replace an effect: it fails so often under each key, then returns this.
+
+        With `loses_reply`, its first call under each key is performed, and the caller gets an error all the same.
+        """
+        if returns is not UNSET and then is not UNSET:
+            raise UsageError(f"{effect!r} cannot return both", hint="`then` is what it returns after it has failed.")
+        self.stand_ins[effect.name] = StandIn(
+            returns=returns if then is UNSET else then,
+            fails=fails,
+            loses_reply=loses_reply,
+            latency_seconds=None if latency is None else milliseconds(latency) / 1000,
+        )
+
+    def real(self, *effects: Effect[..., Any]) -> None:
+        """Call these effects themselves, in every world, as often as the engine does: with a pretended provider."""
+        self.real_effects.update(effect.name for effect in effects)
+
+    def signal(self, hook: str, *payloads: Any) -> None:
+        """Send these to the hook of this name, one whenever a run waits for it. Otherwise samples of its type are."""
+        self.payloads.setdefault(hook, []).extend(payloads)
+
+    def observe(self, name: str, look: Callable[[], object]) -> None:
+        """Compare what this returns at the end of each world.
+
+        A run that ends as without faults leaves the same behind; one whose receipt says `no_effects` or `compensated`
+        leaves what was there before it.
+        """
+        self.observed[name] = look
+
+    def saw(self, what: str, key: str) -> None:
+        """Say, in the place of a provider, that a request came in under this key: to be called by real effects."""
+        scope: Any = RUNNING_EFFECT.get()
+        run_id, step = ("", "") if scope is None else (str(scope.run_id), str(scope.step))
+        self.seen.append(Seen(what, key, run_id, step))
+
+
+class Proof(Struct, frozen=True):
+    """A declaration: which workflow, with which inputs, delivered how, in which world."""
+
+    workflow: Workflow[..., Any]
+    runs: tuple[tuple[Any, ...], ...]
+    deliver: tuple[Delivery, ...]
+    arrange: Callable[[FakeWorld], None]
+
+    @property
+    def name(self) -> str:
+        return self.arrange.__name__
+
+    def __call__(self, world: FakeWorld) -> None:
+        self.arrange(world)
+
+
+def prove(
+    workflow: Workflow[..., Any],
+    *,
+    runs: Iterable[Sequence[Any]] | UnsetType = UNSET,
+    deliver: Sequence[Delivery] = DELIVERIES,
+) -> Callable[[Callable[[FakeWorld], None]], Proof]:
+    """Declare a proof of `workflow`, once for each of these argument lists; without them, for a sample of its input.
+
+    `deliver` says how starts and signals are repeated: twice in sequence, two together, once more after the end.
+    """
+    if not isinstance(workflow, Workflow):
+        raise UsageError(f"{workflow!r:.60} is no workflow", hint="Write @prove(checkout, runs=[...]).")
+    if unknown := [each for each in deliver if each not in DELIVERIES]:
+        raise UsageError(f"deliver={unknown[0]!r} is not known", hint=f"Use one or more of {', '.join(DELIVERIES)}.")
+    given = () if runs is UNSET else tuple(tuple(each) for each in runs)
+
+    def decorate(arrange: Callable[[FakeWorld], None]) -> Proof:
+        return Proof(workflow, given, tuple(deliver), arrange)
+
+    return decorate
