@@ -25,6 +25,7 @@ from holdfast.engine.bulk_pack import pack as bulk_pack
 from holdfast.engine.pace import Pace
 from holdfast.engine.ports import Ports
 from holdfast.engine.replica import Replica
+from holdfast.engine.runs.performer import Performer
 from holdfast.engine.runs.threads import DaemonThreads
 from holdfast.errors import InvalidConfig
 from holdfast.events import Event, Events
@@ -152,13 +153,17 @@ class Options(TypedDict, total=False):
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """What one Holdfast stands on: who it is, its clocks, its chance and its threads. A simulation passes another."""
+    """What one Holdfast stands on: who it is, its clocks, its chance, its threads and what performs its effects.
+
+    A simulation passes another.
+    """
 
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=SystemIds)
     threads: type[DaemonThreads] = DaemonThreads
+    performer: Callable[..., Performer] = Performer
 
 
 class Holdfast(Caller):
@@ -221,6 +226,7 @@ class Holdfast(Caller):
             tracing=tracing,
             open_value=open_value,
             threads=machine.threads,
+            performer=machine.performer,
         )
         self._now_ms = ports.store.now_ms
         self._metrics: Metrics | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from holdfast.engine.pace import Pace
+from holdfast.engine.runs.performer import Performer
 from holdfast.engine.runs.threads import DaemonThreads
 from holdfast.engine.tracing import Tracing
 from holdfast.events import Emit
@@ -29,3 +30,4 @@ class Ports(Struct, frozen=True, kw_only=True):
     tracing: Tracing | None = None
     open_value: Callable[[Value], bytes] | None = None  # a sealed one that is kept inline; None: there is no seal
     threads: type[DaemonThreads] = DaemonThreads  # what calls sync effects
+    performer: Callable[..., Performer] = Performer  # what performs effects; it has the parameters of a `Performer`

@@ -20,19 +20,32 @@ def replay_exported(directory: str | Path, *, packs: Iterable[Pack], workflow: s
 
     Nothing is performed. `divergence` of each is empty if the code fits, and else says where it does not.
     """
+    return list(_replayed(_exported_in(Path(directory)), packs, workflow))
+
+
+def replay(journal_file: str | Path, *, packs: Iterable[Pack]) -> Replayed:
+    """Replay one file of those, by the code of `packs`: for a test that keeps the journal of a run beside it.
+
+    Nothing is performed. `divergence` is empty if the code fits, and else says where it does not.
+    """
+    path = Path(journal_file)
+    if not path.is_file():
+        raise UsageError(f"there is no exported journal {path}", hint="Write some: holdfast journals export DIR")
+    [replayed] = _replayed([exports.decode(path.read_bytes(), name=str(path))], packs)
+    return replayed
+
+
+def _replayed(
+    exported: Iterable[ExportedJournal], packs: Iterable[Pack], workflow: str | None = None
+) -> Iterator[Replayed]:
     codec = JsonCodec()
     registry = Registry(packs, codec=codec)
     wanted = None if workflow is None else registry.workflow(workflow).name
     prepare()
-    return [
-        Replayed(
-            each.run.id,
-            each.run.workflow,
-            divergence_of(each.row(), each.journal, each.blobs, registry=registry, codec=codec),
-        )
-        for each in _exported_in(Path(directory))
-        if wanted in {None, each.run.workflow}
-    ]
+    for each in exported:
+        if wanted in {None, each.run.workflow}:
+            divergence = divergence_of(each.row(), each.journal, each.blobs, registry=registry, codec=codec)
+            yield Replayed(each.run.id, each.run.workflow, divergence)
 
 
 def _exported_in(directory: Path) -> Iterator[ExportedJournal]:

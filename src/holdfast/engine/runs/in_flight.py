@@ -57,7 +57,7 @@ from holdfast.kernel.steps import (
     Undecided,
 )
 from holdfast.kernel.tasks import Task, TaskPlace
-from holdfast.kernel.times import Millis, Steady
+from holdfast.kernel.times import Millis
 from holdfast.kernel.units import milliseconds
 from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.store import History
@@ -230,12 +230,12 @@ class StepsInFlight:
         scope.entered = True
         self._begun.add(step)
         host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
-        began_steady_ms = scope.began_steady_ms = host.clock.steady_ms()
+        scope.began_steady_ms = host.clock.steady_ms()
         try:
             outcome = await performer.perform(effect, call.arguments, scope)
         finally:
             self._attempts.pop(step, None)
-        return self._completion(command, scope, outcome, began_steady_ms)
+        return self._completion(command, scope, outcome)
 
     async def _attempt_in_turn(self, command: Command, effect: Effect[..., Any], policy: EffectPolicy) -> Completion:
         """The same, of an effect that has to wait for its turn, or is limited."""
@@ -286,7 +286,7 @@ class StepsInFlight:
             work = host.performer.attempt(effect, call.arguments, scope, turn, once=scope.policy.safety == "once")
         if host.tracing is not None:
             work = host.tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
-        began_steady_ms = scope.began_steady_ms = host.clock.steady_ms()
+        scope.began_steady_ms = host.clock.steady_ms()
         try:
             outcome = await work
         finally:
@@ -297,15 +297,14 @@ class StepsInFlight:
             if scope.dropped:
                 raise asyncio.CancelledError  # that it was dropped is what kept it from being entered
             return None
-        return self._completion(command, scope, outcome, began_steady_ms)
+        return self._completion(command, scope, outcome)
 
-    def _completion(
-        self, command: Command, scope: AttemptScope, outcome: AttemptOutcome, began_steady_ms: Steady
-    ) -> Completion:
+    def _completion(self, command: Command, scope: AttemptScope, outcome: AttemptOutcome) -> Completion:
         """What has come of an attempt that was entered."""
         self._begun.discard(command.step)
         event, blobs = self._event_of(command, outcome, interrupted=scope.dropped and not command.future.done())
-        return Completion(command.step, event, blobs, self._host.clock.steady_ms() - began_steady_ms, scope.task)
+        took_ms = self._host.clock.steady_ms() - scope.began_steady_ms
+        return Completion(command.step, event, blobs, took_ms, scope.task)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
         effect, run, host = command.effect, self._run, self._host

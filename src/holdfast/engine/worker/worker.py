@@ -22,7 +22,6 @@ from holdfast.engine.ports import Ports
 from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.runs.activation import Activation
-from holdfast.engine.runs.performer import Performer
 from holdfast.engine.worker.claims import Bell, Claims, blobs_of
 from holdfast.engine.worker.codes import Codes
 from holdfast.engine.worker.handing import Handing
@@ -84,7 +83,7 @@ class Worker:
         self.pace = ports.pace
         self.tracing = ports.tracing
         self.loop: asyncio.AbstractEventLoop = _NO_LOOP
-        self.performer = Performer(
+        self.performer = ports.performer(
             concurrency=serves.concurrency,
             codec=ports.codec,
             emit=ports.emit,

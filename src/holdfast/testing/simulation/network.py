@@ -77,10 +77,10 @@ class Reliable:
 class StoreModel:
     """One store of the world, and the ways to it."""
 
-    def __init__(self, world: World, observer: Observer | None = None) -> None:
+    def __init__(self, world: World, observer: Observer | None = None, *, clock: VirtualClock | None = None) -> None:
         self.world = world
         self.observer: Observer = observer or Reliable()
-        self.clock = VirtualClock(world.now)
+        self.clock = clock or VirtualClock(world.now)
         self.inner = MemoryStore(clock=self.clock)
 
     def seen_from(self, host: Host) -> Store:

@@ -63,6 +63,15 @@ class World:
                 return bool(until())
         return True
 
+    def next_at(self) -> float:
+        """When something next happens, in seconds of this world; infinity if nothing ever does by itself."""
+        next_at = min((at for at, _, _ in self._coming[:1]), default=FOREVER)
+        for host in self.hosts:
+            at = host.loop.next_at() if host.is_running else None
+            if at is not None and at < next_at:
+                next_at = at
+        return next_at
+
     def _step(self, end: float) -> bool:
         """Let the next thing happen; False if that is later than `end`."""
         if self._coming and self._coming[0][0] <= self._seconds:
