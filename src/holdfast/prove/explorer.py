@@ -19,6 +19,8 @@ from msgspec import Struct
 from holdfast.engine.api.registry import Registry
 from holdfast.prove.lives import LEASE_SECONDS_MIN, Case, Life, Lived
 from holdfast.prove.oracles import Judge, Violation
+from holdfast.prove.report import ProofVerdict
+from holdfast.prove.reads import CURES, reads_noted
 from holdfast.prove.samples import CODEC
 from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, Fault, Repeat, Schedule
 
@@ -45,12 +47,14 @@ class Explored(Struct, kw_only=True):
     problem: str = ""  # why nothing could be proved
     worlds: int = 0
     worlds_known: int = 0  # that there are, as far as they were enumerated
+    planned: int = 1  # as far as is known by now
     boundaries: int = 0
     found: list[Found] = []
     lease_seconds: float = LEASE_SECONDS_MIN
+    seconds_lived: float = 0.0  # of virtual time, in all worlds
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> ProofVerdict:
         if self.found:
             return "failed"
         return "not proved" if self.problem else "proved"
@@ -62,15 +66,23 @@ Perform = Callable[[Life], Lived]
 class Explorer:
     """Lives the worlds of one case."""
 
-    def __init__(self, case: Case, *, seed: int, budget: int, tell: Callable[[Explored], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        case: Case,
+        *,
+        seed: int,
+        budget: int,
+        tell: Callable[[Explored], None] = lambda _: None,
+        lease_seconds: float = LEASE_SECONDS_MIN,
+    ) -> None:
         self._case = case
         self._seed = seed
         self._budget = budget
         self._tell = tell
         self._effects = {name: each for pack in case.packs for name, each in pack.effects.items()}
         self._registry = Registry(case.packs, codec=CODEC)
-        self._out = Explored(case=case, found=[])
-        self.current: Life | None = None
+        self._out = Explored(case=case, found=[], lease_seconds=lease_seconds)
+        self._left = 0
 
     def explore(self) -> Explored:
         """Live worlds until the budget is spent, or enough is wrong."""
@@ -82,11 +94,13 @@ class Explorer:
         for schedule in (CLEAN, *self._deliveries(clean)):
             self._try(judge, schedule)
         singles = [Schedule((fault,)) for fault in _faults_of(clean.boundaries)]
+        out.planned = out.worlds + len(singles)
         later: list[Schedule] = []
         suffixes: set[tuple[tuple[str, str, str], ...]] = set()
         for schedule in self._within_budget(singles, later):
             lived = self._try(judge, schedule)
             later += self._second_faults(schedule, lived, suffixes)
+        out.planned = out.worlds + len(later)
         for schedule in self._sampled(later):
             self._try(judge, schedule)
         out.worlds_known = out.worlds + max(0, self._left)
@@ -94,8 +108,10 @@ class Explorer:
 
     def live(self, schedule: Schedule) -> Lived:
         """One world."""
-        self.current = Life(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
-        return self.current.live()
+        life = Life(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
+        lived = life.live()
+        self._out.seconds_lived += lived.lasted_seconds
+        return lived
 
     def judged(self, schedule: Schedule) -> Found | None:
         """One world, compared with the clean one."""
@@ -157,9 +173,7 @@ class Explorer:
         if len(schedules) <= room:
             return schedules
         self._left = len(schedules) - room
-        return sorted(Random(self._seed).sample(schedules, max(0, room)), key=lambda each: each.faults)
-
-    _left = 0
+        return sorted(Random(self._seed).sample(schedules, max(0, room)), key=lambda each: (each.faults[0].at, each.faults[0].what))
 
     def _sampled(self, schedules: list[Schedule]) -> Iterable[Schedule]:
         """Those that undo something first: they are the fewest and the most telling. Of the others, what fits."""
@@ -187,7 +201,23 @@ class Explorer:
 
     def _found(self, judge: Judge, schedule: Schedule, lived: Lived) -> Found | None:
         violations = judge.judge(lived)
+        if schedule == CLEAN:
+            violations = [*self._reads(), *violations]
         return Found(schedule=schedule, violations=violations, lived=lived) if violations else None
+
+    def _reads(self) -> list[Violation]:
+        """What the workflow reads that no journal records: it shows in the clean run, if one looks."""
+        noted: dict[tuple[str, str], None] = {}
+        with reads_noted(lambda what, line: noted.setdefault((what, line))):
+            self.live(CLEAN)
+        return [
+            Violation(
+                rule="it reads what is not recorded",
+                what=f"the workflow reads {what}, which is another one when it is replayed; use {CURES[what]}",
+                line=line,
+            )
+            for what, line in noted
+        ]
 
     def _keep(self, found: Found) -> None:
         """Of worlds that show the same, the one with the fewest faults."""

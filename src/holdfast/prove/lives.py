@@ -9,15 +9,18 @@ late has arrived.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import PurePath
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.assembly import Holdfast
 from holdfast.calls import Call
-from holdfast.effects import RUNNING_EFFECT
+from holdfast.engine.attempts import EffectAttempt
 from holdfast.engine.pace import Pace
 from holdfast.errors import HoldfastError, NotPerformed, TransientError
 from holdfast.kernel import waits
@@ -26,23 +29,23 @@ from holdfast.kernel.changes import Alive, Change, Committed, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Entry, GaveUp, IntentEntry, Performed, StepEntry
 from holdfast.kernel.runs import SETTLED, Fenced, Run, Status
 from holdfast.kernel.times import Millis
+from holdfast.kernel.units import utc_of
 from holdfast.pack import Effect, Pack
 from holdfast.ports.notices import Notice
 from holdfast.ports.store import Claimed
-from holdfast.prove.ledger import EffectCallLine, WorldLedger
+from holdfast.prove.performing import ProvedCall, ProvedPerformer
 from holdfast.prove.samples import CODEC, result_of
 from holdfast.prove.schedules import Boundary, BoundaryKind, Phase, Schedule
-from holdfast.testing.proofs import FakeWorld, StandIn
+from holdfast.testing.effect_ledger import EffectLedger
+from holdfast.testing.proofs import FakeWorld
 from holdfast.testing.simulation.hosts import Host
 from holdfast.testing.simulation.network import Fate, StoreCall, StoreModel
 from holdfast.testing.simulation.world import NothingHappens, World
 from holdfast.wire.samples import sample
 
-LATENCY_SECONDS = 1.0  # of a stand-in: a lease of six seconds is renewed in the middle of some of them
 TRAVEL_SECONDS = 0.001  # of a call to the store, each way
 LEASE_SECONDS_MIN = 6.0
 SIGNALS_MAX = 2  # to one hook of one run, where a proof declares none
-STEPS_MAX = 60_000  # of one world: one that goes on beyond is given up
 WORKERS = 2
 
 StoreMaker = Callable[[World, "Life"], StoreModel]
@@ -80,6 +83,7 @@ class Noted(Struct, frozen=True):
     rule: str
     what: str
     step: str = ""
+    line: str = ""
 
 
 class Lived(Struct, kw_only=True):
@@ -88,7 +92,7 @@ class Lived(Struct, kw_only=True):
     schedule: Schedule
     boundaries: list[Boundary]
     happenings: list[Happening]
-    ledger: WorldLedger
+    ledger: EffectLedger
     runs: list[Run]
     journals: dict[str, tuple[Entry, ...]]
     blobs: dict[str, dict[str, bytes]]
@@ -122,7 +126,7 @@ class Life:
         self.lease_seconds = lease_seconds
         self.pace = pace_for(lease_seconds)
         self.model = (case.make_store or StoreModel)(self.world, self)
-        self.ledger = WorldLedger([])
+        self.ledger = EffectLedger()
         self.boundaries: list[Boundary] = []
         self.happenings: list[Happening] = []
         self.noted: list[Noted] = []
@@ -130,7 +134,6 @@ class Life:
         self.root = ""
         self._seed = seed
         self._faults = {fault.at: fault.what for fault in schedule.faults}
-        self._executing: Host | None = None
         self._callers = 0
         self._caller: Host | None = None
         self._hf: Holdfast | None = None
@@ -208,20 +211,9 @@ class Life:
 
     # -- hosts
 
-    def _host(self, name: str) -> Host:
-        host = self.world.host(name)
-        turn = host.loop.turn
-
-        def execute() -> None:
-            self._executing = host
-            turn()
-
-        host.loop.turn = execute
-        return host
-
     def _boot(self) -> None:
         self._workers += 1
-        host = self._host(f"worker-{self._workers}")
+        host = self.world.host(f"worker-{self._workers}")
 
         async def work() -> None:
             async with self._holdfast(host, worker=True):
@@ -236,12 +228,12 @@ class Life:
             worker=worker,
             lease=self.lease_seconds,
             _pace=self.pace,
-            _machine=host.machine,
+            _machine=replace(host.machine, performer=partial(ProvedPerformer, self, host)),
         )
 
     def _join_caller(self) -> None:
         self._callers += 1
-        host = self._caller = self._host(f"caller-{self._callers}")
+        host = self._caller = self.world.host(f"caller-{self._callers}")
         self._hf = None
 
         async def stay() -> None:
@@ -587,92 +579,79 @@ class Life:
 
     # -- effects
 
-    async def stand_in(self, effect: Effect[..., Any], arguments: dict[str, Any]) -> Any:
-        stub = self.fake.stand_ins.get(effect.name) or StandIn()
-        line = self._begin(effect, arguments)
-        await self._boundary("before", line)
-        limit_ms = effect.policy.timeout_ms
-        usual = LATENCY_SECONDS if limit_ms is None else min(LATENCY_SECONDS, limit_ms / 2000)
-        await asyncio.sleep(usual if stub.latency_seconds is None else stub.latency_seconds)  # noqa: TID251 - virtual
-        called = self._calls_by_key[effect.name, line.key] = self._calls_by_key.get((effect.name, line.key), 0) + 1
-        if called <= stub.fails:
-            self._end(line, "raised")
-            await self._boundary("after", line)
-            raise ConnectionError(f"{effect.name} fails {stub.fails} times here")
-        if stub.loses_reply and called == stub.fails + 1:
-            self._end(line, "reply lost")
-            await self._boundary("after", line)
-            raise ConnectionError(f"the reply of {effect.name} is lost here")
-        self._end(line, "returned")
-        await self._boundary("after", line)
-        return result_of(effect) if stub.returns is UNSET else stub.returns
+    def is_real(self, effect: Effect[..., Any]) -> bool:
+        return effect.name in self.fake.real_effects
 
-    async def perform(self, effect: Effect[..., Any], arguments: dict[str, Any], fn: Callable[[], Any]) -> Any:
-        line = self._begin(effect, arguments)
-        await self._boundary("before", line)
+    async def perform(
+        self,
+        host: Host,
+        effect: Effect[..., Any],
+        arguments: dict[str, Any],
+        scope: EffectAttempt,
+        original: Callable[[], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        stub = self.fake.stub_for(effect)
+        call = self._begin(host, effect, arguments, scope)
+        await self._boundary("before", host, call)
+        is_real = self.is_real(effect)
         try:
-            returned = await fn()
-        except BaseException:
-            self._end(line, "raised")
+            if not is_real:
+                await asyncio.sleep(stub.latency_seconds)  # noqa: TID251 - of virtual time
+            if (error := stub.failure(call.key)) is not None:
+                raise error
+            if is_real:
+                returned = await original()
+            else:
+                returned = await stub.value(effect, arguments) if stub.replaces else result_of(effect)
+        except BaseException as error:
+            call.outcome = "interrupted" if isinstance(error, asyncio.CancelledError) else "raised"
+            if not isinstance(error, asyncio.CancelledError):
+                await self._boundary("after", host, call)
             raise
-        self._see_changed(effect, line, arguments)
-        self._end(line, "returned")
-        await self._boundary("after", line)
+        call.happened = True
+        self._see_changed(effect, call, arguments)
+        await self._boundary("after", host, call)
+        if stub.loses_reply and stub.loses(call.key):
+            call.outcome = "lost"
+            raise ConnectionError(f"the reply of {effect.name} is lost")
+        call.outcome = "returned"
         return returned
 
-    def perform_sync(self, effect: Effect[..., Any], arguments: dict[str, Any], fn: Callable[[], Any]) -> Any:
-        line = self._begin(effect, arguments)
-        host = self._reach_effect("before", line)
-        if not host.is_running:
-            raise KilledHere
-        try:
-            returned = fn()
-        except BaseException:
-            self._end(line, "raised")
-            raise
-        self._see_changed(effect, line, arguments)
-        self._end(line, "returned")
-        if not self._reach_effect("after", line).is_running:
-            raise KilledHere
-        return returned
-
-    def reconcile(self, effect: Effect[..., Any], key: str) -> Any:
-        stub = self.fake.stand_ins.get(effect.name) or StandIn()
-        if not any(line.key == key and line.effect == effect.name and line.happened for line in self.ledger.lines):
+    async def reconcile(self, effect: Effect[..., Any], key: str) -> Any:
+        stub = self.fake.stub_for(effect)
+        if not self.ledger.count(effect, key=key):
             raise NotPerformed
-        return result_of(effect) if stub.returns is UNSET else stub.returns
+        return await stub.value(effect, {}) if stub.replaces and stub.calls is None else result_of(effect)
 
-    def _begin(self, effect: Effect[..., Any], arguments: dict[str, Any]) -> EffectCallLine:
-        scope: Any = RUNNING_EFFECT.get()
-        assert self._executing is not None
-        line = EffectCallLine(
+    def _begin(
+        self, host: Host, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt
+    ) -> ProvedCall:
+        call = ProvedCall(
             effect=effect.name,
+            run=scope.run_id,
             step=scope.step,
             key=scope.key,
-            run_id=scope.run_id,
-            host=self._executing.name,
             attempt=scope.attempt,
-            arguments=CODEC.encode(arguments, what=effect.input_name),
-            began_ms=self._now_ms,
+            arguments=dict(arguments),
+            worker=host.name,
+            at=utc_of(host.clock.wall_ms()),
+            encoded=CODEC.encode(arguments, what=effect.input_name),
             after_record=self._is_recorded(scope.run_id, scope.step),
-            is_undo=effect.is_undo,
+            began_ms=self._now_ms,
         )
-        self.ledger.lines.append(line)
-        self._tell("call", f"calls {line.step} under the key {line.key}", host=line.host, step=line.step)
-        return line
+        self.ledger.write(call)
+        self._tell("call", f"calls {call.step} under the key {call.key}", host=host.name, step=call.step)
+        return call
 
-    def _end(self, line: EffectCallLine, outcome: Any) -> None:
-        line.outcome = outcome
-        line.ended_ms = self._now_ms
-
-    def _see_changed(self, effect: Effect[..., Any], line: EffectCallLine, arguments: dict[str, Any]) -> None:
-        if CODEC.encode(arguments, what=effect.input_name) != line.arguments:
+    def _see_changed(self, effect: Effect[..., Any], call: ProvedCall, arguments: dict[str, Any]) -> None:
+        if CODEC.encode(arguments, what=effect.input_name) != call.encoded:
             self.noted.append(
                 Noted(
                     "an effect changed its argument",
-                    f"{effect.name} changes what it was given. After a replay, where it is not called, the workflow "
+                    f"{effect.name} changes what it was given: after a replay, which does not call it, the workflow "
                     "has it unchanged",
-                    line.step,
+                    call.step,
+                    place_of(effect.fn),
                 )
             )
 
@@ -680,19 +659,19 @@ class Life:
         journal = self.model.inner._tables.journals.get(run_id, ())  # noqa: SLF001
         return any(isinstance(entry, Performed | GaveUp) and entry.step == step for entry in journal)
 
-    def _reach_effect(self, phase: Phase, line: EffectCallLine) -> Host:
-        host = self._executing
-        assert host is not None
-        words = f"{line.step} is {'called' if phase == 'before' else 'done'}"
-        self._reach("effect", phase, host, about=words, run_id=line.run_id)
-        return host
-
-    async def _boundary(self, phase: Phase, line: EffectCallLine) -> None:
-        host = self._reach_effect(phase, line)
+    async def _boundary(self, phase: Phase, host: Host, call: ProvedCall) -> None:
+        words = f"{call.step} is {'called' if phase == 'before' else 'done'}"
+        self._reach("effect", phase, host, about=words, run_id=call.run)
         while not host.is_running:  # not one line more, until it goes on
             turned: asyncio.Future[None] = host.loop.create_future()
             host.loop.call_soon(turned.set_result, None)
             await turned
+
+
+def place_of(fn: Callable[..., Any]) -> str:
+    """Where a function of the user is, as journals name lines."""
+    code = inspect.unwrap(fn).__code__
+    return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def pace_for(lease_seconds: float) -> Pace:
@@ -754,5 +733,3 @@ def _is_settled(run: Run) -> bool:
 def _waits_for_child(run: Run) -> bool:
     return run.waits is not None and any(wait.kind in {"child", "retry", "timer"} for wait in waits.decode(run.waits))
 
-
-__all__ = ["Case", "Happening", "Life", "Lived", "Noted", "about_change", "replace"]

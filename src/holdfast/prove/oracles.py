@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -44,8 +44,8 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.runs import Run, Status
 from holdfast.pack import Effect, Workflow
-from holdfast.prove.ledger import EffectCallLine
 from holdfast.prove.lives import Lived
+from holdfast.prove.performing import ProvedCall
 from holdfast.prove.samples import CODEC
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
@@ -78,7 +78,7 @@ class Judge:
             *self._receipts(lived),
             *self._records(lived),
             *self._observed(lived),
-            *(Violation(rule=each.rule, what=each.what, step=each.step) for each in lived.noted),
+            *(Violation(rule=each.rule, what=each.what, step=each.step, line=each.line) for each in lived.noted),
         ]
         lines = _lines_of(lived) | _lines_of(self._clean)
         return [each if each.line else replace(each, line=self._line(each.step, lines)) for each in found]
@@ -89,7 +89,7 @@ class Judge:
     # -- calls
 
     def _calls(self, lived: Lived) -> Iterator[Violation]:
-        for (_, step), lines in lived.ledger.steps().items():
+        for (_, step), lines in _steps(lived).items():
             first, effect = lines[0], self._effects[lines[0].effect]
             again = [line for line in lines if line.after_record]
             if again:
@@ -102,7 +102,7 @@ class Judge:
             if len(keys) > 1:
                 what = f"the calls of {step} had the keys {_listed(keys)}"
                 yield Violation(rule="another key", what=what, step=step)
-            elif len({line.arguments for line in lines}) > 1:
+            elif len({line.encoded for line in lines}) > 1:
                 what = f"the calls of {step} had different arguments under one key: {_differences(lines)}"
                 yield Violation(rule="another key", what=what, step=step)
         yield from self._as_in_the_clean_run(lived)
@@ -110,27 +110,27 @@ class Judge:
         yield from self._outside(lived)
 
     def _as_in_the_clean_run(self, lived: Lived) -> Iterator[Violation]:
-        clean = {(_name(self._clean, run_id), step): lines for (run_id, step), lines in self._clean.ledger.steps().items()}
+        clean = {(_name(self._clean, run_id), step): lines for (run_id, step), lines in _steps(self._clean).items()}
         if lived.root != self._clean.root:
             return  # keys may hold the id of the run
-        for (run_id, step), lines in lived.ledger.steps().items():
+        for (run_id, step), lines in _steps(lived).items():
             before = clean.get((_name(lived, run_id), step))
             if before is None or before[0].effect != lines[0].effect:
                 continue
             if before[0].key != lines[0].key:
                 what = f"{step} is called under {lines[0].key!r} here, and under {before[0].key!r} in the clean run"
                 yield Violation(rule="another key", what=what, step=step)
-            elif before[0].arguments != lines[0].arguments:
+            elif before[0].encoded != lines[0].encoded:
                 differences = _differences([before[0], lines[0]])
                 what = f"{step} has other arguments here than in the clean run: {differences}"
                 yield Violation(rule="another key", what=what, step=step)
 
     def _shared_keys(self, lived: Lived) -> Iterator[Violation]:
         """One key stands for one piece of work, but an undo by hand is the undo."""
-        by_key: dict[str, dict[tuple[str, str], EffectCallLine]] = {}
-        for line in lived.ledger.lines:
+        by_key: dict[str, dict[tuple[str, str], ProvedCall]] = {}
+        for line in _calls_of(lived):
             if self._effects[line.effect].policy.safety != "natural":
-                by_key.setdefault(line.key, {}).setdefault((line.run_id, line.step), line)
+                by_key.setdefault(line.key, {}).setdefault((line.run, line.step), line)
         for key, places in by_key.items():
             lines = list(places.values())
             if len(lines) > 1 and not all(line.is_undo for line in lines):
@@ -210,10 +210,10 @@ class Judge:
         failure = _failure(run)
         since = [
             line
-            for line in lived.ledger.lines
-            if line.run_id == run.id and not line.is_undo and line.attempt == 1 and line.began_ms > _at(lived, journal, asked)
+            for line in _calls_of(lived)
+            if line.run == run.id and not line.is_undo and line.attempt == 1 and line.began_ms > _at(lived, journal, asked)
         ]
-        known = {line.step for line in lived.ledger.lines if line.began_ms <= _at(lived, journal, asked)}
+        known = {line.step for line in _calls_of(lived) if line.began_ms <= _at(lived, journal, asked)}
         begun = list(dict.fromkeys(line.step for line in since if line.step not in known))
         if run.status is Status.FAILED:
             what = f"it was cancelled, and failed: {_worded(failure)}"
@@ -242,7 +242,7 @@ class Judge:
 
     def _is_in_doubt(self, lived: Lived) -> bool:
         return any(
-            self._effects[line.effect].policy.safety == "once" and line.outcome != "raised" for line in lived.ledger.lines
+            self._effects[line.effect].policy.safety == "once" and line.outcome != "raised" for line in _calls_of(lived)
         )
 
     # -- receipts
@@ -256,14 +256,14 @@ class Judge:
         told = {left.step: left for left in receipt.effects}
         happened = {
             step: lines
-            for (of_run, step), lines in lived.ledger.steps().items()
+            for (of_run, step), lines in _steps(lived).items()
             if of_run == run_id and not step.startswith("undo:") and any(line.happened for line in lines)
         }
         for step in happened:
             left = told.get(step)
             if left is None and not self._was_retried(lived, run_id, step):
                 yield Violation(rule=rule, what=f"{step} happened, and the receipt does not name it", step=step)
-            elif left is not None and left.state == "undone" and not lived.ledger.of_step(run_id, f"undo:{step}"):
+            elif left is not None and left.state == "undone" and not _steps(lived).get((run_id, f"undo:{step}")):
                 yield Violation(rule=rule, what=f"the receipt says that {step} is undone, and it is not", step=step)
         for step, left in told.items():
             if left.state == "performed" and step not in happened:
@@ -342,6 +342,18 @@ class Judge:
                 yield Violation(rule="left something else behind", what=what)
 
 
+def _calls_of(lived: Lived) -> list[ProvedCall]:
+    return cast("list[ProvedCall]", list(lived.ledger))
+
+
+def _steps(lived: Lived) -> dict[tuple[str, str], list[ProvedCall]]:
+    """The calls by run and step."""
+    found: dict[tuple[str, str], list[ProvedCall]] = {}
+    for call in _calls_of(lived):
+        found.setdefault((call.run, call.step), []).append(call)
+    return found
+
+
 def _identity(entry: Entry) -> Any:
     """An entry without its time: journals that differ in nothing else replay alike."""
     return msgspec.json.encode(replace(entry, at_ms=0))
@@ -388,9 +400,9 @@ def _shown(data: bytes | None) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _differences(lines: list[EffectCallLine]) -> str:
-    one, other = (msgspec.json.decode(line.arguments) for line in (lines[0], next(
-        line for line in lines if line.arguments != lines[0].arguments
+def _differences(lines: list[ProvedCall]) -> str:
+    one, other = (msgspec.json.decode(line.encoded) for line in (lines[0], next(
+        line for line in lines if line.encoded != lines[0].encoded
     )))
     return ", ".join(f"{name} {one.get(name)!r} and {other.get(name)!r}" for name in one if one.get(name) != other.get(name))
 

@@ -14,26 +14,27 @@ replaced by stand-ins that return a sample of their result's type: no effect is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.effects import RUNNING_EFFECT
 from holdfast.errors import UsageError
-from holdfast.kernel.units import Duration, milliseconds
+from holdfast.kernel.units import Duration
 from holdfast.pack import Effect, Workflow
+from holdfast.testing.stubs import Stub, stub_of
 
 Delivery = Literal["twice", "together", "late"]
+R = TypeVar("R")
+_NOTHING: Any = UNSET
+LATENCY_SECONDS = 1.0
 DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
 
 
-class StandIn(Struct, frozen=True, kw_only=True):
-    """What is called instead of an effect. It fails so often, then returns. A reply that is lost was performed."""
-
-    returns: Any = UNSET  # a sample of the result's type, if it is not given
-    fails: int = 0
-    loses_reply: bool = False
-    latency_seconds: float | None = None
+def usual_latency(effect: Effect[..., Any]) -> float:
+    """How many seconds a stub takes that does not say it: so long that a lease is renewed in the middle of some."""
+    limit_ms = effect.policy.timeout_ms
+    return LATENCY_SECONDS if limit_ms is None else min(LATENCY_SECONDS, limit_ms / 2000)
 
 
 class Seen(Struct, frozen=True):
@@ -49,7 +50,7 @@ class FakeWorld:
     """What surrounds the workflows of one world: stand-ins, signals, and what is looked at in the end."""
 
     def __init__(self) -> None:
-        self.stand_ins: dict[str, StandIn] = {}
+        self.stubs: dict[str, Stub] = {}
         self.real_effects: set[str] = set()
         self.payloads: dict[str, list[Any]] = {}
         self.observed: dict[str, Callable[[], object]] = {}
@@ -57,26 +58,31 @@ class FakeWorld:
 
     def stub(
         self,
-        effect: Effect[..., Any],
+        effect: Effect[..., R],
         *,
-        returns: Any = UNSET,
-        fails: int = 0,
-        then: Any = UNSET,
-        loses_reply: bool = False,
+        returns: R = _NOTHING,
+        fails: int | BaseException | type[BaseException] | None = None,
+        then: R = _NOTHING,
+        loses_reply: bool | int = False,
         latency: Duration | None = None,
+        calls: Callable[..., Any] | None = None,
     ) -> None:
-        """Replace an effect: it fails so often under each key, then returns this.
-
-        With `loses_reply`, its first call under each key is performed, and the caller gets an error all the same.
-        """
-        if returns is not UNSET and then is not UNSET:
-            raise UsageError(f"{effect!r} cannot return both", hint="`then` is what it returns after it has failed.")
-        self.stand_ins[effect.name] = StandIn(
-            returns=returns if then is UNSET else then,
+        """Say what an effect does, as `Simulated.stub` does. Where nothing says what it returns, that is a sample."""
+        self.stubs[effect.name] = stub_of(
+            effect,
+            returns=returns,
+            then=then,
             fails=fails,
             loses_reply=loses_reply,
-            latency_seconds=None if latency is None else milliseconds(latency) / 1000,
+            latency=usual_latency(effect) if latency is None else latency,
+            calls=calls,
         )
+
+    def stub_for(self, effect: Effect[..., Any]) -> Stub:
+        """The stub of this effect; one that only takes its time, if none was declared."""
+        if effect.name not in self.stubs:
+            self.stubs[effect.name] = Stub(latency_seconds=usual_latency(effect))
+        return self.stubs[effect.name]
 
     def real(self, *effects: Effect[..., Any]) -> None:
         """Call these effects themselves, in every world, as often as the engine does: with a pretended provider."""
