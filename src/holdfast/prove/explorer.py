@@ -73,7 +73,7 @@ class Explorer:
         seed: int,
         budget: int,
         tell: Callable[[Explored], None] = lambda _: None,
-        lease_seconds: float = LEASE_SECONDS_MIN,
+        lease_seconds: float | None = None,
     ) -> None:
         self._case = case
         self._seed = seed
@@ -81,7 +81,8 @@ class Explorer:
         self._tell = tell
         self._effects = {name: each for pack in case.packs for name, each in pack.effects.items()}
         self._registry = Registry(case.packs, codec=CODEC)
-        self._out = Explored(case=case, found=[], lease_seconds=lease_seconds)
+        self._out = Explored(case=case, found=[], lease_seconds=lease_seconds or LEASE_SECONDS_MIN)
+        self._is_repeated = lease_seconds is not None
         self._left = 0
 
     def explore(self) -> Explored:
@@ -133,8 +134,9 @@ class Explorer:
         if not lived.is_over:
             out.problem = "the clean run does not come to an end"
             return None
-        if out.lease_seconds > LEASE_SECONDS_MIN:
-            out.lease_seconds = max(LEASE_SECONDS_MIN, lived.lasted_seconds / LEASES_MAX)
+        fitting = max(LEASE_SECONDS_MIN, lived.lasted_seconds / LEASES_MAX)
+        if fitting != out.lease_seconds and not self._is_repeated:
+            out.lease_seconds = fitting
             lived = self.live(CLEAN)
         run = lived.root_run
         if run is None or run.status.value == "blocked":

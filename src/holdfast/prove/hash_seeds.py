@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.kernel import exports
 from holdfast.pack import Pack
 from holdfast.prove.lives import Lived
@@ -43,10 +44,16 @@ async def _elsewhere(directory: str, modules: Sequence[str], seed: int) -> dict[
         *(sys.executable, "-m", "holdfast.prove.hash_seeds", directory, *modules),
         env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
-    return msgspec.json.decode(said, type=dict[str, str]) if process.returncode == 0 else {}
+    said, errors = await process.communicate()
+    if process.returncode:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise HoldfastError(
+            f"the journals could not be replayed in another process: {last}",
+            hint=f"Try it: python -c 'import {modules[0]}'.",
+        )
+    return msgspec.json.decode(said, type=dict[str, str])
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ from holdfast.kernel.journal import (
 )
 from holdfast.kernel.runs import Run, Status
 from holdfast.pack import Effect, Workflow
-from holdfast.prove.lives import Lived
+from holdfast.prove.lives import Lived, place_of
 from holdfast.prove.performing import ProvedCall
 from holdfast.prove.samples import CODEC
 
@@ -72,13 +72,13 @@ class Judge:
     def judge(self, lived: Lived) -> list[Violation]:
         """Everything that is wrong with a world, the most telling first."""
         found = [
+            *(Violation(rule=each.rule, what=each.what, step=each.step, line=each.line) for each in lived.noted),
             *self._calls(lived),
             *self._replays(lived),
             *self._ends(lived),
             *self._receipts(lived),
             *self._records(lived),
             *self._observed(lived),
-            *(Violation(rule=each.rule, what=each.what, step=each.step, line=each.line) for each in lived.noted),
         ]
         lines = _lines_of(lived) | _lines_of(self._clean)
         return [each if each.line else replace(each, line=self._line(each.step, lines)) for each in found]
@@ -230,7 +230,8 @@ class Judge:
         what += f": it began {_listed(begun)} after that" if begun else ""
         if self._allows(workflow, lived, run) or not (begun or run.status is Status.COMPLETED):
             return
-        yield Violation(rule="a cancellation did not end it", what=what, step=begun[0] if begun else "")
+        last = next((call.step for call in reversed(_calls_of(lived)) if call.run == run.id and not call.is_undo), "")
+        yield Violation(rule="a cancellation did not end it", what=what, step=begun[0] if begun else last)
 
     def _allows(self, workflow: Workflow[..., Any], lived: Lived, run: Run) -> bool:
         """Whether the code says itself that it may go on: in a shield, or by the outcomes that it declares."""
@@ -335,11 +336,20 @@ class Judge:
         is_undone = run.status is Status.CANCELLED and receipt is not None and receipt.outcome in {"no_effects", "compensated"}
         for name, after in lived.after.items():
             if is_undone and after != lived.before[name]:
-                what = f"{name} is {after}; before the run, which was undone, it was {lived.before[name]}"
-                yield Violation(rule="left something else behind", what=what)
+                what = f"{name}: {after}; before the run, which was undone, it was {lived.before[name]}"
+                yield self._left(lived, what)
             elif run.status is clean.status and _asked(lived.journals[run.id]) is None and after != self._clean.after[name]:
-                what = f"{name} is {after}, and {self._clean.after[name]} in the clean run"
-                yield Violation(rule="left something else behind", what=what)
+                what = f"{name}: {after}, and {self._clean.after[name]} in the clean run"
+                yield self._left(lived, what)
+
+    def _left(self, lived: Lived, what: str) -> Violation:
+        """With the step that was called more than once: it is what makes the difference, nearly always."""
+        repeated = next((calls for calls in _steps(lived).values() if len(calls) > 1), None)
+        if repeated is None:
+            return Violation(rule="left something else behind", what=what)
+        step, fn = repeated[0].step, self._effects[repeated[0].effect].fn
+        told = f"{what}; {step} was called {_times(len(repeated))} ({place_of(fn)})"
+        return Violation(rule="left something else behind", what=told, step=step)
 
 
 def _calls_of(lived: Lived) -> list[ProvedCall]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from holdfast.testing.events import EventRecorder
     from holdfast.testing.journals import replay, replay_exported
     from holdfast.testing.ledger import Ledger, Line
+    from holdfast.testing.proofs import FakeWorld, prove
     from holdfast.testing.simulated import Simulated
     from holdfast.testing.simulation.calendar import NotSimulated
     from holdfast.testing.simulation.passing_time import SimulationStuck
@@ -21,6 +22,7 @@ __all__ = [
     "PATIENCE_SECONDS",
     "EffectLedger",
     "EventRecorder",
+    "FakeWorld",
     "Ledger",
     "LedgerCall",
     "Line",
@@ -30,6 +32,7 @@ __all__ = [
     "SimulationStuck",
     "StubFailure",
     "eventually",
+    "prove",
     "replay",
     "replay_exported",
     "temporary_holdfast",
@@ -41,6 +44,7 @@ _HOMES = {
     "events": "EventRecorder",
     "journals": "replay replay_exported",
     "ledger": "Ledger Line",
+    "proofs": "FakeWorld prove",
     "simulated": "Simulated",
     "simulation.calendar": "NotSimulated",
     "simulation.passing_time": "SimulationStuck",
