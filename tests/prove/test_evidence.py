@@ -13,7 +13,7 @@ from holdfast.cli.main import app
 from holdfast.config import Config, read
 from holdfast.errors import InvalidConfig
 
-PACK = '''
+PACK = """
 from holdfast import Pack
 
 shop = Pack("evident")
@@ -25,7 +25,7 @@ async def charge(order: str) -> str:
 @shop.workflow(key="{order}")
 async def checkout(order: str) -> str:
     return await charge(order)
-'''
+"""
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def test_a_worker_needs_fresh_evidence_where_the_settings_say_so(
 
 
 def test_one_process_that_does_one_thing_at_a_time_needs_none(here: Path) -> None:
-    require_evidence(Config(packs=CONFIG.packs, roles=("worker",), prove_required=True, concurrency=1), processes=1, waived=None)
+    require_evidence(
+        Config(packs=CONFIG.packs, roles=("worker",), prove_required=True, concurrency=1), processes=1, waived=None
+    )
     require_evidence(Config(packs=CONFIG.packs, roles=("gateway",), prove_required=True), processes=2, waived=None)
 
 

@@ -1,4 +1,4 @@
-"""`prove`: crash, pause and cancel workflows at every boundary of a run, in virtual time, and compare with the clean one."""
+"""`prove`: crash, pause and cancel workflows at every boundary of a run, and compare with the clean one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from holdfast.errors import InvalidConfig, UsageError
 if TYPE_CHECKING:  # other commands need none of it
     from holdfast.pack import Pack
     from holdfast.prove.explorer import Explored
-    from holdfast.prove.lives import Case
     from holdfast.prove.report import CaseReport, FoundReport, ProveReport
 
 FAILED = 1
@@ -31,13 +30,16 @@ MARKS = {"proved": "✓", "failed": "✗", "not proved": "?"}
 async def prove(
     session: Session,
     target: Annotated[
-        list[str] | None, typer.Argument(metavar="TARGET", help="Modules with packs or proofs: shop.orders, tests.proofs.")
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Modules with packs or proofs: shop.orders, tests.proofs."),
     ] = None,
     *,
     only: Annotated[str | None, typer.Option(metavar="WORKFLOW", help="Only this workflow.")] = None,
     budget: Annotated[int, typer.Option(min=10, help="How many worlds of each case, at most.")] = 2_000,
     seed: Annotated[int, typer.Option(help="What decides chance, and which worlds beyond the budget are tried.")] = 1,
-    repeat: Annotated[Path | None, typer.Option(metavar="FILE", help="Live again the world that this file names.")] = None,
+    repeat: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Live again the world that this file names.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report to this file, as a page.")] = None,
 ) -> None:
     """Crash, pause and cancel workflows at every boundary of a run, and prove that nothing is done twice."""
@@ -85,8 +87,14 @@ def _repeat(session: Session, names: tuple[str, ...], file: Path) -> None:
     lines = [
         plain(f"✗ {again.case}", "bold red"),
         *(plain(f"    {number}. {words}") for number, words in enumerate(told, 1)),
-        *(plain(f"  {each.rule}: {each.what}{f' ({each.line})' if each.line else ''}", "red") for each in world.violations),
-        *(plain(f"  {each.at_ms / 1000:9.3f} s  {each.host:<9} {each.words}", "dim") for each in world.lived.happenings),
+        *(
+            plain(f"  {each.rule}: {each.what}{f' ({each.line})' if each.line else ''}", "red")
+            for each in world.violations
+        ),
+        *(
+            plain(f"  {each.at_ms / 1000:9.3f} s  {each.host:<9} {each.words}", "dim")
+            for each in world.lived.happenings
+        ),
     ]
     session.out.show(document, Group(*lines))
     raise typer.Exit(FAILED)
@@ -132,7 +140,9 @@ def _view(report: ProveReport) -> RenderableType:
         )
         for each in report.cases
     ]
-    table = render.table("workflow", "verdict", "boundaries", "worlds", "", rows=rows, nothing="There is nothing to prove.")
+    table = render.table(
+        "workflow", "verdict", "boundaries", "worlds", "", rows=rows, nothing="There is nothing to prove."
+    )
     found = [line for case in report.cases for each in case.found for line in _told_in_words(case, each)]
     return Group(table, *found, plain(_summary(report), "dim"))
 
@@ -159,7 +169,8 @@ def _summary(report: ProveReport) -> str:
     lived = sum(case.seconds_lived for case in report.cases)
     wrong = sum(len(case.found) for case in report.cases)
     beyond = "" if worlds >= known else f", a sample by seed {report.seed} of {known:,} (--budget takes more)"
-    words = f"{worlds:,} worlds{beyond}, {_long(lived)} of virtual time, {wrong:,} mistakes, {report.seconds:.1f} s."
+    mistakes = "1 mistake" if wrong == 1 else f"{wrong:,} mistakes"
+    words = f"{worlds:,} worlds{beyond}, {_long(lived)} of virtual time, {mistakes}, {report.seconds:.1f} s."
     kept = f" Evidence: {', '.join(report.evidence)}" if report.evidence else ""
     return words + kept
 

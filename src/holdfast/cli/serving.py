@@ -134,6 +134,7 @@ async def worker(
     queue: Queues = None,
     concurrency: Concurrency = None,
     processes: Processes = None,
+    *,
     without_evidence: WithoutEvidence = None,
 ) -> None:
     """Execute runs, and attend to duties, until told to stop. It listens on no port."""

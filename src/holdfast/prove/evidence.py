@@ -1,4 +1,4 @@
-"""Evidence: what was proved of a workflow, bound to its code. `.holdfast/evidence/shop.checkout.json`
+"""Evidence: what was proved of a workflow, bound to its code, as in `.holdfast/evidence/shop.checkout.json`.
 
 It is fresh as long as the digest is: that of the workflow's code, of the effects and kernels of its pack, of their
 declared policies, and of the versions of Holdfast and Python.

@@ -3,10 +3,10 @@
     1  the clean run, twice: a world that differs from itself is not worth another look
     2  each start and signal twice in sequence, together, late
     3  each fault at each boundary of the clean run
-    4  a crash at each boundary that a cancelled world reaches after its cancellation, of cancellations that go alike once
-    5  a second crash at each boundary after a first one, and crashes of worlds with deliveries that are repeated
+    4  a crash at each boundary that a world reaches after a cancellation, or after a first crash; worlds that go on
+       alike from there count once
 
-What the budget does not reach of 3 to 5 is sampled by the seed; 1 and 2 are always lived.
+What the budget does not reach of 3 and 4 is sampled by the seed; 1 and 2 are always lived.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from msgspec import Struct
 from holdfast.engine.api.registry import Registry
 from holdfast.prove.lives import LEASE_SECONDS_MIN, Case, Life, Lived
 from holdfast.prove.oracles import Judge, Violation
-from holdfast.prove.report import ProofVerdict
 from holdfast.prove.reads import CURES, reads_noted
+from holdfast.prove.report import ProofVerdict
 from holdfast.prove.samples import CODEC
 from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, Fault, Repeat, Schedule
 
@@ -140,7 +140,9 @@ class Explorer:
             lived = self.live(CLEAN)
         run = lived.root_run
         if run is None or run.status.value == "blocked":
-            out.problem = f"the clean run is blocked: {run.error.decode() if run and run.error else 'it was not admitted'}"
+            out.problem = (
+                f"the clean run is blocked: {run.error.decode() if run and run.error else 'it was not admitted'}"
+            )
             return None
         out.clean, out.boundaries = lived, len(lived.boundaries)
         return lived
@@ -175,7 +177,10 @@ class Explorer:
         if len(schedules) <= room:
             return schedules
         self._left = len(schedules) - room
-        return sorted(Random(self._seed).sample(schedules, max(0, room)), key=lambda each: (each.faults[0].at, each.faults[0].what))
+        return sorted(
+            Random(self._seed).sample(schedules, max(0, room)),
+            key=lambda each: (each.faults[0].at, each.faults[0].what),
+        )
 
     def _sampled(self, schedules: list[Schedule]) -> Iterable[Schedule]:
         """Those that undo something first: they are the fewest and the most telling. Of the others, what fits."""
@@ -225,7 +230,10 @@ class Explorer:
         """Of worlds that show the same, the one with the fewest faults."""
         known = self._out.found
         for at, other in enumerate(known):
-            if other.violations[0].rule == found.violations[0].rule and other.violations[0].step == found.violations[0].step:
+            if (
+                other.violations[0].rule == found.violations[0].rule
+                and other.violations[0].step == found.violations[0].step
+            ):
                 if found.schedule.size < other.schedule.size:
                     known[at] = found
                 return

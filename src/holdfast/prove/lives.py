@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from holdfast.engine.pace import Pace
 from holdfast.errors import HoldfastError, NotPerformed, TransientError
 from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
-from holdfast.kernel.changes import Alive, Change, Committed, KeyFree, KeyHeldBy, TokenHeldBy
+from holdfast.kernel.changes import Alive, Answer, Change, Committed, KeyFree, KeyHeldBy, TokenHeldBy
 from holdfast.kernel.journal import Entry, GaveUp, IntentEntry, Performed, StepEntry
 from holdfast.kernel.runs import SETTLED, Fenced, Run, Status
 from holdfast.kernel.times import Millis
@@ -35,7 +35,7 @@ from holdfast.ports.notices import Notice
 from holdfast.ports.store import Claimed
 from holdfast.prove.performing import ProvedCall, ProvedPerformer
 from holdfast.prove.samples import CODEC, result_of
-from holdfast.prove.schedules import Boundary, BoundaryKind, Phase, Schedule
+from holdfast.prove.schedules import Boundary, BoundaryKind, FaultKind, Phase, Schedule
 from holdfast.testing.effect_ledger import EffectLedger
 from holdfast.testing.proofs import FakeWorld
 from holdfast.testing.simulation.hosts import Host
@@ -133,7 +133,7 @@ class Life:
         self.faults_met: list[Boundary] = []
         self.root = ""
         self._seed = seed
-        self._faults = {fault.at: fault.what for fault in schedule.faults}
+        self._faults: dict[int, FaultKind] = {fault.at: fault.what for fault in schedule.faults}
         self._callers = 0
         self._caller: Host | None = None
         self._hf: Holdfast | None = None
@@ -382,7 +382,7 @@ class Life:
 
         if ended:
             self._spawn(ask())
-            self._go_on(lambda: self._busy[-1].done(), self.lease_seconds * 10)
+            self._go_on(self._busy[-1].done, self.lease_seconds * 10)
         return found
 
     # -- how far it is
@@ -431,7 +431,9 @@ class Life:
         if fault is None:
             return None
         self.faults_met.append(boundary)
-        self._tell("fault", f"{fault} of {host.name} {boundary}" if fault != "cancel" else f"cancel {boundary}", host=host.name)
+        self._tell(
+            "fault", f"{fault} of {host.name} {boundary}" if fault != "cancel" else f"cancel {boundary}", host=host.name
+        )
         past_lease = self.lease_seconds * 2.5
         match fault:
             case "crash":
@@ -473,7 +475,7 @@ class Life:
         self._join_caller()
 
         async def again() -> None:
-            while self._hf is None:
+            while self._hf is None:  # noqa: ASYNC110 - of virtual time, in which it joins at once
                 await asyncio.sleep(0.01)  # noqa: TID251 - of virtual time
             if not self.root:
                 await self._start()
@@ -519,10 +521,10 @@ class Life:
             if not result.runs:
                 return
         if call.verb == "rescue" and isinstance(result, list):
-            for run_id in result:
+            for run_id in cast("list[str]", result):
                 self._tell("commit", f"the runs of a dead worker are freed: {run_id}", host=call.host.name)
         if call.verb == "commit" and isinstance(result, list):
-            for change, answer in zip(call.args[0], result, strict=True):
+            for change, answer in zip(call.args[0], cast("list[Answer]", result), strict=True):
                 self._learn(call, change, answer)
         self._at_call("after", call)
         if self._is_live and call.verb == "commit":
@@ -540,7 +542,9 @@ class Life:
             known = self._ends.get(change.guard.run_id, 0)
             if change.guard.epoch < known:
                 self.noted.append(
-                    Noted("a late write was taken", f"{call.host.name}, which had lost the run, {about}", _step_in(change))
+                    Noted(
+                        "a late write was taken", f"{call.host.name}, which had lost the run, {about}", _step_in(change)
+                    )
                 )
         if change.entries:
             self._tell("commit", about, host=call.host.name, step=_step_in(change))
@@ -699,7 +703,9 @@ def about_change(change: Change) -> str:
         words: list[str] = []
         for entry in change.entries:
             what = entry.what.replace("_", " ")
-            words.append(f"{entry.step} is recorded as {what}" if isinstance(entry, StepEntry) else f"'{what}' is recorded")
+            words.append(
+                f"{entry.step} is recorded as {what}" if isinstance(entry, StepEntry) else f"'{what}' is recorded"
+            )
         return ", ".join(words)
     match change.guard:
         case KeyFree() | KeyHeldBy():
@@ -717,7 +723,9 @@ def _counts(change: Change) -> bool:
 
 
 def _line_in(change: Change) -> str:
-    return next((entry.intent.line for entry in change.entries if isinstance(entry, IntentEntry) and entry.intent.line), "")
+    return next(
+        (entry.intent.line for entry in change.entries if isinstance(entry, IntentEntry) and entry.intent.line), ""
+    )
 
 
 def _step_in(change: Change) -> str:
@@ -732,4 +740,3 @@ def _is_settled(run: Run) -> bool:
 
 def _waits_for_child(run: Run) -> bool:
     return run.waits is not None and any(wait.kind in {"child", "retry", "timer"} for wait in waits.decode(run.waits))
-

@@ -1,25 +1,26 @@
 """What must hold in every world, whatever its faults were. Pure: a world that is over in, violations out.
 
-    rule                                   what it compares
-    ─────────────────────────────────────  ──────────────────────────────────────────────────────────────────
-    done again after its record            the ledger with the journal, at the moment of each call
-    a once-effect was called twice         the ledger
-    another key                            the keys and arguments of all calls of one step, also with the clean run's
-    one key for two steps                  the ledger
-    another end                            status, result, attributes and markers with the clean run's
-    other runs                             the child runs with the clean run's
-    a cancellation did not end it          the journal after the request
-    the receipt is not what happened       the receipt with the ledger
-    recorded twice                         the journal
-    it does not replay                     every prefix of each journal with the code
-    it never ended, it is blocked          the run with the clean run's end
-    left something else behind             what the proof observes
+rule                                   what it compares
+─────────────────────────────────────  ──────────────────────────────────────────────────────────────────
+done again after its record            the ledger with the journal, at the moment of each call
+a once-effect was called twice         the ledger
+another key                            the keys and arguments of all calls of one step, also with the clean run's
+one key for two steps                  the ledger
+another end                            status, result, attributes and markers with the clean run's
+other runs                             the child runs with the clean run's
+a cancellation did not end it          the journal after the request
+the receipt is not what happened       the receipt with the ledger
+recorded twice                         the journal
+it does not replay                     every prefix of each journal with the code
+it never ended, it is blocked          the run with the clean run's end
+left something else behind             what the proof observes
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -47,6 +48,7 @@ from holdfast.pack import Effect, Workflow
 from holdfast.prove.lives import Lived, place_of
 from holdfast.prove.performing import ProvedCall
 from holdfast.prove.samples import CODEC
+from holdfast.testing.simulation.hosts import BEGAN_AT_MS
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
@@ -90,10 +92,12 @@ class Judge:
 
     def _calls(self, lived: Lived) -> Iterator[Violation]:
         for (_, step), lines in _steps(lived).items():
-            first, effect = lines[0], self._effects[lines[0].effect]
+            effect = self._effects[lines[0].effect]
             again = [line for line in lines if line.after_record]
             if again:
-                what = f"{step} was called {_times(len(lines))}, {_times(len(again))} of them after it had been recorded"
+                what = (
+                    f"{step} was called {_times(len(lines))}, {_times(len(again))} of them after it had been recorded"
+                )
                 yield Violation(rule="done again after its record", what=what, step=step)
             if effect.policy.safety == "once" and sum(line.happened for line in lines) > 1:
                 what = f"{step} must be called once, and happened {_times(sum(line.happened for line in lines))}"
@@ -211,13 +215,15 @@ class Judge:
         since = [
             line
             for line in _calls_of(lived)
-            if line.run == run.id and not line.is_undo and line.attempt == 1 and line.began_ms > _at(lived, journal, asked)
+            if line.run == run.id and not line.is_undo and line.attempt == 1 and line.began_ms > _at(journal, asked)
         ]
-        known = {line.step for line in _calls_of(lived) if line.began_ms <= _at(lived, journal, asked)}
+        known = {line.step for line in _calls_of(lived) if line.began_ms <= _at(journal, asked)}
         begun = list(dict.fromkeys(line.step for line in since if line.step not in known))
         if run.status is Status.FAILED:
             what = f"it was cancelled, and failed: {_worded(failure)}"
-            yield Violation(rule="a cancellation did not end it", what=what, line="" if failure is None else failure.line)
+            yield Violation(
+                rule="a cancellation did not end it", what=what, line="" if failure is None else failure.line
+            )
             return
         if run.status is Status.CANCELLED and not begun:
             return
@@ -268,7 +274,9 @@ class Judge:
                 yield Violation(rule=rule, what=f"the receipt says that {step} is undone, and it is not", step=step)
         for step, left in told.items():
             if left.state == "performed" and step not in happened:
-                yield Violation(rule=rule, what=f"the receipt says that {step} was performed, and it was not", step=step)
+                yield Violation(
+                    rule=rule, what=f"the receipt says that {step} was performed, and it was not", step=step
+                )
             undo = self._effects[left.name].undo if left.name in self._effects else None
             if undo is not None and left.state != "undone" and step in happened and receipt.outcome != "resumable":
                 run = next(run for run in lived.runs if run.id == run_id)
@@ -304,7 +312,7 @@ class Judge:
     def _markers(self, run: Run, journal: tuple[Entry, ...]) -> Iterator[Violation]:
         legal = self._registry.workflow(run.workflow).markers
         reached = [entry.marker for entry in journal if isinstance(entry, Marked)]
-        for before, after in zip(reached, reached[1:], strict=False):
+        for before, after in pairwise(reached):
             if before in legal and after not in legal[before] and before != after:
                 yield Violation(rule="an illegal marker", what=f"{after!r} after {before!r}")
 
@@ -333,12 +341,18 @@ class Judge:
         if run is None or clean is None or not lived.is_over:
             return
         receipt = lived.receipts.get(run.id)
-        is_undone = run.status is Status.CANCELLED and receipt is not None and receipt.outcome in {"no_effects", "compensated"}
+        is_undone = (
+            run.status is Status.CANCELLED and receipt is not None and receipt.outcome in {"no_effects", "compensated"}
+        )
         for name, after in lived.after.items():
             if is_undone and after != lived.before[name]:
                 what = f"{name}: {after}; before the run, which was undone, it was {lived.before[name]}"
                 yield self._left(lived, what)
-            elif run.status is clean.status and _asked(lived.journals[run.id]) is None and after != self._clean.after[name]:
+            elif (
+                run.status is clean.status
+                and _asked(lived.journals[run.id]) is None
+                and after != self._clean.after[name]
+            ):
                 what = f"{name}: {after}, and {self._clean.after[name]} in the clean run"
                 yield self._left(lived, what)
 
@@ -379,11 +393,8 @@ def _asked(journal: tuple[Entry, ...]) -> int | None:
     return next((at for at, entry in enumerate(journal) if isinstance(entry, CancelAsked)), None)
 
 
-def _at(lived: Lived, journal: tuple[Entry, ...], position: int) -> int:
+def _at(journal: tuple[Entry, ...], position: int) -> int:
     """When an entry was recorded, in the time of the world."""
-    del lived
-    from holdfast.testing.simulation.hosts import BEGAN_AT_MS  # noqa: PLC0415 - a constant
-
     return journal[position].at_ms - BEGAN_AT_MS
 
 
@@ -411,10 +422,13 @@ def _shown(data: bytes | None) -> str:
 
 
 def _differences(lines: list[ProvedCall]) -> str:
-    one, other = (msgspec.json.decode(line.encoded) for line in (lines[0], next(
-        line for line in lines if line.encoded != lines[0].encoded
-    )))
-    return ", ".join(f"{name} {one.get(name)!r} and {other.get(name)!r}" for name in one if one.get(name) != other.get(name))
+    one, other = (
+        msgspec.json.decode(line.encoded)
+        for line in (lines[0], next(line for line in lines if line.encoded != lines[0].encoded))
+    )
+    return ", ".join(
+        f"{name} {one.get(name)!r} and {other.get(name)!r}" for name in one if one.get(name) != other.get(name)
+    )
 
 
 def _listed(words: list[str]) -> str:

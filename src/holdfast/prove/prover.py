@@ -101,8 +101,8 @@ async def _elsewhere(explored: dict[str, Explored], packs: Sequence[Pack]) -> No
         if wrong:
             run, words = wrong[0]
             what = (
-                f"in another process the code of {run.workflow} does something else, without any fault: {words.strip()} "
-                "The usual cause is the order of a set."
+                f"in another process the code of {run.workflow} does something else, without any fault. The usual "
+                f"cause is the order of a set: {words.strip()}"
             )
             violation = Violation(rule="it depends on its process", what=what, line=_line_in(words))
             explored[name].found.append(Found(schedule=CLEAN, violations=[violation], lived=lived))

@@ -6,13 +6,10 @@ the user's own files: a library may look at the clock for a log line.
 
 from __future__ import annotations
 
-import datetime
 import os
 import random  # noqa: TID251 - to recognise its use
-import socket
 import sys
 import sysconfig
-import time
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -21,7 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import holdfast
-from holdfast.calls import running_scope
+from holdfast.workflow import running_scope
 
 CURES = {
     "the time": "now()",
@@ -46,19 +43,17 @@ _BUILTIN: dict[str, str] = {
     **dict.fromkeys(("Random.random", "Random.getrandbits"), "chance"),
     **dict.fromkeys(("posix.getpid", "posix.urandom", "nt.getpid", "nt.urandom", "socket.gethostname"), "its process"),
 }
+_PASSES_ON = {"os.py", "_collections_abc.py", "random.py", "uuid.py"}
 _environment: Any = type(os.environ)
 _PYTHON: dict[CodeType, str] = {
-    uuid.uuid4.__code__: "an id by chance",
-    uuid.uuid1.__code__: "an id by chance",
+    uuid.uuid4.__code__: "an id by chance",  # noqa: TID251 - to recognise its use
+    uuid.uuid1.__code__: "an id by chance",  # noqa: TID251
     _environment.__getitem__.__code__: "the environment",
     **{
         getattr(random.Random, name).__code__: "chance"
         for name in ("choice", "randint", "randrange", "shuffle", "sample", "uniform", "choices", "gauss")
     },
 }
-assert socket.gethostname.__module__
-assert time.time.__module__ == "time"
-assert datetime.datetime.now
 
 
 @contextmanager
@@ -100,10 +95,8 @@ def _is_foreign(frame: FrameType) -> bool:
 
 def _is_of_the_library(frame: FrameType) -> bool:
     """Whether it only passes the question on: `os.getenv`, `Mapping.get`, `random.choice`."""
-    name = PurePath(frame.f_code.co_filename).name
-    return _is_foreign(frame) and name.rstrip(">") in {"os.py", "_collections_abc.py", "random.py", "uuid.py", "os", "_collections_abc"} or (
-        frame.f_code.co_filename.startswith("<frozen")
-    )
+    path = frame.f_code.co_filename
+    return path.startswith("<frozen") or (_is_foreign(frame) and PurePath(path).name in _PASSES_ON)
 
 
 def _line(frame: FrameType) -> str:

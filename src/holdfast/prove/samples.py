@@ -1,4 +1,4 @@
-"""Values to begin with where a proof declares none: inputs, results of effects and payloads of hooks, by their types."""
+"""Values to begin with where a proof declares none: inputs of workflows and results of effects, by their types."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ up to its first fault it is the clean run, and a number means the same place in 
 
     boundary                     faults there
     ───────────────────────────  ──────────────────────────────────────────────────────────────────────────
-    before a commit or a claim   crash: it is never sent · late: it is sent, the sender stands still past its lease, and it
-                                 arrives after the takeover · stale: the same, and it arrives after the end · cancel
+    before a commit or a claim   crash: it is never sent · late: the sender stands still past its lease, and it arrives
+                                 after the takeover · stale: the same, and it arrives after the end · cancel
     after it was applied         crash: the reply is never read · pause: the sender stands still past its lease · cancel
     an effect is entered, left   crash · pause · cancel
     before a lease is renewed    crash · pause

@@ -14,4 +14,5 @@ async def ship(sku: str) -> str:
 
 @shop.workflow(key="{order}")
 async def checkout(order: str) -> list[str]:
-    return [await ship(sku) for sku in {"book", "pen", "ink", "paper"}]  # the mistake: each process has its own order
+    items = {"book", "pen", "ink", "paper"}
+    return [await ship(sku) for sku in items]  # the mistake: each process has its own order
