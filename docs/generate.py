@@ -36,6 +36,7 @@ from holdfast import (
     pack,
     resources,
     runtime,
+    testing,
     warnings,
     workflow,
 )
@@ -70,6 +71,7 @@ PUBLIC: dict[ModuleType, str] = {
     assembly: "`Holdfast`, and the type of its options",
     gateway_client: "`Client`, and the type of its `api_keys`",
     metrics: "[what `hf.metrics()` returns](metrics.md)",
+    testing: "what tests of workflows need",
 }
 
 
@@ -168,6 +170,27 @@ GROUPS = (
         "ApiKey",
         module=runtime,
     ),
+    Group(
+        "In tests",
+        "[Testing workflows](../guides/testing.md) shows how they are used. Imported from `holdfast.testing`.",
+        "Simulated",
+        "EffectLedger",
+        "LedgerCall",
+        "SimulationStuck",
+        "NotSimulated",
+        "StubFailure",
+        "ReplyLost",
+        "replay",
+        "replay_exported",
+        "temporary_holdfast",
+        "temporary_store",
+        "Ledger",
+        "EventRecorder",
+        "eventually",
+        "prove",
+        "FakeWorld",
+        module=testing,
+    ),
 )
 # You get these from somewhere; you do not build them.
 NOT_BUILT = {
@@ -175,7 +198,9 @@ NOT_BUILT = {
     *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
     *("Cancelling", "Serves", "Depth", "Line", "Journal", "Blocking", "BlockingRun", "BlockingStarted", "BlockingRuns"),
     *("BlockingPage", "Runtime", "Finding", "ApiKeys", "ApiKey", "GatewayApiKeys", "Caller", "Snapshot", "Metrics"),
+    *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost", "FakeWorld"),
 }
+VERBS_ELSEWHERE = {"Simulated"}  # it has those of `Holdfast`, which are on the page already
 NOT_SHOWN = {"__init__", "__repr__", "__eq__", "__hash__", "__aenter__", "__aexit__", "__await__", "__call__"}
 
 
@@ -249,7 +274,9 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
     """What the class and its own bases define for the public, in the order of the source."""
     # The verbs come before what only one of the two that have them has.
     for owner in reversed(cls.__mro__) if issubclass(cls, client.Caller) else cls.__mro__:
-        if owner.__module__.startswith("holdfast."):
+        if owner.__module__.startswith("holdfast.") and not (
+            owner is client.Caller and cls.__name__ in VERBS_ELSEWHERE
+        ):
             is_value = issubclass(owner, msgspec.Struct | tuple)  # its functions are the engine's
             for name, value in vars(owner).items():
                 shown = not name.startswith("_") and name not in NOT_SHOWN
@@ -277,7 +304,7 @@ def _signature(name: str, thing: Callable[..., Any], *, is_async: bool = False, 
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             starred = True
             shown.append("*")
-        text = parameter.name
+        text = f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
         if parameter.annotation is not parameter.empty:
             text += f": {_annotation(parameter.annotation)}"
         if parameter.default is not parameter.empty:

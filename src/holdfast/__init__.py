@@ -10,6 +10,7 @@ Here are the names that most programs need. The others are in public modules, ea
     holdfast.blocking        the same verbs for code that is not async
     holdfast.pack, holdfast.workflow, holdfast.effects, holdfast.resources    what authors use, with its types
     holdfast.runtime         what is built on a Holdfast needs: gateways, dashboards, middleware
+    holdfast.testing         what tests of workflows need
 
 A name is imported when it is first asked for, so that `holdfast --help` loads nothing else and a `Client` no engine.
 """
@@ -124,6 +125,7 @@ _HOMES = {
     "pack": "Call Effect Pack Retry Workflow",
     "resources": "",
     "runtime": "",
+    "testing": "",
     "warnings": "",
     "workflow": (
         "ChildRun Hook continue_as_new current hook mark now patched random set_attributes shield sleep spawn timeout "

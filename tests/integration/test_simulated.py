@@ -28,7 +28,7 @@ from holdfast import (
     timeout,
 )
 from holdfast.errors import RunTimedOut, UnknownOutcome
-from holdfast.events import RunsRescued
+from holdfast.events import Deposed, RunsPruned, RunsRescued
 from holdfast.testing import NotSimulated, Simulated, SimulationStuck, replay
 
 shop = Pack("shop")
@@ -149,6 +149,31 @@ async def test_advance_does_what_is_due_by_then_and_no_more():
         assert (await run.refresh()).status == "waiting"
 
 
+async def test_what_the_test_does_next_comes_before_time_passes_for_another_wait_of_it():
+    async with Simulated(packs=[shop]) as hf:
+        began = hf.now
+        run, _ = await hf.start(buy("o-1"))
+        waiting = asyncio.create_task(run.result())
+        for _ in range(3):
+            await asyncio.wait_for(asyncio.gather(asyncio.gather(hf.get(run.id))), 60)
+        assert hf.now == began
+        await waiting
+        assert days(hf, began) == 30
+
+
+async def test_workers_do_not_notice_that_time_was_passed_over():
+    async with Simulated(packs=[shop], replicas=2) as hf:
+        heard: list[Any] = []
+        hf.listen(heard.append)
+        owners = {worker.owner for worker in await hf.workers()}
+        run, _ = await hf.start(remind(100))
+        await run.result()
+        with pytest.raises(SimulationStuck):
+            await hf.until(lambda: False)  # meanwhile every part of a worker has its turn
+        assert {worker.owner for worker in await hf.workers()} == owners
+        assert not [event for event in heard if isinstance(event, Deposed)]
+
+
 async def test_a_hook_is_waited_for_while_the_test_signals_it():
     async with Simulated(packs=[shop]) as hf:
         run, _ = await hf.start(approve("o-1"))
@@ -257,6 +282,17 @@ async def test_the_runs_of_a_killed_worker_are_taken_over_by_the_other_one():
         assert first.outcome == "lost"
         assert not first.happened
         assert any(isinstance(event, RunsRescued) for event in heard)
+
+
+async def test_a_dead_worker_is_noticed_when_its_lease_expires_though_another_run_sleeps_for_a_month():
+    async with Simulated(packs=[shop]) as hf:
+        other, _ = await hf.start(buy("o-1"))
+        await hf.advance("1d")
+        hf.kill_at(charge)
+        run, _ = await hf.start(pay("o-2"))
+        await asyncio.gather(run.result(), other.result())
+        first, second = hf.ledger.calls(charge, order="o-2")
+        assert timedelta(seconds=20) < second.at - first.at < timedelta(minutes=2)
 
 
 async def test_a_late_write_of_a_paused_worker_is_refused():
@@ -598,6 +634,17 @@ async def test_a_run_is_removed_when_its_retention_is_over():
         await hf.advance("2d")
         with pytest.raises(UnknownRun):
             await run.refresh()
+
+
+async def test_retention_ends_on_its_day_though_the_test_waits_for_something_else():
+    async with Simulated(packs=[shop]) as hf:
+        began, pruned = hf.now, list[Any]()
+        hf.listen(lambda event: pruned.append(hf.now) if isinstance(event, RunsPruned) else None)
+        run, _ = await hf.start(pay("o-1"), retention="10d")
+        other, _ = await hf.start(buy("o-2"))
+        await other.result()
+        assert timedelta(days=10) <= pruned[0] - began < timedelta(days=10, minutes=1)
+        assert run.id not in [each.id async for each in hf.runs()]
 
 
 async def test_runs_wait_for_each_other_where_there_is_little_room():

@@ -6,29 +6,34 @@ is imported when it is first asked for: `holdfast.testing.pytest_plugin` is load
 
 TYPE_CHECKING = False  # type checkers take it for true, as that of `typing`
 if TYPE_CHECKING:
-    from holdfast.testing.effect_ledger import EffectLedger, LedgerCall
+    from holdfast.testing.effect_ledger import AttemptEnd, EffectLedger, LedgerCall
     from holdfast.testing.events import EventRecorder
     from holdfast.testing.journals import replay, replay_exported
     from holdfast.testing.ledger import Ledger, Line
     from holdfast.testing.proofs import FakeWorld, prove
-    from holdfast.testing.simulated import Simulated
+    from holdfast.testing.simulated import Fake, Simulated, SimulatedOptions
     from holdfast.testing.simulation.calendar import NotSimulated
     from holdfast.testing.simulation.passing_time import SimulationStuck
+    from holdfast.testing.simulation.performing import FaultPlace
     from holdfast.testing.stores import temporary_holdfast, temporary_store
     from holdfast.testing.stubs import ReplyLost, StubFailure
     from holdfast.testing.waiting import PATIENCE_SECONDS, eventually
 
 __all__ = [
     "PATIENCE_SECONDS",
+    "AttemptEnd",
     "EffectLedger",
     "EventRecorder",
+    "Fake",
     "FakeWorld",
+    "FaultPlace",
     "Ledger",
     "LedgerCall",
     "Line",
     "NotSimulated",
     "ReplyLost",
     "Simulated",
+    "SimulatedOptions",
     "SimulationStuck",
     "StubFailure",
     "eventually",
@@ -40,14 +45,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "effect_ledger": "EffectLedger LedgerCall",
+    "effect_ledger": "AttemptEnd EffectLedger LedgerCall",
     "events": "EventRecorder",
     "journals": "replay replay_exported",
     "ledger": "Ledger Line",
     "proofs": "FakeWorld prove",
-    "simulated": "Simulated",
+    "simulated": "Fake Simulated SimulatedOptions",
     "simulation.calendar": "NotSimulated",
     "simulation.passing_time": "SimulationStuck",
+    "simulation.performing": "FaultPlace",
     "stores": "temporary_holdfast temporary_store",
     "stubs": "ReplyLost StubFailure",
     "waiting": "PATIENCE_SECONDS eventually",

@@ -71,10 +71,11 @@ class _NotEntered:
 
 
 class Simulated(Caller):
-    """A Holdfast with `replicas` workers in virtual time, for tests.
+    """A Holdfast with `replicas` workers in virtual time, for tests. It has the verbs of `Holdfast`.
 
-    It runs in whatever asyncio loop the test has. `seed` decides the ids, the jitter of retries and which process goes
-    first: equal seeds give equal runs. Nothing outlives it, and nothing of it is seen by another simulation.
+    `namespace`, `lease`, `concurrency`, `strict` and `record_inputs` mean what they mean there. It runs in whatever
+    asyncio loop the test has. `seed` decides the ids, the jitter of retries and which process goes first: equal seeds
+    give equal runs. Nothing outlives it, and nothing of it is seen by another simulation.
     """
 
     def __init__(

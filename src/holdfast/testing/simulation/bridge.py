@@ -152,9 +152,11 @@ class Pump:
 
             try:
                 self._world.go_on(is_over, self)
-            except Exception as error:  # noqa: BLE001 - it is for all who wait
+            except BaseException as error:  # it is for all who wait: a callback that raises is only logged
                 for pending in tuple(self.pending):
                     self._reply(pending, self._world.failure(error, pending))
+                if not isinstance(error, Exception):
+                    raise
             if self._is_news:
                 self._turns = 0
         self._schedule()

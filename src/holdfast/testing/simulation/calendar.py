@@ -82,7 +82,8 @@ class CalendarLoop(VirtualLoop):
         effect: str | None = getattr(scope, "effect", None)
         error = NotSimulated(
             f"{'code' if effect is None else f'effect {effect}'} {what}, and in a simulation there is nothing outside",
-            hint="Stub it: hf.stub(effect, returns=...), or calls=... with a fake. Resources: hf.provide(...).",
+            hint=f"Stub it: hf.stub({(effect or 'effect').rpartition('.')[2]}, returns=...), or calls= with a fake; "
+            "what it works with: hf.provide(resource, fake).",
         )
         self._on_fault(error)
         raise error
