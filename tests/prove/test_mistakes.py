@@ -19,7 +19,7 @@ BUDGET = 400
 async def prove(name: str, directory: Path) -> list[CaseReport]:
     module = importlib.import_module(name)
     packs = cases.packs_of([module])
-    options = prover.Options(target=(name,), seed=1, budget=BUDGET, directory=directory)
+    options = prover.ProveOptions(target=(name,), seed=1, budget=BUDGET, directory=directory)
     return list((await prover.prove(cases.find([module], packs), packs, options)).cases)
 
 

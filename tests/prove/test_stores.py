@@ -42,7 +42,7 @@ def a_store_that_takes_late_writes(world: World, life: Life) -> StoreModel:
 async def prove(name: str, directory: Path, *, store: Any = None) -> list[CaseReport]:
     module = importlib.import_module(f"examples.{name}")
     packs = cases.packs_of([module])
-    options = prover.Options(target=(f"examples.{name}",), seed=1, budget=BUDGET, directory=directory)
+    options = prover.ProveOptions(target=(f"examples.{name}",), seed=1, budget=BUDGET, directory=directory)
     return list((await prover.prove(cases.find([module], packs, store=store), packs, options)).cases)
 
 

@@ -1,6 +1,6 @@
 """Whether a worker may begin: where the settings ask for it, only with fresh evidence of `holdfast prove`.
 
-One process that does one thing at a time needs none. Whoever starts without it says why, and that is logged.
+One process that does one thing at a time needs none. To start without it takes a reason, which is logged.
 """
 
 from __future__ import annotations

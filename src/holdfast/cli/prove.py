@@ -59,7 +59,7 @@ async def prove(
     from holdfast.prove.page import page  # noqa: PLC0415
 
     cases = found_cases.find(modules, packs, only=only)
-    options = prover.Options(target=names, seed=seed, budget=budget)
+    options = prover.ProveOptions(target=names, seed=seed, budget=budget)
     with _told(session.out, budget) as tell:
         report = await prover.prove(cases, packs, options, tell)
     if html is not None:
@@ -92,7 +92,7 @@ def _repeat(session: Session, names: tuple[str, ...], file: Path) -> None:
             for each in world.violations
         ),
         *(
-            plain(f"  {each.at_ms / 1000:9.3f} s  {each.host:<9} {each.words}", "dim")
+            plain(f"  {each.after_ms / 1000:9.3f} s  {each.host:<9} {each.words}", "dim")
             for each in world.lived.happenings
         ),
     ]

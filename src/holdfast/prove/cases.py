@@ -13,7 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.pack import Pack
 from holdfast.prove.lives import Case, StoreMaker
 from holdfast.prove.samples import call_of
-from holdfast.testing.proofs import DELIVERIES, FakeWorld, Proof
+from holdfast.testing.proofs import DELIVERIES, FakeWorld, WorkflowProof
 
 
 class Unproved(Struct, frozen=True):
@@ -33,9 +33,9 @@ def packs_of(modules: Iterable[ModuleType]) -> tuple[Pack, ...]:
     return tuple(packs)
 
 
-def proofs_of(modules: Iterable[ModuleType]) -> list[Proof]:
+def proofs_of(modules: Iterable[ModuleType]) -> list[WorkflowProof]:
     """The proofs that these modules declare."""
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Proof)]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, WorkflowProof)]
 
 
 def find(
@@ -61,7 +61,7 @@ def find(
 
 
 def _case(
-    name: str, call: object, packs: Sequence[Pack], proof: Proof | None, store: StoreMaker | None
+    name: str, call: object, packs: Sequence[Pack], proof: WorkflowProof | None, store: StoreMaker | None
 ) -> Case | Unproved:
     if not isinstance(call, Call):
         return Unproved(name.partition(" ")[0], str(call))

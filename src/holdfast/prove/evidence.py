@@ -24,7 +24,7 @@ DIRECTORY = Path(".holdfast") / "evidence"
 PACKAGES = ("holdfast", "msgspec")
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class ProofEvidence(Struct, frozen=True, kw_only=True):
     """What was proved of one workflow."""
 
     workflow: str
@@ -73,7 +73,7 @@ def file_of(workflow: str, directory: Path = DIRECTORY) -> Path:
     return directory / f"{workflow}.json"
 
 
-def write(evidence: Evidence, directory: Path = DIRECTORY) -> Path:
+def write(evidence: ProofEvidence, directory: Path = DIRECTORY) -> Path:
     """Keep it, in the place of what was there."""
     directory.mkdir(parents=True, exist_ok=True)
     file = file_of(evidence.workflow, directory)
@@ -87,7 +87,7 @@ def missing(packs: Iterable[Pack], directory: Path = DIRECTORY) -> dict[str, str
     for pack in packs:
         for name, workflow in pack.workflows.items():
             try:
-                evidence = msgspec.json.decode(file_of(name, directory).read_bytes(), type=Evidence)
+                evidence = msgspec.json.decode(file_of(name, directory).read_bytes(), type=ProofEvidence)
             except FileNotFoundError:
                 found[name] = "it was never proved"
                 continue

@@ -18,11 +18,11 @@ from msgspec import Struct
 
 from holdfast.engine.api.registry import Registry
 from holdfast.prove.lives import LEASE_SECONDS_MIN, Case, Life, Lived
-from holdfast.prove.oracles import Judge, Violation
+from holdfast.prove.oracles import BrokenRule, Judge
 from holdfast.prove.reads import CURES, reads_noted
 from holdfast.prove.report import ProofVerdict
 from holdfast.prove.samples import CODEC
-from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, Fault, Repeat, Schedule
+from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Repeat, Schedule
 
 BUDGET = 2_000
 LEASE_FACTOR = 16
@@ -35,7 +35,7 @@ class Found(Struct, frozen=True, kw_only=True):
     """A world that went wrong, and what is wrong with it."""
 
     schedule: Schedule
-    violations: list[Violation]
+    violations: list[BrokenRule]
     lived: Lived
 
 
@@ -169,7 +169,7 @@ class Explorer:
         suffixes.add(suffix)
         for boundary in after:
             if "crash" in FAULTS[boundary.kind, boundary.phase]:
-                yield Schedule((first, Fault(boundary.number, "crash")))
+                yield Schedule((first, PlannedFault(boundary.number, "crash")))
 
     def _within_budget(self, schedules: list[Schedule], later: list[Schedule]) -> Iterable[Schedule]:
         del later
@@ -212,13 +212,13 @@ class Explorer:
             violations = [*self._reads(), *violations]
         return Found(schedule=schedule, violations=violations, lived=lived) if violations else None
 
-    def _reads(self) -> list[Violation]:
+    def _reads(self) -> list[BrokenRule]:
         """What the workflow reads that no journal records: it shows in the clean run, if one looks."""
         noted: dict[tuple[str, str], None] = {}
         with reads_noted(lambda what, line: noted.setdefault((what, line))):
             self.live(CLEAN)
         return [
-            Violation(
+            BrokenRule(
                 rule="it reads what is not recorded",
                 what=f"the workflow reads {what}, which is another one when it is replayed; use {CURES[what]}",
                 line=line,
@@ -241,10 +241,10 @@ class Explorer:
             known.append(found)
 
 
-def _faults_of(boundaries: list[Boundary]) -> Iterator[Fault]:
+def _faults_of(boundaries: list[Boundary]) -> Iterator[PlannedFault]:
     for boundary in boundaries:
         for what in FAULTS[boundary.kind, boundary.phase]:
-            yield Fault(boundary.number, what)
+            yield PlannedFault(boundary.number, what)
 
 
 def _as_repeat(delivery: str) -> Repeat:

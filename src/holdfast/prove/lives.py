@@ -70,14 +70,14 @@ class Case(Struct, frozen=True, kw_only=True):
 class Happening(Struct, frozen=True):
     """Something that happened in a world, for those who read about it."""
 
-    at_ms: int
+    after_ms: Millis  # since the world began
     host: str
     kind: str  # call, commit, refused, fault, sent, end
     words: str
     step: str = ""
 
 
-class Noted(Struct, frozen=True):
+class SeenWrong(Struct, frozen=True):
     """What was seen to be wrong while it happened."""
 
     rule: str
@@ -98,7 +98,7 @@ class Lived(Struct, kw_only=True):
     blobs: dict[str, dict[str, bytes]]
     receipts: dict[str, Receipt]
     root: str
-    noted: list[Noted]
+    noted: list[SeenWrong]
     seen: list[Any]
     before: dict[str, str]
     after: dict[str, str]
@@ -129,7 +129,7 @@ class Life:
         self.ledger = EffectLedger()
         self.boundaries: list[Boundary] = []
         self.happenings: list[Happening] = []
-        self.noted: list[Noted] = []
+        self.noted: list[SeenWrong] = []
         self.faults_met: list[Boundary] = []
         self.root = ""
         self._seed = seed
@@ -253,7 +253,7 @@ class Life:
         except TransientError:
             return  # it is repeated
         except HoldfastError as error:
-            self.noted.append(Noted("a caller was refused", f"{type(error).__name__}: {error}"))
+            self.noted.append(SeenWrong("a caller was refused", f"{type(error).__name__}: {error}"))
 
     # -- the caller
 
@@ -272,9 +272,9 @@ class Life:
                 except TransientError:
                     continue
             if run.id not in self.model.inner._tables.runs:  # noqa: SLF001
-                self.noted.append(Noted("an acknowledgement before the record", f"the start of run {run.id}"))
+                self.noted.append(SeenWrong("an acknowledgement before the record", f"the start of run {run.id}"))
             if self.root and run.id != self.root:
-                self.noted.append(Noted("a start was repeated", f"it made run {run.id} beside run {self.root}"))
+                self.noted.append(SeenWrong("a start was repeated", f"it made run {run.id} beside run {self.root}"))
             self.root = self.root or run.id
             self._tell("sent", f"the start is acknowledged: run {run.id}", host="caller")
 
@@ -326,7 +326,7 @@ class Life:
                     await run.signal(hook, payload, dedupe=f"{hook}-{number}")
                     inbox = self.model.inner._tables.inboxes.get(run_id, {})  # noqa: SLF001
                     if not any(f"{hook}-{number}" in message_id for message_id in inbox):
-                        self.noted.append(Noted("an acknowledgement before the record", f"a signal to {hook!r}"))
+                        self.noted.append(SeenWrong("an acknowledgement before the record", f"a signal to {hook!r}"))
                     break
                 except TransientError:
                     continue
@@ -396,11 +396,11 @@ class Life:
         return all(_is_settled(run) for run in self.model.inner._tables.runs.values())  # noqa: SLF001
 
     def _tell(self, kind: str, words: str, *, host: str, step: str = "") -> None:
-        self.happenings.append(Happening(self._now_ms, host, kind, words, step))
+        self.happenings.append(Happening(self._elapsed_ms, host, kind, words, step))
 
     @property
-    def _now_ms(self) -> int:
-        return int(self.world.now() * 1000)
+    def _elapsed_ms(self) -> Millis:
+        return Millis(int(self.world.now() * 1000))
 
     # -- boundaries and faults
 
@@ -421,7 +421,7 @@ class Life:
             kind=kind,
             phase=phase,
             host=host.name,
-            at_ms=self._now_ms,
+            after_ms=self._elapsed_ms,
             about=about,
             line=line,
             run_id=run_id,
@@ -542,7 +542,7 @@ class Life:
             known = self._ends.get(change.guard.run_id, 0)
             if change.guard.epoch < known:
                 self.noted.append(
-                    Noted(
+                    SeenWrong(
                         "a late write was taken", f"{call.host.name}, which had lost the run, {about}", _step_in(change)
                     )
                 )
@@ -594,7 +594,7 @@ class Life:
         scope: EffectAttempt,
         original: Callable[[], Coroutine[Any, Any, Any]],
     ) -> Any:
-        stub = self.fake.stub_for(effect)
+        stub = self.fake._stub_for(effect)  # noqa: SLF001
         call = self._begin(host, effect, arguments, scope)
         await self._boundary("before", host, call)
         is_real = self.is_real(effect)
@@ -622,7 +622,7 @@ class Life:
         return returned
 
     async def reconcile(self, effect: Effect[..., Any], key: str) -> Any:
-        stub = self.fake.stub_for(effect)
+        stub = self.fake._stub_for(effect)  # noqa: SLF001
         if not self.ledger.count(effect, key=key):
             raise NotPerformed
         return await stub.value(effect, {}) if stub.replaces and stub.calls is None else result_of(effect)
@@ -641,7 +641,7 @@ class Life:
             at=utc_of(host.clock.wall_ms()),
             encoded=CODEC.encode(arguments, what=effect.input_name),
             after_record=self._is_recorded(scope.run_id, scope.step),
-            began_ms=self._now_ms,
+            after_ms=self._elapsed_ms,
         )
         self.ledger.write(call)
         self._tell("call", f"calls {call.step} under the key {call.key}", host=host.name, step=call.step)
@@ -650,7 +650,7 @@ class Life:
     def _see_changed(self, effect: Effect[..., Any], call: ProvedCall, arguments: dict[str, Any]) -> None:
         if CODEC.encode(arguments, what=effect.input_name) != call.encoded:
             self.noted.append(
-                Noted(
+                SeenWrong(
                     "an effect changed its argument",
                     f"{effect.name} changes what it was given: after a replay, which does not call it, the workflow "
                     "has it unchanged",

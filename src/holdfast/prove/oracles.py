@@ -53,7 +53,7 @@ from holdfast.testing.simulation.hosts import BEGAN_AT_MS
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
-class Violation(Struct, frozen=True, kw_only=True):
+class BrokenRule(Struct, frozen=True, kw_only=True):
     """Something that must not be: which rule it breaks, what happened, and where in the user's code."""
 
     rule: str
@@ -71,10 +71,10 @@ class Judge:
         self._effects = effects
         self._replayed: set[int] = set()
 
-    def judge(self, lived: Lived) -> list[Violation]:
+    def judge(self, lived: Lived) -> list[BrokenRule]:
         """Everything that is wrong with a world, the most telling first."""
         found = [
-            *(Violation(rule=each.rule, what=each.what, step=each.step, line=each.line) for each in lived.noted),
+            *(BrokenRule(rule=each.rule, what=each.what, step=each.step, line=each.line) for each in lived.noted),
             *self._calls(lived),
             *self._replays(lived),
             *self._ends(lived),
@@ -90,7 +90,7 @@ class Judge:
 
     # -- calls
 
-    def _calls(self, lived: Lived) -> Iterator[Violation]:
+    def _calls(self, lived: Lived) -> Iterator[BrokenRule]:
         for (_, step), lines in _steps(lived).items():
             effect = self._effects[lines[0].effect]
             again = [line for line in lines if line.after_record]
@@ -98,22 +98,22 @@ class Judge:
                 what = (
                     f"{step} was called {_times(len(lines))}, {_times(len(again))} of them after it had been recorded"
                 )
-                yield Violation(rule="done again after its record", what=what, step=step)
+                yield BrokenRule(rule="done again after its record", what=what, step=step)
             if effect.policy.safety == "once" and sum(line.happened for line in lines) > 1:
                 what = f"{step} must be called once, and happened {_times(sum(line.happened for line in lines))}"
-                yield Violation(rule="a once-effect was called twice", what=what, step=step)
+                yield BrokenRule(rule="a once-effect was called twice", what=what, step=step)
             keys = list(dict.fromkeys(line.key for line in lines))
             if len(keys) > 1:
                 what = f"the calls of {step} had the keys {_listed(keys)}"
-                yield Violation(rule="another key", what=what, step=step)
+                yield BrokenRule(rule="another key", what=what, step=step)
             elif len({line.encoded for line in lines}) > 1:
                 what = f"the calls of {step} had different arguments under one key: {_differences(lines)}"
-                yield Violation(rule="another key", what=what, step=step)
+                yield BrokenRule(rule="another key", what=what, step=step)
         yield from self._as_in_the_clean_run(lived)
         yield from self._shared_keys(lived)
         yield from self._outside(lived)
 
-    def _as_in_the_clean_run(self, lived: Lived) -> Iterator[Violation]:
+    def _as_in_the_clean_run(self, lived: Lived) -> Iterator[BrokenRule]:
         clean = {(_name(self._clean, run_id), step): lines for (run_id, step), lines in _steps(self._clean).items()}
         if lived.root != self._clean.root:
             return  # keys may hold the id of the run
@@ -123,13 +123,13 @@ class Judge:
                 continue
             if before[0].key != lines[0].key:
                 what = f"{step} is called under {lines[0].key!r} here, and under {before[0].key!r} in the clean run"
-                yield Violation(rule="another key", what=what, step=step)
+                yield BrokenRule(rule="another key", what=what, step=step)
             elif before[0].encoded != lines[0].encoded:
                 differences = _differences([before[0], lines[0]])
                 what = f"{step} has other arguments here than in the clean run: {differences}"
-                yield Violation(rule="another key", what=what, step=step)
+                yield BrokenRule(rule="another key", what=what, step=step)
 
-    def _shared_keys(self, lived: Lived) -> Iterator[Violation]:
+    def _shared_keys(self, lived: Lived) -> Iterator[BrokenRule]:
         """One key stands for one piece of work, but an undo by hand is the undo."""
         by_key: dict[str, dict[tuple[str, str], ProvedCall]] = {}
         for line in _calls_of(lived):
@@ -140,9 +140,9 @@ class Judge:
             if len(lines) > 1 and not all(line.is_undo for line in lines):
                 steps = _listed([line.step for line in lines])
                 what = f"{steps} share the key {key!r}: the other side takes the second for a repetition of the first"
-                yield Violation(rule="one key for two steps", what=what, step=lines[1].step)
+                yield BrokenRule(rule="one key for two steps", what=what, step=lines[1].step)
 
-    def _outside(self, lived: Lived) -> Iterator[Violation]:
+    def _outside(self, lived: Lived) -> Iterator[BrokenRule]:
         """What real effects told their providers."""
         keys: dict[tuple[str, str, str], list[str]] = {}
         for seen in lived.seen:
@@ -150,23 +150,23 @@ class Judge:
         for (what, _, step), used in keys.items():
             if len(set(used)) > 1:
                 told = f"{step} asked for {what!r} under {len(set(used))} keys, {_listed(list(dict.fromkeys(used)))}"
-                yield Violation(rule="another key", what=f"{told}: it is done as often", step=step)
+                yield BrokenRule(rule="another key", what=f"{told}: it is done as often", step=step)
 
     # -- ends
 
-    def _ends(self, lived: Lived) -> Iterator[Violation]:
+    def _ends(self, lived: Lived) -> Iterator[BrokenRule]:
         run, clean = lived.root_run, self._clean.root_run
         if run is None or clean is None:
-            yield Violation(rule="it never ended", what="the run was never admitted")
+            yield BrokenRule(rule="it never ended", what="the run was never admitted")
             return
         if not lived.is_over:
-            yield Violation(rule="it never ended", what=f"the run is {run.status.value}, and nothing goes on")
+            yield BrokenRule(rule="it never ended", what=f"the run is {run.status.value}, and nothing goes on")
             return
         if run.status is Status.BLOCKED and clean.status is not Status.BLOCKED:
             failure = _failure(run)
             if failure is not None and failure.type == UnknownOutcome.code and self._is_in_doubt(lived):
                 return  # it waits for a person, as it must: `once` without `reconcile`
-            yield Violation(
+            yield BrokenRule(
                 rule="it is blocked",
                 what=_worded(failure),
                 step="" if failure is None else failure.step,
@@ -179,11 +179,11 @@ class Judge:
             return
         yield from self._same_end(lived, run, clean)
 
-    def _same_end(self, lived: Lived, run: Run, clean: Run) -> Iterator[Violation]:
+    def _same_end(self, lived: Lived, run: Run, clean: Run) -> Iterator[BrokenRule]:
         if run.status is not clean.status:
             failure = _failure(run)
             what = f"it is {run.status.value}, and {clean.status.value} in the clean run"
-            yield Violation(
+            yield BrokenRule(
                 rule="another end",
                 what=what + ("" if failure is None else f": {_worded(failure)}"),
                 line="" if failure is None else failure.line,
@@ -191,23 +191,23 @@ class Judge:
             return
         if run.output != clean.output:
             what = f"the result is {_shown(run.output)}, and {_shown(clean.output)} in the clean run"
-            yield Violation(rule="another end", what=what)
+            yield BrokenRule(rule="another end", what=what)
         if _worded(_failure(run)) != _worded(_failure(clean)):
             what = f"it failed with {_worded(_failure(run))}, and with {_worded(_failure(clean))} in the clean run"
-            yield Violation(rule="another end", what=what)
+            yield BrokenRule(rule="another end", what=what)
         if run.attributes != clean.attributes:
             what = f"the attributes are {_shown(run.attributes)}, and {_shown(clean.attributes)} in the clean run"
-            yield Violation(rule="another end", what=what)
+            yield BrokenRule(rule="another end", what=what)
         here, there = ([name for name, _ in markers.decode(each.markers)] for each in (run, clean))
         if here != there:
             what = f"the markers are {_listed(here)}, and {_listed(there)} in the clean run"
-            yield Violation(rule="another end", what=what)
+            yield BrokenRule(rule="another end", what=what)
         ours, theirs = (Counter((each.workflow, each.key) for each in world.runs) for world in (lived, self._clean))
         if ours != theirs:
             more = ", ".join(f"{name} {key or ''}".strip() for name, key in ((ours - theirs) | (theirs - ours)))
-            yield Violation(rule="other runs", what=f"there are not the same child runs as in the clean run: {more}")
+            yield BrokenRule(rule="other runs", what=f"there are not the same child runs as in the clean run: {more}")
 
-    def _cancelled(self, lived: Lived, run: Run, asked: int) -> Iterator[Violation]:
+    def _cancelled(self, lived: Lived, run: Run, asked: int) -> Iterator[BrokenRule]:
         """A run that was told to stop has stopped, in a way that its workflow declares."""
         journal = lived.journals[run.id]
         workflow = self._registry.workflow(run.workflow)
@@ -215,13 +215,13 @@ class Judge:
         since = [
             line
             for line in _calls_of(lived)
-            if line.run == run.id and not line.is_undo and line.attempt == 1 and line.began_ms > _at(journal, asked)
+            if line.run == run.id and not line.is_undo and line.attempt == 1 and line.after_ms > _at(journal, asked)
         ]
-        known = {line.step for line in _calls_of(lived) if line.began_ms <= _at(journal, asked)}
+        known = {line.step for line in _calls_of(lived) if line.after_ms <= _at(journal, asked)}
         begun = list(dict.fromkeys(line.step for line in since if line.step not in known))
         if run.status is Status.FAILED:
             what = f"it was cancelled, and failed: {_worded(failure)}"
-            yield Violation(
+            yield BrokenRule(
                 rule="a cancellation did not end it", what=what, line="" if failure is None else failure.line
             )
             return
@@ -237,7 +237,7 @@ class Judge:
         if self._allows(workflow, lived, run) or not (begun or run.status is Status.COMPLETED):
             return
         last = next((call.step for call in reversed(_calls_of(lived)) if call.run == run.id and not call.is_undo), "")
-        yield Violation(rule="a cancellation did not end it", what=what, step=begun[0] if begun else last)
+        yield BrokenRule(rule="a cancellation did not end it", what=what, step=begun[0] if begun else last)
 
     def _allows(self, workflow: Workflow[..., Any], lived: Lived, run: Run) -> bool:
         """Whether the code says itself that it may go on: in a shield, or by the outcomes that it declares."""
@@ -254,11 +254,11 @@ class Judge:
 
     # -- receipts
 
-    def _receipts(self, lived: Lived) -> Iterator[Violation]:
+    def _receipts(self, lived: Lived) -> Iterator[BrokenRule]:
         for run_id, receipt in lived.receipts.items():
             yield from self._receipt(lived, run_id, receipt)
 
-    def _receipt(self, lived: Lived, run_id: str, receipt: Receipt) -> Iterator[Violation]:
+    def _receipt(self, lived: Lived, run_id: str, receipt: Receipt) -> Iterator[BrokenRule]:
         rule = "the receipt is not what happened"
         told = {left.step: left for left in receipt.effects}
         happened = {
@@ -269,12 +269,12 @@ class Judge:
         for step in happened:
             left = told.get(step)
             if left is None and not self._was_retried(lived, run_id, step):
-                yield Violation(rule=rule, what=f"{step} happened, and the receipt does not name it", step=step)
+                yield BrokenRule(rule=rule, what=f"{step} happened, and the receipt does not name it", step=step)
             elif left is not None and left.state == "undone" and not _steps(lived).get((run_id, f"undo:{step}")):
-                yield Violation(rule=rule, what=f"the receipt says that {step} is undone, and it is not", step=step)
+                yield BrokenRule(rule=rule, what=f"the receipt says that {step} is undone, and it is not", step=step)
         for step, left in told.items():
             if left.state == "performed" and step not in happened:
-                yield Violation(
+                yield BrokenRule(
                     rule=rule, what=f"the receipt says that {step} was performed, and it was not", step=step
                 )
             undo = self._effects[left.name].undo if left.name in self._effects else None
@@ -283,7 +283,7 @@ class Judge:
                 if run.status is Status.CANCELLED or self._registry.workflow(run.workflow).undo_ms is not None:
                     why = f": {left.problem}" if left.problem else ""
                     what = f"{step} happened and has an undo, and is left {left.state}{why}"
-                    yield Violation(rule="left behind", what=what, step=step)
+                    yield BrokenRule(rule="left behind", what=what, step=step)
 
     def _was_retried(self, lived: Lived, run_id: str, step: str) -> bool:
         """Whether its last word was a failure: then the effect does not count as performed, as it said itself."""
@@ -292,12 +292,12 @@ class Judge:
 
     # -- records
 
-    def _records(self, lived: Lived) -> Iterator[Violation]:
+    def _records(self, lived: Lived) -> Iterator[BrokenRule]:
         for run in lived.runs:
             journal, void = lived.journals[run.id], void_positions(lived.journals[run.id])
             first = run.length - len(journal)
             if first < 0:
-                yield Violation(rule="recorded twice", what=f"the journal is longer than the run says by {-first}")
+                yield BrokenRule(rule="recorded twice", what=f"the journal is longer than the run says by {-first}")
                 continue
             ended = Counter(
                 entry.step
@@ -306,17 +306,17 @@ class Judge:
             )
             for step, count in ended.items():
                 if count > 1:
-                    yield Violation(rule="recorded twice", what=f"{step} is recorded {_times(count)}", step=step)
+                    yield BrokenRule(rule="recorded twice", what=f"{step} is recorded {_times(count)}", step=step)
             yield from self._markers(run, journal)
 
-    def _markers(self, run: Run, journal: tuple[Entry, ...]) -> Iterator[Violation]:
+    def _markers(self, run: Run, journal: tuple[Entry, ...]) -> Iterator[BrokenRule]:
         legal = self._registry.workflow(run.workflow).markers
         reached = [entry.marker for entry in journal if isinstance(entry, Marked)]
         for before, after in pairwise(reached):
             if before in legal and after not in legal[before] and before != after:
-                yield Violation(rule="an illegal marker", what=f"{after!r} after {before!r}")
+                yield BrokenRule(rule="an illegal marker", what=f"{after!r} after {before!r}")
 
-    def _replays(self, lived: Lived) -> Iterator[Violation]:
+    def _replays(self, lived: Lived) -> Iterator[BrokenRule]:
         for run in lived.runs:
             journal = lived.journals[run.id]
             first = run.length - len(journal)
@@ -330,13 +330,13 @@ class Judge:
                 if told:
                     step = prefix[-1].step if isinstance(prefix[-1], IntentEntry) else ""
                     what = f"its code does not do again what its journal says: {told.strip()}"
-                    yield Violation(rule="it does not replay", what=what, step=step)
+                    yield BrokenRule(rule="it does not replay", what=what, step=step)
                     break
                 self._replayed.add(digest)
 
     # -- what the proof observes
 
-    def _observed(self, lived: Lived) -> Iterator[Violation]:
+    def _observed(self, lived: Lived) -> Iterator[BrokenRule]:
         run, clean = lived.root_run, self._clean.root_run
         if run is None or clean is None or not lived.is_over:
             return
@@ -356,14 +356,14 @@ class Judge:
                 what = f"{name}: {after}, and {self._clean.after[name]} in the clean run"
                 yield self._left(lived, what)
 
-    def _left(self, lived: Lived, what: str) -> Violation:
+    def _left(self, lived: Lived, what: str) -> BrokenRule:
         """With the step that was called more than once: it is what makes the difference, nearly always."""
         repeated = next((calls for calls in _steps(lived).values() if len(calls) > 1), None)
         if repeated is None:
-            return Violation(rule="left something else behind", what=what)
+            return BrokenRule(rule="left something else behind", what=what)
         step, fn = repeated[0].step, self._effects[repeated[0].effect].fn
         told = f"{what}; {step} was called {_times(len(repeated))} ({place_of(fn)})"
-        return Violation(rule="left something else behind", what=told, step=step)
+        return BrokenRule(rule="left something else behind", what=told, step=step)
 
 
 def _calls_of(lived: Lived) -> list[ProvedCall]:

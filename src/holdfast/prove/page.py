@@ -97,7 +97,7 @@ def draw(happenings: Sequence[Happening], step: str) -> str:
             parts.append(f'<rect class="{band}" x="0" y="{y - ROW // 2}" width="{WIDTH}" height="{ROW}"/>')
         words = each.words if len(each.words) <= LETTERS_MAX else f"{each.words[: LETTERS_MAX - 1]}…"
         parts.append(
-            f'<text class="faint" x="{TIME - 10}" y="{y + 4}" text-anchor="end">{each.at_ms / 1000:,.3f} s</text>'
+            f'<text class="faint" x="{TIME - 10}" y="{y + 4}" text-anchor="end">{each.after_ms / 1000:,.3f} s</text>'
             f'<circle class="{kind}" cx="{x}" cy="{y}" r="5"/><text x="{words_at}" y="{y + 4}">{escape(words)}</text>'
         )
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="what happened, in order">{"".join(parts)}</svg>'

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 from holdfast.engine.attempts import AttemptOutcome, AttemptRefused, EffectAttempt, StepWork
 from holdfast.engine.runs.performer import Performer, Turn
+from holdfast.kernel.times import NO_TIME, Millis
 from holdfast.pack import Effect, Pack
 from holdfast.testing.effect_ledger import LedgerCall
 from holdfast.testing.simulation.hosts import Host
@@ -22,7 +23,7 @@ class ProvedCall(LedgerCall, eq=False):
 
     encoded: bytes = b""  # its arguments, as they were
     after_record: bool = False  # the store had recorded the end of the step by then
-    began_ms: int = 0
+    after_ms: Millis = NO_TIME  # since the world began
 
     @property
     def is_undo(self) -> bool:

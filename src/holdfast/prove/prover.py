@@ -17,7 +17,7 @@ from holdfast.prove import evidence, hash_seeds, report
 from holdfast.prove.cases import Unproved
 from holdfast.prove.explorer import Explored, Explorer, Found
 from holdfast.prove.lives import Case
-from holdfast.prove.oracles import Violation
+from holdfast.prove.oracles import BrokenRule
 from holdfast.prove.performing import performed_here
 from holdfast.prove.report import CaseReport, FoundReport, ProveReport, Repeatable
 from holdfast.prove.samples import CODEC
@@ -26,7 +26,7 @@ from holdfast.prove.schedules import CLEAN
 HAPPENINGS_MAX = 400  # of a failing world, in the report
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class ProveOptions(Struct, frozen=True, kw_only=True):
     """How much is tried, and where what comes of it is written."""
 
     target: tuple[str, ...]
@@ -38,7 +38,7 @@ class Options(Struct, frozen=True, kw_only=True):
 async def prove(
     cases: Sequence[Case | Unproved],
     packs: Sequence[Pack],
-    options: Options,
+    options: ProveOptions,
     tell: Callable[[str, Explored], None] = lambda _, __: None,
 ) -> ProveReport:
     """Explore every case; write the evidence of what is proved, and a file for each mistake that was found."""
@@ -104,7 +104,7 @@ async def _elsewhere(explored: dict[str, Explored], packs: Sequence[Pack]) -> No
                 f"in another process the code of {run.workflow} does something else, without any fault. The usual "
                 f"cause is the order of a set: {words.strip()}"
             )
-            violation = Violation(rule="it depends on its process", what=what, line=_line_in(words))
+            violation = BrokenRule(rule="it depends on its process", what=what, line=_line_in(words))
             explored[name].found.append(Found(schedule=CLEAN, violations=[violation], lived=lived))
 
 
@@ -113,7 +113,7 @@ def _line_in(words: str) -> str:
     return next((word.strip("(),.;") for word in words.split() if ".py:" in word), "")
 
 
-def _case_report(out: Explored, options: Options) -> CaseReport:
+def _case_report(out: Explored, options: ProveOptions) -> CaseReport:
     call = out.case.call
     found = tuple(_found_report(out, each, number, options) for number, each in enumerate(out.found, 1))
     return CaseReport(
@@ -130,7 +130,7 @@ def _case_report(out: Explored, options: Options) -> CaseReport:
     )
 
 
-def _found_report(out: Explored, found: Found, number: int, options: Options) -> FoundReport:
+def _found_report(out: Explored, found: Found, number: int, options: ProveOptions) -> FoundReport:
     first, *others = found.violations
     again = Repeatable(
         target=options.target,
@@ -156,7 +156,9 @@ def _found_report(out: Explored, found: Found, number: int, options: Options) ->
     )
 
 
-def _write_evidence(cases: Sequence[CaseReport], packs: Sequence[Pack], options: Options, at: str) -> Generator[str]:
+def _write_evidence(
+    cases: Sequence[CaseReport], packs: Sequence[Pack], options: ProveOptions, at: str
+) -> Generator[str]:
     """Of each workflow all cases of which are proved. What a failed one had before is no evidence any more."""
     directory = options.directory / evidence.DIRECTORY
     for pack in packs:
@@ -167,7 +169,7 @@ def _write_evidence(cases: Sequence[CaseReport], packs: Sequence[Pack], options:
             if any(case.verdict != "proved" for case in mine):
                 evidence.file_of(name, directory).unlink(missing_ok=True)
                 continue
-            made = evidence.Evidence(
+            made = evidence.ProofEvidence(
                 workflow=name,
                 digest=evidence.digest_of(workflow, pack),
                 worlds=sum(case.worlds for case in mine),

@@ -21,6 +21,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.kernel.times import Millis
+
 FaultKind = Literal["crash", "late", "stale", "pause", "cancel"]
 BoundaryKind = Literal["commit", "claim", "effect", "renewal", "acknowledgement"]
 Phase = Literal["before", "after"]
@@ -46,7 +48,7 @@ class Boundary(Struct, frozen=True, kw_only=True):
     kind: BoundaryKind
     phase: Phase
     host: str
-    at_ms: int
+    after_ms: Millis  # since the world began
     about: str  # what is committed, performed or sent there
     line: str = ""  # of the user's code that asked for it
     run_id: str = ""
@@ -61,7 +63,7 @@ class Boundary(Struct, frozen=True, kw_only=True):
         return f"{'right before' if self.phase == 'before' else 'right after'} {self.about}{where}"
 
 
-class Fault(Struct, frozen=True):
+class PlannedFault(Struct, frozen=True):
     """What is done to a world when it reaches a boundary."""
 
     at: int
@@ -71,7 +73,7 @@ class Fault(Struct, frozen=True):
 class Schedule(Struct, frozen=True):
     """What happens to one world."""
 
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[PlannedFault, ...] = ()
     start: Repeat = "once"
     signals: Repeat = "once"
 

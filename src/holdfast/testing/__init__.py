@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from holdfast.testing.events import EventRecorder
     from holdfast.testing.journals import replay, replay_exported
     from holdfast.testing.ledger import Ledger, Line
-    from holdfast.testing.proofs import FakeWorld, prove
+    from holdfast.testing.proofs import Delivery, FakeWorld, WorkflowProof, prove
     from holdfast.testing.simulated import Fake, Simulated, SimulatedOptions
     from holdfast.testing.simulation.calendar import NotSimulated
     from holdfast.testing.simulation.passing_time import SimulationStuck
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PATIENCE_SECONDS",
     "AttemptEnd",
+    "Delivery",
     "EffectLedger",
     "EventRecorder",
     "Fake",
@@ -36,6 +37,7 @@ __all__ = [
     "SimulatedOptions",
     "SimulationStuck",
     "StubFailure",
+    "WorkflowProof",
     "eventually",
     "prove",
     "replay",
@@ -49,7 +51,7 @@ _HOMES = {
     "events": "EventRecorder",
     "journals": "replay replay_exported",
     "ledger": "Ledger Line",
-    "proofs": "FakeWorld prove",
+    "proofs": "Delivery FakeWorld WorkflowProof prove",
     "simulated": "Fake Simulated SimulatedOptions",
     "simulation.calendar": "NotSimulated",
     "simulation.passing_time": "SimulationStuck",

@@ -78,7 +78,7 @@ class FakeWorld:
             calls=calls,
         )
 
-    def stub_for(self, effect: Effect[..., Any]) -> Stub:
+    def _stub_for(self, effect: Effect[..., Any]) -> Stub:
         """The stub of this effect; one that only takes its time, if none was declared."""
         if effect.name not in self.stubs:
             self.stubs[effect.name] = Stub(latency_seconds=usual_latency(effect))
@@ -107,7 +107,7 @@ class FakeWorld:
         self.seen.append(Seen(what, key, run_id, step))
 
 
-class Proof(Struct, frozen=True):
+class WorkflowProof(Struct, frozen=True):
     """A declaration: which workflow, with which inputs, delivered how, in which world."""
 
     workflow: Workflow[..., Any]
@@ -128,7 +128,7 @@ def prove(
     *,
     runs: Iterable[Sequence[Any]] | UnsetType = UNSET,
     deliver: Sequence[Delivery] = DELIVERIES,
-) -> Callable[[Callable[[FakeWorld], None]], Proof]:
+) -> Callable[[Callable[[FakeWorld], None]], WorkflowProof]:
     """Declare a proof of `workflow`, once for each of these argument lists; without them, for a sample of its input.
 
     `deliver` says how starts and signals are repeated: twice in sequence, two together, once more after the end.
@@ -139,7 +139,7 @@ def prove(
         raise UsageError(f"deliver={unknown[0]!r} is not known", hint=f"Use one or more of {', '.join(DELIVERIES)}.")
     given = () if runs is UNSET else tuple(tuple(each) for each in runs)
 
-    def decorate(arrange: Callable[[FakeWorld], None]) -> Proof:
-        return Proof(workflow, given, tuple(deliver), arrange)
+    def decorate(arrange: Callable[[FakeWorld], None]) -> WorkflowProof:
+        return WorkflowProof(workflow, given, tuple(deliver), arrange)
 
     return decorate
