@@ -13,7 +13,7 @@ from holdfast.prove.report import CaseReport, read_repeatable
 from tests.prove import mistakes
 
 MISTAKES = sorted(module.name for module in pkgutil.iter_modules(mistakes.__path__))
-BUDGET = 400
+BUDGET = 250
 
 
 async def prove(name: str, directory: Path) -> list[CaseReport]:

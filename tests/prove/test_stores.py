@@ -19,7 +19,7 @@ from holdfast.testing.simulation.network import StoreModel
 from holdfast.testing.simulation.world import World
 
 PACKS = ("agent", "approvals", "demo_shop", "encryption", "onboarding", "orders", "shop", "thumbnails")
-BUDGET = 120
+BUDGET = 60
 
 
 def a_store_that_takes_late_writes(world: World, life: Life) -> StoreModel:

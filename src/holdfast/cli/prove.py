@@ -37,6 +37,9 @@ async def prove(
     only: Annotated[str | None, typer.Option(metavar="WORKFLOW", help="Only this workflow.")] = None,
     budget: Annotated[int, typer.Option(min=10, help="How many worlds of each case, at most.")] = 2_000,
     seed: Annotated[int, typer.Option(help="What decides chance, and which worlds beyond the budget are tried.")] = 1,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="Then again with real processes and kill -9, on SQLite files.")
+    ] = False,
     repeat: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Live again the world that this file names.")
     ] = None,
@@ -59,7 +62,7 @@ async def prove(
     from holdfast.prove.page import page  # noqa: PLC0415
 
     cases = found_cases.find(modules, packs, only=only)
-    options = prover.ProveOptions(target=names, seed=seed, budget=budget)
+    options = prover.ProveOptions(target=names, seed=seed, budget=budget, with_processes=processes)
     with _told(session.out, budget) as tell:
         report = await prover.prove(cases, packs, options, tell)
     if html is not None:
@@ -160,7 +163,7 @@ def _told_in_words(case: CaseReport, found: FoundReport) -> list[Text]:
         plain(f"✗ {case.name}: {found.rule}{where}", "bold red"),
         plain(f"  {found.what}"),
         *(plain(f"    {number}. {words}") for number, words in enumerate(found.told, 1)),
-        plain(f"  Live it again: holdfast prove --repeat {found.file}", "dim"),
+        *([plain(f"  Live it again: holdfast prove --repeat {found.file}", "dim")] if found.file else []),
     ]
 
 

@@ -554,7 +554,7 @@ class Life:
         of_caller = host.name.startswith("caller")
         match call.verb:
             case "commit":
-                changes: tuple[Change, ...] = tuple(change for change in call.args[0] if _counts(change))
+                changes: tuple[Change, ...] = tuple(change for change in call.args[0] if counts(change))
                 if not changes:
                     return None
                 first = changes[0]
@@ -718,7 +718,8 @@ def about_change(change: Change) -> str:
             return "a write"
 
 
-def _counts(change: Change) -> bool:
+def counts(change: Change) -> bool:
+    """Whether it is a boundary: not what only keeps a heartbeat."""
     return bool(change.entries or change.run is not None or change.envelopes or change.opens)
 
 

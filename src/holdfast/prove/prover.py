@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.engine.replay_check import prepare
 from holdfast.kernel.units import utc_of
 from holdfast.pack import Pack
-from holdfast.prove import evidence, hash_seeds, report
+from holdfast.prove import evidence, hash_seeds, processes, report
 from holdfast.prove.cases import Unproved
 from holdfast.prove.explorer import Explored, Explorer, Found
 from holdfast.prove.lives import Case
@@ -33,6 +34,7 @@ class ProveOptions(Struct, frozen=True, kw_only=True):
     seed: int
     budget: int
     directory: Path = Path()
+    with_processes: bool = False
 
 
 async def prove(
@@ -59,6 +61,8 @@ async def prove(
         else CaseReport(name=case.workflow, workflow=case.workflow, verdict="not proved", problem=case.problem)
         for case in cases
     )
+    if options.with_processes:
+        cases_told = tuple([await _with_processes(each, explored.get(each.name), options) for each in cases_told])
     return ProveReport(
         target=options.target,
         seed=options.seed,
@@ -130,6 +134,20 @@ def _case_report(out: Explored, options: ProveOptions) -> CaseReport:
     )
 
 
+async def _with_processes(case: CaseReport, out: Explored | None, options: ProveOptions) -> CaseReport:
+    """The same case with real processes, unless its clean run takes long."""
+    if out is None or out.clean is None or out.clean.lasted_seconds > processes.SECONDS_MAX:
+        return case
+    worlds, found = await processes.prove_with_processes(options.target, case.name, seed=options.seed)
+    return replace(
+        case,
+        verdict="failed" if found else case.verdict,
+        worlds=case.worlds + worlds,
+        worlds_known=case.worlds_known + worlds,
+        found=(*case.found, *found),
+    )
+
+
 def _found_report(out: Explored, found: Found, number: int, options: ProveOptions) -> FoundReport:
     first, *others = found.violations
     again = Repeatable(
@@ -179,5 +197,6 @@ def _write_evidence(
                 budget=options.budget,
                 at=at,
                 versions=evidence.versions(),
+                with_processes=options.with_processes,
             )
             yield str(evidence.write(made, directory))
