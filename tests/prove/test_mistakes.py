@@ -13,6 +13,7 @@ from holdfast.prove.report import CaseReport, read_repeatable
 from tests.prove import mistakes
 
 MISTAKES = sorted(module.name for module in pkgutil.iter_modules(mistakes.__path__))
+pytestmark = pytest.mark.timeout(600)  # thousands of worlds, on a busy machine
 BUDGET = 250
 
 

@@ -19,6 +19,7 @@ from holdfast.testing.simulation.network import StoreModel
 from holdfast.testing.simulation.world import World
 
 PACKS = ("agent", "approvals", "demo_shop", "encryption", "onboarding", "orders", "shop", "thumbnails")
+pytestmark = pytest.mark.timeout(600)  # thousands of worlds, on a busy machine
 BUDGET = 60
 
 

@@ -153,6 +153,13 @@ class Life:
     # -- the life
 
     def live(self) -> Lived:
+        """The whole life. Whatever happens in it, nothing of the world is left."""
+        try:
+            return self._live()
+        finally:
+            self.world.close()
+
+    def _live(self) -> Lived:
         before = self._look()
         for _ in range(WORKERS):
             self._boot()
@@ -174,9 +181,7 @@ class Life:
             is_over = self._go_on(lambda: False, self.lease_seconds * 4) or self._go_on(self._is_quiet, limit)
         self._is_live = False
         receipts = self._receipts() if is_over else {}
-        lived = self._lived(before, receipts, is_over=is_over)
-        self.world.close()
-        return lived
+        return self._lived(before, receipts, is_over=is_over)
 
     def _go_on(self, until: Callable[[], bool], seconds: float) -> bool:
         try:
