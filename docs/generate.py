@@ -187,6 +187,8 @@ GROUPS = (
         "Ledger",
         "EventRecorder",
         "eventually",
+        "prove",
+        "FakeWorld",
         module=testing,
     ),
 )
@@ -196,7 +198,7 @@ NOT_BUILT = {
     *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
     *("Cancelling", "Serves", "Depth", "Line", "Journal", "Blocking", "BlockingRun", "BlockingStarted", "BlockingRuns"),
     *("BlockingPage", "Runtime", "Finding", "ApiKeys", "ApiKey", "GatewayApiKeys", "Caller", "Snapshot", "Metrics"),
-    *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost"),
+    *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost", "FakeWorld"),
 }
 VERBS_ELSEWHERE = {"Simulated"}  # it has those of `Holdfast`, which are on the page already
 NOT_SHOWN = {"__init__", "__repr__", "__eq__", "__hash__", "__aenter__", "__aexit__", "__await__", "__call__"}

@@ -56,6 +56,7 @@ class Config(Struct, frozen=True, kw_only=True):
     require_keys: bool | None = None
     roles: tuple[str, ...] = ("gateway",)
     processes: int | Literal["auto"] = 1
+    prove_required: bool = False
 
     @property
     def is_gateway(self) -> bool:
@@ -238,6 +239,13 @@ SETTINGS = (
         f"1 to {PROCESSES_MAX}, or auto: one for each core that may be used",
         processes,
     ),
+    Setting(
+        "prove_required",
+        "Whether `holdfast serve` and `holdfast worker` refuse to execute runs without fresh evidence of "
+        "`holdfast prove`. In the file: `required` in the table `[prove]`.",
+        "true or false",
+        _truth,
+    ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -281,9 +289,20 @@ def _from_file(file: Path | None, faults: list[Fault]) -> Found:
     except ValueError as error:  # TOML that is none, or no UTF-8
         faults.append(Fault(str(path), str(error), "TOML: name = value"))
         return {}
+    table = _flat(table)
     known = ", ".join(_BY_NAME)
     faults += [Fault(f"{path}: {name}", "no setting has this name", known) for name in table if name not in _BY_NAME]
     return {name: (f"{path}: {name}", value) for name, value in table.items() if name in _BY_NAME}
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """What is in a table of the file belongs to the setting of both names: `[prove] required` is `prove_required`."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        inner = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        named = {f"{name}_{each}": what for each, what in inner.items()}
+        flat.update(named if named and named.keys() <= _BY_NAME.keys() else {name: value})
+    return flat
 
 
 def _from(environment: Mapping[str, str]) -> Found:

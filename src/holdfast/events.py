@@ -24,6 +24,7 @@ __all__ = [
     "EffectWillRetry",
     "Elected",
     "Event",
+    "EvidenceWaived",
     "KeyWasReleased",
     "LeaseWasLost",
     "MessagesRelayed",
@@ -461,6 +462,13 @@ class ProcessKilled(Event, frozen=True):
 
     number: int
     pid: int
+
+
+class EvidenceWaived(Event, frozen=True):
+    """A worker was started without the evidence that its settings require (`--without-evidence`). Only logged, too."""
+
+    reason: str
+    workflows: tuple[str, ...]
 
 
 class DutyFailed(Event, frozen=True):

@@ -89,6 +89,10 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "gate.gate",
             "Kill, stop and restart every part of an installation on this machine, and prove that nothing goes wrong.",
         ),
+        "prove": (
+            "prove.prove",
+            "Crash, pause and cancel workflows at every boundary of a run, and prove that nothing is done twice.",
+        ),
         "replay-check": (
             "inspect.replay_check",
             "Replay stored journals against the code of today. Exit code 1 if one does not fit. Changes nothing.",

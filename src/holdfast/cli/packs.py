@@ -32,6 +32,12 @@ def load(names: Iterable[str]) -> list[Pack]:
     return packs
 
 
+def module_named(name: str) -> ModuleType:
+    """The module of this name. The current directory is looked in first."""
+    _look_here_first()
+    return _module(name)
+
+
 def load_seal(name: str) -> Seal:
     """The seal that is meant by `module:attribute`."""
     _look_here_first()

@@ -30,6 +30,7 @@ from holdfast.adapters.cores import usable_cores
 from holdfast.adapters.machine import SystemClock
 from holdfast.assembly import Holdfast
 from holdfast.cli.banner import banner
+from holdfast.cli.evidence import WithoutEvidence, require_evidence
 from holdfast.cli.lifeline import Lifeline, inherited
 from holdfast.cli.output import plain
 from holdfast.cli.reloading import supervise
@@ -105,6 +106,7 @@ async def serve(
     processes: Processes = None,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")] = True,
     require_keys: RequireKeys = None,
+    without_evidence: WithoutEvidence = None,
 ) -> None:
     """Serve the HTTP API and the dashboard, execute runs, attend to duties: what the roles say."""
     config = _with(session.config, packs=_all(session, packs), host=host, port=port, require_keys=require_keys)
@@ -116,6 +118,8 @@ async def serve(
             hint=f"Name a module: holdfast serve --roles {','.join(config.roles)} shop.orders",
         )
     lifeline = inherited()
+    if lifeline is None:
+        require_evidence(config, processes=_processes_of(config), waived=without_evidence)
     if lifeline is None and _processes_of(config) > 1:
         await _supervise_gateways(session, config)
         return
@@ -130,6 +134,8 @@ async def worker(
     queue: Queues = None,
     concurrency: Concurrency = None,
     processes: Processes = None,
+    *,
+    without_evidence: WithoutEvidence = None,
 ) -> None:
     """Execute runs, and attend to duties, until told to stop. It listens on no port."""
     queues = tuple(queue) if queue else None
@@ -138,6 +144,8 @@ async def worker(
     if not config.packs:
         raise InvalidConfig("the worker has no packs to run", hint="Name a module: holdfast worker shop.orders")
     lifeline = inherited()
+    if lifeline is None:
+        require_evidence(config, processes=_processes_of(config), waived=without_evidence)
     if lifeline is None and _processes_of(config) > 1:
         await _supervise(session, config)
         return

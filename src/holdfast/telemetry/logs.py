@@ -79,6 +79,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.ProcessStarted: (logging.INFO, "process started"),
     events.ProcessEnded: (logging.WARNING, "process ended"),
     events.ProcessKilled: (logging.WARNING, "process killed"),
+    events.EvidenceWaived: (logging.WARNING, "started without evidence"),
     events.DutyFailed: (logging.WARNING, "duty failed"),
     events.PartFailed: (logging.ERROR, "part of the replica failed"),
 }

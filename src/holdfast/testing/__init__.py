@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from holdfast.testing.events import EventRecorder
     from holdfast.testing.journals import replay, replay_exported
     from holdfast.testing.ledger import Ledger, Line
+    from holdfast.testing.proofs import Delivery, FakeWorld, WorkflowProof, prove
     from holdfast.testing.simulated import Fake, Simulated, SimulatedOptions
     from holdfast.testing.simulation.calendar import NotSimulated
     from holdfast.testing.simulation.passing_time import SimulationStuck
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "PATIENCE_SECONDS",
     "AttemptEnd",
+    "Delivery",
     "EffectLedger",
     "EventRecorder",
     "Fake",
+    "FakeWorld",
     "FaultPlace",
     "Ledger",
     "LedgerCall",
@@ -34,7 +37,9 @@ __all__ = [
     "SimulatedOptions",
     "SimulationStuck",
     "StubFailure",
+    "WorkflowProof",
     "eventually",
+    "prove",
     "replay",
     "replay_exported",
     "temporary_holdfast",
@@ -46,6 +51,7 @@ _HOMES = {
     "events": "EventRecorder",
     "journals": "replay replay_exported",
     "ledger": "Ledger Line",
+    "proofs": "Delivery FakeWorld WorkflowProof prove",
     "simulated": "Fake Simulated SimulatedOptions",
     "simulation.calendar": "NotSimulated",
     "simulation.passing_time": "SimulationStuck",

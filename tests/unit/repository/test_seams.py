@@ -33,7 +33,7 @@ MAY_READ = {
 }
 # What belongs to a machine, a terminal or a server, and is never part of a simulated world.
 OUTSIDE = (
-    *("cli/", "lab/", "dashboard/", "gateway/", "gateway_client/"),
+    *("cli/", "lab/", "prove/", "dashboard/", "gateway/", "gateway_client/"),
     *("asgi/", "buses/", "stores/redis/", "telemetry/"),
 )
 

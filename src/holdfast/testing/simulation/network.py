@@ -112,6 +112,10 @@ class StoreModel:
         seconds = self.limit_seconds
         self.world.after(seconds, lambda: call.host.deliver(lambda: _fail(reply, call.verb, seconds)))
 
+    def apply_late(self, call: StoreCall) -> None:
+        """A call arrives that was held up on its way. Its sender does not wait for the reply any more."""
+        self._apply(call, asyncio.Future(loop=call.host.loop), Fate(reply_lost=True))
+
     def _apply(self, call: StoreCall, reply: asyncio.Future[Any], fate: Fate) -> None:
         try:
             result, error = _result_of(getattr(self.inner, call.verb)(*call.args, **call.kwargs)), None

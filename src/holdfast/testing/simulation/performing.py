@@ -89,7 +89,7 @@ class EffectsOfWorld:
             await self._meet(effect, "before", host)
             self.ledger.write(call)
             try:
-                return await self._perform(effect, stub, call, host, lambda: _call(effect.fn, args, kwargs))
+                return await self._perform(effect, stub, call, host, lambda: call_original(effect.fn, args, kwargs))
             except asyncio.CancelledError:
                 call.outcome = "lost" if call.happened else "interrupted"
                 raise
@@ -177,7 +177,7 @@ def _as_effect(made: StandIn) -> Effect[..., Any]:
     return cast("Effect[..., Any]", cast("object", made))
 
 
-async def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def call_original(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the effect's own function: one that is not async as in a thread, where no loop runs."""
     if inspect.iscoroutinefunction(fn):
         return await fn(*args, **kwargs)

@@ -1,0 +1,251 @@
+"""Which worlds there are, in which order, and what became of them.
+
+    1  the clean run, twice: a world that differs from itself is not worth another look
+    2  each start and signal twice in sequence, together, late
+    3  each fault at each boundary of the clean run
+    4  a crash at each boundary that a world reaches after a cancellation, or after a first crash; worlds that go on
+       alike from there count once
+
+What the budget does not reach of 3 and 4 is sampled by the seed; 1 and 2 are always lived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from random import Random  # noqa: TID251 - seeded
+
+from msgspec import Struct
+
+from holdfast.engine.api.registry import Registry
+from holdfast.prove.lives import LEASE_SECONDS_MIN, Case, Life, Lived
+from holdfast.prove.oracles import BrokenRule, Judge
+from holdfast.prove.reads import CURES, reads_noted
+from holdfast.prove.report import ProofVerdict
+from holdfast.prove.samples import CODEC
+from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Repeat, Schedule
+
+BUDGET = 2_000
+LEASE_FACTOR = 16
+LEASE_TRIES = 6
+LEASES_MAX = 20  # that a clean run lasts, if it lasts long: nothing but renewals happens in most of them
+FOUND_MAX = 5  # different violations of one case, then it is enough
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A world that went wrong, and what is wrong with it."""
+
+    schedule: Schedule
+    violations: list[BrokenRule]
+    lived: Lived
+
+
+class Explored(Struct, kw_only=True):
+    """What became of one case."""
+
+    case: Case
+    clean: Lived | None = None
+    problem: str = ""  # why nothing could be proved
+    worlds: int = 0
+    worlds_known: int = 0  # that there are, as far as they were enumerated
+    planned: int = 1  # as far as is known by now
+    boundaries: int = 0
+    found: list[Found] = []
+    lease_seconds: float = LEASE_SECONDS_MIN
+    seconds_lived: float = 0.0  # of virtual time, in all worlds
+
+    @property
+    def verdict(self) -> ProofVerdict:
+        if self.found:
+            return "failed"
+        return "not proved" if self.problem else "proved"
+
+
+Perform = Callable[[Life], Lived]
+
+
+class Explorer:
+    """Lives the worlds of one case."""
+
+    def __init__(
+        self,
+        case: Case,
+        *,
+        seed: int,
+        budget: int,
+        tell: Callable[[Explored], None] = lambda _: None,
+        lease_seconds: float | None = None,
+    ) -> None:
+        self._case = case
+        self._seed = seed
+        self._budget = budget
+        self._tell = tell
+        self._effects = {name: each for pack in case.packs for name, each in pack.effects.items()}
+        self._registry = Registry(case.packs, codec=CODEC)
+        self._out = Explored(case=case, found=[], lease_seconds=lease_seconds or LEASE_SECONDS_MIN)
+        self._is_repeated = lease_seconds is not None
+        self._left = 0
+
+    def explore(self) -> Explored:
+        """Live worlds until the budget is spent, or enough is wrong."""
+        out = self._out
+        clean = self._clean_world()
+        if clean is None:
+            return out
+        judge = Judge(clean, self._registry, self._effects)
+        for schedule in (CLEAN, *self._deliveries(clean)):
+            self._try(judge, schedule)
+        singles = [Schedule((fault,)) for fault in _faults_of(clean.boundaries)]
+        out.planned = out.worlds + len(singles)
+        later: list[Schedule] = []
+        suffixes: set[tuple[tuple[str, str, str], ...]] = set()
+        for schedule in self._within_budget(singles, later):
+            lived = self._try(judge, schedule)
+            later += self._second_faults(schedule, lived, suffixes)
+        out.planned = out.worlds + len(later)
+        for schedule in self._sampled(later):
+            self._try(judge, schedule)
+        out.worlds_known = out.worlds + max(0, self._left)
+        return out
+
+    def live(self, schedule: Schedule) -> Lived:
+        """One world."""
+        life = Life(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
+        lived = life.live()
+        self._out.seconds_lived += lived.lasted_seconds
+        return lived
+
+    def judged(self, schedule: Schedule) -> Found | None:
+        """One world, compared with the clean one."""
+        clean = self._clean_world()
+        if clean is None:
+            return None
+        lived = self.live(schedule)
+        return self._found(Judge(clean, self._registry, self._effects), schedule, lived)
+
+    def _clean_world(self) -> Lived | None:
+        """The clean run, with a lease that suits how long it takes."""
+        out = self._out
+        lived = self.live(CLEAN)
+        for _ in range(LEASE_TRIES):
+            if lived.is_over:
+                break
+            out.lease_seconds *= LEASE_FACTOR
+            lived = self.live(CLEAN)
+        if not lived.is_over:
+            out.problem = "the clean run does not come to an end"
+            return None
+        fitting = max(LEASE_SECONDS_MIN, lived.lasted_seconds / LEASES_MAX)
+        if fitting != out.lease_seconds and not self._is_repeated:
+            out.lease_seconds = fitting
+            lived = self.live(CLEAN)
+        run = lived.root_run
+        if run is None or run.status.value == "blocked":
+            out.problem = (
+                f"the clean run is blocked: {run.error.decode() if run and run.error else 'it was not admitted'}"
+            )
+            return None
+        out.clean, out.boundaries = lived, len(lived.boundaries)
+        return lived
+
+    def _deliveries(self, clean: Lived) -> Iterator[Schedule]:
+        has_signals = any("a message" in boundary.about for boundary in clean.boundaries)
+        for repeat in self._case.deliver:
+            yield Schedule(start=_as_repeat(repeat))
+            if has_signals:
+                yield Schedule(signals=_as_repeat(repeat))
+
+    def _second_faults(
+        self, schedule: Schedule, lived: Lived, suffixes: set[tuple[tuple[str, str, str], ...]]
+    ) -> Iterator[Schedule]:
+        if len(schedule.faults) != 1 or not lived.faults_met:
+            return
+        first = schedule.faults[0]
+        if first.what not in {"cancel", "crash"}:
+            return
+        after = [boundary for boundary in lived.boundaries if boundary.number > first.at]
+        suffix = (("", first.what, ""), *(boundary.place for boundary in after))
+        if suffix in suffixes:
+            return  # another one went on in just the same way
+        suffixes.add(suffix)
+        for boundary in after:
+            if "crash" in FAULTS[boundary.kind, boundary.phase]:
+                yield Schedule((first, PlannedFault(boundary.number, "crash")))
+
+    def _within_budget(self, schedules: list[Schedule], later: list[Schedule]) -> Iterable[Schedule]:
+        del later
+        room = self._budget - self._out.worlds
+        if len(schedules) <= room:
+            return schedules
+        self._left = len(schedules) - room
+        return sorted(
+            Random(self._seed).sample(schedules, max(0, room)),
+            key=lambda each: (each.faults[0].at, each.faults[0].what),
+        )
+
+    def _sampled(self, schedules: list[Schedule]) -> Iterable[Schedule]:
+        """Those that undo something first: they are the fewest and the most telling. Of the others, what fits."""
+        room = self._budget - self._out.worlds
+        if len(schedules) <= room:
+            return schedules
+        self._left += len(schedules) - max(0, room)
+        cancelled = [each for each in schedules if each.faults[0].what == "cancel"]
+        others = [each for each in schedules if each.faults[0].what != "cancel"]
+        chance = Random(self._seed)
+        chance.shuffle(cancelled)
+        chance.shuffle(others)
+        half = max(0, room // 2)
+        taken = cancelled[: max(half, room - len(others))]
+        return taken + others[: max(0, room - len(taken))]
+
+    def _try(self, judge: Judge, schedule: Schedule) -> Lived:
+        lived = self.live(schedule)
+        self._out.worlds += 1
+        found = self._found(judge, schedule, lived)
+        if found is not None:
+            self._keep(found)
+        self._tell(self._out)
+        return lived
+
+    def _found(self, judge: Judge, schedule: Schedule, lived: Lived) -> Found | None:
+        violations = judge.judge(lived)
+        if schedule == CLEAN:
+            violations = [*self._reads(), *violations]
+        return Found(schedule=schedule, violations=violations, lived=lived) if violations else None
+
+    def _reads(self) -> list[BrokenRule]:
+        """What the workflow reads that no journal records: it shows in the clean run, if one looks."""
+        noted: dict[tuple[str, str], None] = {}
+        with reads_noted(lambda what, line: noted.setdefault((what, line))):
+            self.live(CLEAN)
+        return [
+            BrokenRule(
+                rule="it reads what is not recorded",
+                what=f"the workflow reads {what}, which is another one when it is replayed; use {CURES[what]}",
+                line=line,
+            )
+            for what, line in noted
+        ]
+
+    def _keep(self, found: Found) -> None:
+        """Of worlds that show the same, the one with the fewest faults."""
+        known = self._out.found
+        for at, other in enumerate(known):
+            if (
+                other.violations[0].rule == found.violations[0].rule
+                and other.violations[0].step == found.violations[0].step
+            ):
+                if found.schedule.size < other.schedule.size:
+                    known[at] = found
+                return
+        if len(known) < FOUND_MAX:
+            known.append(found)
+
+
+def _faults_of(boundaries: list[Boundary]) -> Iterator[PlannedFault]:
+    for boundary in boundaries:
+        for what in FAULTS[boundary.kind, boundary.phase]:
+            yield PlannedFault(boundary.number, what)
+
+
+def _as_repeat(delivery: str) -> Repeat:
+    return delivery  # type: ignore[return-value]  # pyright: ignore[reportReturnType]

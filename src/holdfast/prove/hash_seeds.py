@@ -1,0 +1,70 @@
+"""Replays the journals of clean runs in processes in which sets of strings have another order.
+
+In one process a set is walked alike every time, so no fault shows a workflow that relies on its order. Another process
+does: Python draws the order of strings when it starts. Run as a module it is that process:
+
+    python -m holdfast.prove.hash_seeds DIRECTORY MODULE...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.kernel import exports
+from holdfast.pack import Pack
+from holdfast.prove.lives import Lived
+from holdfast.testing.journals import replay_exported
+
+SEEDS = (1, 2, 3)  # three elements have the same order in all four processes with a chance of 1 in 216
+
+
+async def divergences(lives: Iterable[Lived], packs: Iterable[Pack]) -> dict[str, str]:
+    """By run, where its code does something else in another process; only those that do."""
+    modules = sorted({workflow.fn.__module__ for pack in packs for workflow in pack.workflows.values()})
+    with TemporaryDirectory(prefix="holdfast-prove-") as directory:
+        for lived in lives:
+            for run in lived.runs:
+                exported = exports.export(run, lived.journals[run.id], lived.blobs[run.id])
+                (Path(directory) / exports.name_of(run.id)).write_bytes(exports.encode(exported))
+        found = await asyncio.gather(*(_elsewhere(directory, modules, seed) for seed in SEEDS))
+    return {run_id: told for each in found for run_id, told in each.items()}
+
+
+async def _elsewhere(directory: str, modules: Sequence[str], seed: int) -> dict[str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast.prove.hash_seeds", directory, *modules),
+        env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, errors = await process.communicate()
+    if process.returncode:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise HoldfastError(
+            f"the journals could not be replayed in another process: {last}",
+            hint=f"Try it: python -c 'import {modules[0]}'.",
+        )
+    return msgspec.json.decode(said, type=dict[str, str])
+
+
+def main() -> None:
+    directory, *modules = sys.argv[1:]
+    packs: list[Pack] = []
+    for name in modules:
+        found = (value for value in vars(importlib.import_module(name)).values() if isinstance(value, Pack))
+        packs += [pack for pack in found if pack not in packs]
+    replayed = replay_exported(directory, packs=packs)
+    os.write(1, msgspec.json.encode({each.run_id: each.divergence for each in replayed if each.divergence}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""For users: declare what `holdfast prove` shall prove, and what stands for the world meanwhile.
+
+    from holdfast.testing import FakeWorld, prove
+
+    @prove(checkout, runs=[("o-1", 4200), ("o-2", 0)])
+    def the_world(world: FakeWorld) -> None:
+        world.stub(charge, returns="pay_1", loses_reply=True)
+        world.stub(ship, fails=2, then="ok")
+
+The function is called once for every world, before anything happens in it. Effects that it does not mention are
+replaced by stand-ins that return a sample of their result's type: no effect is called for real unless it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeVar, get_args
+
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.effects import RUNNING_EFFECT
+from holdfast.errors import UsageError
+from holdfast.kernel.units import Duration
+from holdfast.pack import Effect, Workflow
+from holdfast.testing.stubs import Stub, stub_of
+
+Delivery = Literal["twice", "together", "late"]
+R = TypeVar("R")
+_NOTHING: Any = UNSET
+LATENCY_SECONDS = 1.0
+DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
+
+
+def usual_latency(effect: Effect[..., Any]) -> float:
+    """How many seconds a stub takes that does not say it: so long that a lease is renewed in the middle of some."""
+    limit_ms = effect.policy.timeout_ms
+    return LATENCY_SECONDS if limit_ms is None else min(LATENCY_SECONDS, limit_ms / 2000)
+
+
+class WorldCall(Struct, frozen=True):
+    """What the world outside was asked for by an effect that is called for real, and under which key."""
+
+    what: str
+    key: str
+    run_id: str
+    step: str
+
+
+class FakeWorld:
+    """What surrounds the workflows of one world: stand-ins, signals, and what is looked at in the end."""
+
+    def __init__(self) -> None:
+        self.stubs: dict[str, Stub] = {}
+        self.real_effects: set[str] = set()
+        self.payloads: dict[str, list[Any]] = {}
+        self.observed: dict[str, Callable[[], object]] = {}
+        self.seen: list[WorldCall] = []
+
+    def stub(
+        self,
+        effect: Effect[..., R],
+        *,
+        returns: R = _NOTHING,
+        fails: int | BaseException | type[BaseException] | None = None,
+        then: R = _NOTHING,
+        loses_reply: bool | int = False,
+        latency: Duration | None = None,
+        calls: Callable[..., Any] | None = None,
+    ) -> None:
+        """Say what an effect does, as `Simulated.stub` does. Where nothing says what it returns, that is a sample."""
+        self.stubs[effect.name] = stub_of(
+            effect,
+            returns=returns,
+            then=then,
+            fails=fails,
+            loses_reply=loses_reply,
+            latency=usual_latency(effect) if latency is None else latency,
+            calls=calls,
+        )
+
+    def _stub_for(self, effect: Effect[..., Any]) -> Stub:
+        """The stub of this effect; one that only takes its time, if none was declared."""
+        if effect.name not in self.stubs:
+            self.stubs[effect.name] = Stub(latency_seconds=usual_latency(effect))
+        return self.stubs[effect.name]
+
+    def real(self, *effects: Effect[..., Any]) -> None:
+        """Call these effects themselves, in every world, as often as the engine does: with a pretended provider."""
+        self.real_effects.update(effect.name for effect in effects)
+
+    def signal(self, hook: str, *payloads: Any) -> None:
+        """Send these to the hook of this name, one whenever a run waits for it. Otherwise samples of its type are."""
+        self.payloads.setdefault(hook, []).extend(payloads)
+
+    def observe(self, name: str, look: Callable[[], object]) -> None:
+        """Compare what this returns at the end of each world.
+
+        A run that ends as without faults leaves the same behind; one whose receipt says `no_effects` or `compensated`
+        leaves what was there before it.
+        """
+        self.observed[name] = look
+
+    def saw(self, what: str, key: str) -> None:
+        """Say, in the place of a provider, that a request came in under this key: to be called by real effects."""
+        scope: Any = RUNNING_EFFECT.get()
+        run_id, step = ("", "") if scope is None else (str(scope.run_id), str(scope.step))
+        self.seen.append(WorldCall(what, key, run_id, step))
+
+
+class WorkflowProof(Struct, frozen=True):
+    """A declaration: which workflow, with which inputs, delivered how, in which world."""
+
+    workflow: Workflow[..., Any]
+    runs: tuple[tuple[Any, ...], ...]
+    deliver: tuple[Delivery, ...]
+    arrange: Callable[[FakeWorld], None]
+
+    @property
+    def name(self) -> str:
+        return self.arrange.__name__
+
+    def __call__(self, world: FakeWorld) -> None:
+        self.arrange(world)
+
+
+def prove(
+    workflow: Workflow[..., Any],
+    *,
+    runs: Iterable[Sequence[Any]] | UnsetType = UNSET,
+    deliver: Sequence[Delivery] = DELIVERIES,
+) -> Callable[[Callable[[FakeWorld], None]], WorkflowProof]:
+    """Declare a proof of `workflow`, once for each of these argument lists; without them, for a sample of its input.
+
+    `deliver` says how starts and signals are repeated: twice in sequence, two together, once more after the end.
+    """
+    if not isinstance(workflow, Workflow):
+        raise UsageError(f"{workflow!r:.60} is no workflow", hint="Write @prove(checkout, runs=[...]).")
+    if unknown := [each for each in deliver if each not in DELIVERIES]:
+        raise UsageError(f"deliver={unknown[0]!r} is not known", hint=f"Use one or more of {', '.join(DELIVERIES)}.")
+    given = () if runs is UNSET else tuple(tuple(each) for each in runs)
+
+    def decorate(arrange: Callable[[FakeWorld], None]) -> WorkflowProof:
+        return WorkflowProof(workflow, given, tuple(deliver), arrange)
+
+    return decorate
