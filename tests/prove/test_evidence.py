@@ -47,7 +47,12 @@ def test_a_worker_needs_fresh_evidence_where_the_settings_say_so(
         require_evidence(CONFIG, processes=2, waived=None)
     assert "holdfast prove evident_pack" in refused.value.hint
 
-    ran = CliRunner().invoke(app, ["prove", "evident_pack", "--budget", "20", "--html", "report.html"])
+    ran = CliRunner().invoke(app, ["prove", "evident_pack", "--budget", "20"])
+    assert ran.exit_code == 0, ran.output
+    with pytest.raises(InvalidConfig, match=r"only 20 of its [0-9]+ worlds were tried"):
+        require_evidence(CONFIG, processes=2, waived=None)
+
+    ran = CliRunner().invoke(app, ["prove", "evident_pack", "--html", "report.html"])
     assert ran.exit_code == 0, ran.output
     assert (here / ".holdfast" / "evidence" / "evident.checkout.json").exists()
     assert "evident.checkout" in (here / "report.html").read_text()

@@ -1,7 +1,8 @@
 """Evidence: what was proved of a workflow, bound to its code, as in `.holdfast/evidence/shop.checkout.json`.
 
 It is fresh as long as the digest is: that of the workflow's code, of the effects and kernels of its pack, of their
-declared policies, and of the versions of Holdfast and Python.
+declared policies, and of the versions of Holdfast and Python. What was tried with a small budget is kept, and is not
+enough for a worker that needs evidence.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from holdfast.pack import Pack, Workflow
 
 DIRECTORY = Path(".holdfast") / "evidence"
 PACKAGES = ("holdfast", "msgspec")
+BUDGET = 2_000  # worlds of a case; beyond that, some are drawn
 
 
 class ProofEvidence(Struct, frozen=True, kw_only=True):
@@ -96,6 +98,8 @@ def missing(packs: Iterable[Pack], directory: Path = DIRECTORY) -> dict[str, str
                 continue
             if evidence.digest != digest_of(workflow, pack):
                 found[name] = "its code has changed since it was proved"
+            elif evidence.worlds < min(evidence.worlds_known, BUDGET):
+                found[name] = f"only {evidence.worlds} of its {evidence.worlds_known} worlds were tried"
     return found
 
 

@@ -24,7 +24,6 @@ from holdfast.prove.report import ProofVerdict
 from holdfast.prove.samples import CODEC
 from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Repeat, Schedule
 
-BUDGET = 2_000
 LEASE_FACTOR = 16
 LEASE_TRIES = 6
 LEASES_MAX = 20  # that a clean run lasts, if it lasts long: nothing but renewals happens in most of them
