@@ -210,58 +210,6 @@ async def test_a_repeated_request_with_another_input_is_refused(home: Home) -> N
     assert shop.ledger == {"o-1": 1}
 
 
-@pytest.mark.parametrize("taken", [False, True])
-async def test_a_repeated_request_is_the_same_run_after_the_key_was_released(home: Home, *, taken: bool) -> None:
-    """Also if another run holds the key by then."""
-    shop = Shop()
-    async with home.holdfast(shop.pack) as hf:
-        first = (await hf.start(shop.checkout("o-1"), request_id="r")).run
-        await first.result(timeout=30)
-        await first.release_key("by hand")
-        if taken:
-            other = await hf.start(shop.checkout("o-1"), request_id="r-2")
-            assert other.created
-            await other.run.result(timeout=30)
-        again = await asyncio.gather(*(hf.start(shop.checkout("o-1"), request_id="r") for _ in range(4)))
-        assert {(each.run.id, each.created) for each in again} == {(first.id, True)}
-        assert (await again[0].run.refresh()).key == first.key
-    assert shop.ledger == {"o-1": 2 if taken else 1}
-
-
-async def test_a_repeated_request_with_another_input_is_refused_after_the_key_was_released(home: Home) -> None:
-    shop = Shop()
-    async with home.holdfast(shop.pack) as hf:
-        first = (await hf.start(shop.checkout("o-1"), key="k", request_id="r")).run
-        await first.result(timeout=30)
-        await first.release_key("by hand")
-        with pytest.raises(InputMismatch, match="'r'") as caught:
-            await hf.start(shop.checkout("o-2"), key="k", request_id="r")
-        assert caught.value.run_id == first.id
-        # The key is free, and another request may have it.
-        assert (await hf.start(shop.checkout("o-2"), key="k", request_id="r-2")).created
-
-
-async def test_a_successor_is_not_admitted_again_after_its_key_was_released(home: Home) -> None:
-    shop = Shop()
-    async with home.holdfast(shop.pack, worker=False) as hf:
-        first = (await hf.start(shop.checkout("o-1"))).run
-        second = await hf.start(shop.checkout("o-1"), replace=first, request_id="r")
-        await second.run.release_key("by hand")
-        again = await hf.start(shop.checkout("o-1"), replace=first, request_id="r")
-        assert (again.run.id, again.created) == (second.run.id, True)
-
-
-async def test_the_same_request_under_two_keys_is_two_runs(home: Home) -> None:
-    """A key and a request never name the same run as a request that contains the key."""
-    shop = Shop()
-    async with home.holdfast(shop.pack, worker=False) as hf:
-        started = [
-            await hf.start(shop.anonymous("o-1"), key=key, request_id=request)
-            for key, request in (("a", "r"), ("b", "r"), (None, "a/r"), (None, "r"))
-        ]
-        assert len({each.run.id for each in started}) == 4
-
-
 # -- K4, K5: around the end of the run
 
 

@@ -304,7 +304,7 @@ def _attempts_counted_again() -> Patch:
     def plant(replaying: Callable[..., Iterable[None]]) -> Any:
         def planted(self: Any) -> Iterator[None]:
             yield from replaying(self)
-            for command in self.platform.pending.open.values():
+            for command in self.machine.pending.open.values():
                 command.failures = 0
 
         return planted

@@ -18,7 +18,7 @@ FOUND_BY = {
     "fence not checked": 323,
     "holder of the key not looked at": 0,
     "key freed at the end": 0,
-    "length not checked": 99,
+    "length not checked": 171,
     "lost wake-up": 274,
     "message delivered twice": 1,
     "message without wake-up": 0,

@@ -3,8 +3,6 @@
 Rules
 - Ids sort by time, so that new rows land side by side.
 - A run that another one brings forth has an id that follows from it: the same on every replay.
-- A run that is started under the id of a request has an id that follows from it, all 32 digits: the same whenever the
-  request is repeated.
 - Texts that people choose are joined by `joined` wherever the whole names something: then distinct texts never give the
   same name. One separator between them is not enough, for any of them may contain it.
 """
@@ -29,17 +27,6 @@ def joined(*texts: str) -> str:
     if front and front[0] and not any("/" in text for text in front):
         return "/".join(texts)
     return "/" + "".join(f"{len(text)}/{text}" for text in (*front, last))
-
-
-def of_request(namespace: str, workflow: str, request_id: str) -> str:
-    """The id of the run that this request starts without a key."""
-    return blake2b(joined(namespace, workflow, request_id).encode(), digest_size=16).hexdigest()
-
-
-def of_keyed_request(namespace: str, workflow: str, key: str, request_id: str) -> str:
-    """The id of the run that this request starts under a key. It is never the id of one without a key."""
-    name = joined(namespace, workflow, key, request_id)
-    return blake2b(name.encode(), digest_size=16, person=b"keyed").hexdigest()
 
 
 def without_shard(run_id: str) -> str:

@@ -19,18 +19,6 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
 A start with a signal that has been received before does not come here: the store returns the run that received it.
 So if it does, the signal is to be delivered, although the run is there already.
 
-The id of a run that is started under the id of a request follows from that id. So the store recognises a repetition
-by it, also if the run has lost its key, or another run holds that:
-
-    the run that has the id                 answer
-    ──────────────────────────────────────  ─────────────────────────────────────────────
-    has another input                       Mismatch
-    was admitted by this very request       Mine: created=True again
-    lives, and is not to be joined          Busy
-    anything else                           Theirs
-
-Two requests have one id only where the `Idempotency-Key` is the key of the run.
-
 A start whose key is expected to be held may look at the holder first, and is offered only if it cannot join that.
 
 The key never expires while its run is not ended: `expires_at_ms` is set when a run ends, never before.
@@ -225,15 +213,6 @@ def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:
     if wanted.signal is not None:
         envelopes += (hooks.scoped(wanted.run_id, wanted.signal, wanted.scope),)
     return envelopes
-
-
-def found(wanted: Wanted, run: Run) -> Mine | Theirs | Mismatch | Busy:
-    """The result of a start that has led to `run`, which has the wanted id: it is new, or was there already."""
-    if run.digest != wanted.digest:
-        return Mismatch(run)
-    if run.request_id == wanted.request_id:
-        return Mine(run)
-    return Theirs(run) if wanted.join or run.status in ENDED else Busy(run)
 
 
 def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant) -> Resolution:

@@ -46,18 +46,6 @@ def test_what_follows_from_a_run_keeps_its_id():
     assert hooks.key_scope("a/b", "shop.checkout", "k/1") == "key/3/a/b/shop.checkout/k/1"
 
 
-def test_what_follows_from_a_request_keeps_its_id():
-    assert ids.of_request("default", "shop.checkout", "r-1") == "8fafd988105717302c38abab7e3210ec"
-    assert ids.of_keyed_request("default", "shop.checkout", "k", "r-1") == "d4c0439cb0bc1c727b177d4f6e8aee94"
-
-
-@given(st.tuples(names, names, names, names), st.tuples(names, names, names, names))
-def test_distinct_requests_never_have_one_id(one, other):
-    assert (ids.of_keyed_request(*one) == ids.of_keyed_request(*other)) is (one == other)
-    assert (ids.of_request(*one[:3]) == ids.of_request(*other[:3])) is (one[:3] == other[:3])
-    assert ids.of_keyed_request(*one) != ids.of_request(*other[:3])
-
-
 @given(st.tuples(names, names, names), st.tuples(names, names, names))
 def test_scopes_of_distinct_keys_never_meet(one, other):
     assert (hooks.key_scope(*one) == hooks.key_scope(*other)) is (one == other)

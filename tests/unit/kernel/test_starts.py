@@ -20,7 +20,6 @@ from holdfast.kernel.starts import (
     Theirs,
     admission,
     first_guard,
-    found,
     look,
     resolve,
     successor,
@@ -29,7 +28,6 @@ from tests.builders import NOW_MS, STARTED, a_hand, a_run, a_signal, continued, 
 
 ENDED_AND_OVER = {"status": Status.COMPLETED, "finished_at_ms": NOW_MS - 2, "expires_at_ms": NOW_MS}
 MINE = {"request_id": "request-of-run-2"}
-THEIRS = {"request_id": "another"}
 OTHER_INPUT = {"digest": "another"}
 
 
@@ -133,27 +131,6 @@ def test_what_a_start_answers_that_brings_a_signal(holder, answer):
 def test_what_a_start_answers_that_joins_nobody(holder, answer, signal):
     found = a_run("run-1", **holder)
     assert isinstance(resolve(wanted("run-2", join=False, signal=signal), found, now_ms=NOW_MS), answer)
-
-
-@pytest.mark.parametrize(
-    ("run", "join", "answer"),
-    [
-        (MINE, True, Mine),
-        (MINE, False, Mine),
-        (ENDED_AND_OVER | MINE | {"holds_key": False}, True, Mine),
-        (MINE | OTHER_INPUT, True, Mismatch),
-        (THEIRS | OTHER_INPUT, False, Mismatch),
-        (THEIRS, True, Theirs),
-        (THEIRS | {"holds_key": False}, True, Theirs),
-        (THEIRS, False, Busy),
-        (ENDED_AND_OVER | THEIRS, False, Theirs),
-    ],
-)
-def test_what_a_start_answers_whose_request_has_led_to_a_run_already(run, join, answer):
-    there = a_run("run-2", key="k", **run)
-    result = found(wanted("run-2", key="k", join=join), there)
-    assert type(result) is answer
-    assert result.run is there
 
 
 def test_an_ended_holder_is_no_reason_to_come_back_later():

@@ -158,18 +158,10 @@ class Admission:
         if (run.namespace, run.workflow) != (wanted.namespace, wanted.workflow):
             # Earlier versions joined the texts that the id of a request follows from in a way that let them meet.
             raise EngineFault(f"the request {wanted.request_id!r} has the id of a run that is not of {wanted.workflow}")
-        match starts.found(wanted, run):
-            case Mine():
-                self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
-                return run, True
-            case Theirs():
-                self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
-                return run, False
-            case Mismatch():
-                name = wanted.request_id if run.request_id == wanted.request_id else wanted.key
-                raise InputMismatch(wanted.workflow, name or "", run.id, run)
-            case Busy():
-                raise InFlight(wanted.workflow, wanted.key or "", run.id)
+        if run.digest != wanted.digest:  # a known request id without a key, and another input
+            raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
+        self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
+        return run, True
 
     def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Future[Answer]:
         hand = self._taker.reserve(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None

@@ -9,6 +9,7 @@ bulk         apply a verb to many runs
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
@@ -261,16 +262,19 @@ class Service:
             ) from error
         key, now_ms = self._key_of(workflow, call, options), self._store.now_ms()
         run_id = self.scope.ids.run_id(now_ms)
+        if options.request_id is not None and key is None:
+            # Without a key nothing else tells a repeated request from a new one.
+            name = ids.joined(self.namespace, workflow.name, options.request_id)
+            run_id = blake2b(name.encode(), digest_size=16).hexdigest()
         wanted = wish(
             self._store,
             workflow,
             arguments,
-            run_id=self._id_of_request(workflow, key, options) or run_id,
+            run_id=run_id,
             namespace=self.namespace,
             key=key,
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
-            # Of starts whose Idempotency-Key is the key, one alone has created the run.
-            request_id=run_id if isinstance(options.key, keys.MadeKey) else options.request_id,
+            request_id=options.request_id,
         )
         traceparent = self._traceparent(options)
         if traceparent is not None or not options.are_plain:
@@ -293,19 +297,6 @@ class Service:
         if options.key is not None:
             return keys.of_run(options.key, owned=owned)
         return None if workflow.key is None else keys.unreserved(workflow.key.fill(call.arguments), owned=owned)
-
-    def _id_of_request(self, workflow: Workflow[..., Any], key: str | None, options: StartOptions) -> str | None:
-        """The id of a run that follows from its request: a repetition has the same, and the store finds that run.
-
-        Beside a key too: the run may have lost its key since the first time, to `release_key` or to a successor. A
-        signal to a key is known by an id of its own, and may be for a run that is there already.
-        """
-        request = options.key if isinstance(options.key, keys.MadeKey) and not options.replace else options.request_id
-        if request is None or options.signal is not None:
-            return None
-        if key is None:
-            return ids.of_request(self.namespace, workflow.name, request)
-        return ids.of_keyed_request(self.namespace, workflow.name, key, request)
 
     def _traceparent(self, options: StartOptions) -> str | None:
         """The span that causes the start: the one that the caller names, or else the one that is current here."""
