@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from httpx2 import AsyncClient
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast import Holdfast, Pack
 from holdfast.gateway.limits import Limits
+from holdfast.gateway.listener import bind
 from holdfast.gateway.server import HttpServer
 from holdfast.gateway.wait_limit import WaitLimit
 from holdfast.server import serve as serve_until_asked
@@ -161,6 +163,36 @@ async def test_a_connection_that_was_just_made_is_told_that_we_stop() -> None:
         assert await reader.readline() == b"HTTP/1.1 503 Service Unavailable\r\n"
         await stopping
     writer.close()
+
+
+async def test_a_connection_that_is_made_while_the_last_request_ends_is_told_so_too() -> None:
+    last = asyncio.Event()
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        await last.wait()
+        await Response("done")(scope, receive, send)
+
+    server, listener = HttpServer(WaitLimit(1)), bind("127.0.0.1", 0)
+    await server.start(waits, "127.0.0.1", 0, shared=listener.dup())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        first, first_writer = await asyncio.open_connection(*listener.getsockname())
+        first_writer.write(GET)
+        while not server._state.tasks:
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(server.stop())
+        late, late_writer = await asyncio.open_connection(*listener.getsockname())
+        while len(server._state.connections) < 2:
+            await asyncio.sleep(0)
+        last.set()
+        assert await first.readline() == b"HTTP/1.1 200 OK\r\n"
+        await first.read()  # this one is closed
+        while server._listening is not None or len(server._state.connections) > 1:
+            await asyncio.sleep(0)
+        late_writer.write(b"GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await late.readline() == b"HTTP/1.1 503 Service Unavailable\r\n"
+        await stopping
+    for each in (first_writer, late_writer, listener):
+        each.close()
 
 
 async def test_a_connection_by_which_nothing_comes_holds_up_no_stop() -> None:

@@ -90,6 +90,11 @@ class SharedListener:
             self._loop.remove_reader(self._listener)
             self._listener.close()
 
+    async def finish_accepting(self) -> None:
+        """Returns when each connection that was accepted has its protocol."""
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+
     def _on_waiting(self) -> None:
         self._wait(self._turn())
 

@@ -1,8 +1,9 @@
 """Serves the gateway inside the running event loop, and stops in order.
 
 Stop: not ready any more, and new requests are refused → long polls return and streams end → requests at work get up to
-10 s → take no more connections → the rest is cut. While requests are at work, `/livez` and
-`/readyz` still say that the process is alive and not ready. Signals are not handled here: the caller of `stop` decides.
+10 s → take no more connections → those that were just made get a moment to send their request → the rest is cut. While
+requests are at work, `/livez` and `/readyz` still say that the process is alive and not ready. Signals are not handled
+here: the caller of `stop` decides.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from holdfast.gateway.listener import BACKLOG, AcceptTurn, SharedListener, bind,
 from holdfast.gateway.wait_limit import WaitLimit
 
 LAST_SECONDS = 1.0  # how long what was cut may take to notice
-NEW_SECONDS = 0.2  # how long a connection that has just been made may take to send its first request
+NEW_SECONDS = 1.0  # how long a connection that has just been made may take to send its first request
 
 
 def check_exposure(host: str, *, require_keys: bool) -> None:
@@ -81,32 +82,35 @@ class HttpServer:
         if self._listening is None:
             return
         listening, self._listening = self._listening, None
+        deadline = asyncio.get_running_loop().time() + self._state.limits.drain_seconds_max
         self._state.draining = True
         self._wait_limit.close()
         self._close_when_idle(but=self._state.new_connections())
-        try:
-            async with asyncio.timeout(self._state.limits.drain_seconds_max):
-                await self._hear_the_new()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
                 if self._state.tasks:
                     await asyncio.wait(list(self._state.tasks))  # not those that come meanwhile: they are refused
-                self._close(listening)
+        listening.close()
+        if isinstance(listening, SharedListener):
+            await listening.finish_accepting()
+        await self._hear_the_new()
+        self._state.closing = True
+        self._close_when_idle()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
                 await self._wait_until_quiet()
-        except TimeoutError:
-            self._close(listening)
         await self._cut()
 
     async def _hear_the_new(self) -> None:
-        """A caller whose connection was just accepted is told that we stop. Hung up on, it would not know."""
+        """A caller whose connection was just accepted is told that we stop. Hung up on, it would not know.
+
+        This comes after the listener is closed: a connection that is accepted until then is new, too.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(NEW_SECONDS):
                 while self._state.new_connections():
                     self._state.lost.clear()
                     await self._state.lost.wait()
-
-    def _close(self, listening: asyncio.Server | SharedListener) -> None:
-        listening.close()
-        self._state.closing = True
-        self._close_when_idle()
 
     def _close_when_idle(self, *, but: Container[object] = ()) -> None:
         for connection in list(self._state.connections):
