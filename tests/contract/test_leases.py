@@ -7,6 +7,7 @@ import asyncio
 from holdfast.kernel import transitions
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import NOT_BEGUN, Status
+from holdfast.kernel.times import Instant
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, performed
 from tests.contract.conftest import Backend
@@ -201,6 +202,23 @@ async def test_what_would_be_rescued_can_be_looked_at_before(store: Store, clock
     assert len(await store.fallen(2)) == 2
     assert await store.fallen(10) == looked_at  # a look changes nothing
     assert sorted(await store.rescue(10)) == sorted(before)
+    assert await store.fallen(10) == []
+
+
+async def test_a_lease_that_expired_later_than_is_wanted_is_left_for_the_next_time(
+    store: Store, clock: FakeClock
+) -> None:
+    await store.join("w-1", TTL_MS)
+    await store.join("w-2", TTL_MS + 1)
+    await held(store, "run-1", key=None)
+    await held(store, "run-2", owner="w-2", key=None)
+    clock.advance(TTL_MS)
+    looked_at_ms = store.now_ms()
+    clock.advance(1)
+    assert len(await store.fallen(10)) == 2
+    assert await store.rescue(10, expired_by=looked_at_ms) == ["run-1"]
+    assert not await store.renew("w-2", TTL_MS)
+    assert await store.rescue(10, expired_by=Instant(looked_at_ms + 1)) == ["run-2"]
     assert await store.fallen(10) == []
 
 

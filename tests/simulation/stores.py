@@ -19,7 +19,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Change, Committed, Refused
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run
-from holdfast.kernel.times import Instant, Millis
+from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.ports.notices import ANYTHING
 from holdfast.ports.store import Claim, Claimed, Serves
 from holdfast.stores.memory import MemoryStore
@@ -208,9 +208,9 @@ class ClusterMemory(MemoryStore):
                 self._model.moved("pruned", run)
         return pruned
 
-    async def rescue(self, limit: int) -> list[str]:
+    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
         owners = {run.id: run.owner or "" for run in await self.fallen(limit)}
-        rescued = await super().rescue(limit)
+        rescued = await super().rescue(limit, expired_by=expired_by)
         for run in await self.runs(rescued):
             self._model.moved("rescued", run, owners.get(run.id, ""))
         return rescued

@@ -20,3 +20,4 @@ Steady = NewType("Steady", float)
 
 NO_TIME = Millis(0)
 EPOCH = Instant(0)  # earlier than everything
+END_OF_TIME = Instant(2**53)  # later than everything; the largest number that Lua has exactly

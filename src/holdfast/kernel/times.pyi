@@ -54,3 +54,4 @@ class Steady(float):
 
 NO_TIME: Millis
 EPOCH: Instant
+END_OF_TIME: Instant

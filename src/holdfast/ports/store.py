@@ -32,7 +32,7 @@ from holdfast.kernel.leases import instance_of
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
-from holdfast.kernel.times import Instant, Millis
+from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.kernel.units import utc_of, utc_or_none
 from holdfast.ports.notices import Notice
 
@@ -249,8 +249,11 @@ class Store(Protocol):
         """Up to `limit` runs that `rescue` would take now, as they are, in its order."""
         ...
 
-    async def rescue(self, limit: int) -> list[str]:
-        """Take up to `limit` runs from holders whose lease has expired, raise their epoch, make them claimable."""
+    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
+        """Take up to `limit` runs from holders whose lease has expired, raise their epoch, make them claimable.
+
+        Leases that expired later than `expired_by` are left for the next time.
+        """
         ...
 
     async def prune(self, limit: int) -> int:

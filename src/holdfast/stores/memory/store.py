@@ -19,7 +19,7 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search, matches
-from holdfast.kernel.times import EPOCH, Instant, Millis
+from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, Notice
 from holdfast.ports.store import (
@@ -236,15 +236,16 @@ class MemoryStore:
         held = [run_id for owner in self._fallen_owners() for run_id in await self.held(owner)]
         return await self.runs(held[:limit])
 
-    def _fallen_owners(self) -> list[str]:
+    def _fallen_owners(self, expired_by: Instant = END_OF_TIME) -> list[str]:
         """Owners whose lease has expired, and owners without one."""
-        expired = [owner for owner, until_ms in self._tables.leases.items() if until_ms <= self.now_ms()]
+        by_ms = min(self.now_ms(), expired_by)
+        expired = [owner for owner, until_ms in self._tables.leases.items() if until_ms <= by_ms]
         missing = {run.owner for run in self._tables.runs.values() if run.owner is not None} - set(self._tables.leases)
         return [*expired, *sorted(missing)]
 
-    async def rescue(self, limit: int) -> list[str]:
+    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
         rescued: list[str] = []
-        for owner in self._fallen_owners():
+        for owner in self._fallen_owners(expired_by):
             held = await self.held(owner)
             rescued += held[: limit - len(rescued)]
             if len(rescued) < limit:

@@ -176,7 +176,10 @@ JOIN = Script("join", uses=("clock",), keys=_LEASES, args=(instant("now"), "owne
 RENEW = Script("renew", uses=("clock",), keys=("expiries",), args=(instant("now"), "owner", number("ttl_ms")))
 LEASES = Script("leases", uses=("hashes", "clock"), keys=_LEASES, args=(instant("now"),), reply=Leased)
 END_LEASES = Script(
-    "end_leases", uses=("clock",), keys=_LEASES, args=(instant("now"), flag("only_expired"), each("owners"))
+    "end_leases",
+    uses=("clock",),
+    keys=_LEASES,
+    args=(instant("now"), flag("only_expired"), number("expired_by"), each("owners")),
 )
 
 # Reads

@@ -21,7 +21,7 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.searches import Search
-from holdfast.kernel.times import EPOCH, Instant, Millis
+from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import Notice, Ready
@@ -359,7 +359,7 @@ class RedisStore:
 
     async def leave(self, owner: str) -> None:
         """First the lease: what is taken up under it from now on, a rescue will find."""
-        await self._leases.end([owner], expired=False)
+        await self._leases.end([owner])
         await self._free(owner, await self._of_owner(b"o", owner))
 
     async def fallen(self, limit: int) -> list[Run]:
@@ -368,9 +368,9 @@ class RedisStore:
             found += (await self._of_owner(b"o", owner))[: limit - len(found)]
         return await self.runs(found) if found else []
 
-    async def rescue(self, limit: int) -> list[str]:
+    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
         rescued: list[str] = []
-        for owner in await self._leases.end_fallen():
+        for owner in await self._leases.end_fallen(expired_by):
             # Others may rescue at the same time: what they are faster with, we look for among the rest.
             before: list[str] = []
             while len(rescued) < limit and (held := await self._of_owner(b"o", owner)) != before:

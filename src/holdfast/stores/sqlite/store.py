@@ -26,7 +26,7 @@ from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
-from holdfast.kernel.times import Instant, Millis
+from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
@@ -296,13 +296,13 @@ class SqliteStore:
         held = await self._read(read)
         return await self.runs(held) if held else []
 
-    async def rescue(self, limit: int) -> list[str]:
+    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
         if not await self._read(self._fallen):
             return []
 
         def write(db: Database) -> list[str]:
             rescued: list[str] = []
-            for owner in self._fallen(db):
+            for owner in self._fallen(db, expired_by):
                 rescued += self._free(db, owner, limit=limit - len(rescued))
                 if len(rescued) == limit:
                     break
@@ -311,9 +311,10 @@ class SqliteStore:
 
         return await self._write(write, lambda _: ANYTHING)
 
-    def _fallen(self, db: Database) -> list[str]:
+    def _fallen(self, db: Database, expired_by: Instant = END_OF_TIME) -> list[str]:
         """Owners whose lease has expired, and owners without one: they were rescued before their last write landed."""
-        fallen = [owner for (owner,) in db.execute(SQL["expired"], {"now_ms": self.now_ms()}).fetchall()]
+        by_ms = min(self.now_ms(), expired_by)
+        fallen = [owner for (owner,) in db.execute(SQL["expired"], {"now_ms": by_ms}).fetchall()]
         owner = ""
         while (owner := db.execute(SQL["next_owner"], {"after": owner}).fetchall()[0][0]) is not None:
             if not db.execute(SQL["has_lease"], {"owner": owner}).fetchall():

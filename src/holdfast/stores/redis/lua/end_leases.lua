@@ -1,8 +1,9 @@
--- Ends leases; with `only_expired`, those that have run out. Returns the owners that have none now.
+-- Ends leases; with `only_expired`, those that had run out by `expired_by`. Returns the owners that have none now.
+local by = math.min(now, expired_by)
 local without = {}
 for _, owner in ipairs(owners) do
   local expires = redis.call('ZSCORE', expiries, owner)
-  if not expires or not only_expired or tonumber(expires) <= now then
+  if not expires or not only_expired or tonumber(expires) <= by then
     redis.call('ZREM', expiries, owner)
     redis.call('HDEL', members, owner)
     without[#without + 1] = owner
