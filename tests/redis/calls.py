@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import StoreUnavailable
+from holdfast.lab.cluster.processes import wait_until
 from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.ports.store import Store
 from holdfast.stores.redis import RedisStore
@@ -40,6 +41,16 @@ async def until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None
             await asyncio.sleep(0.01)
 
 
+def _agree_on_epochs(cluster: RedisCluster) -> bool:
+    """Whether every node knows the same configuration epoch of each primary, and no two primaries have the same."""
+    views: set[frozenset[tuple[str, str]]] = set()
+    for node in cluster.nodes:
+        lines = [line.split() for line in str(node.ask("CLUSTER", "NODES")).splitlines()]
+        views.add(frozenset((fields[0], fields[6]) for fields in lines if "master" in fields[2]))
+    [*others, view] = views
+    return not others and len({epoch for _, epoch in view}) == len(view)
+
+
 # A replica that is well confirms in time, however busy the machine is.
 PATIENT = RedisPace(confirm_ms=10_000)
 
@@ -66,7 +77,13 @@ def unconfirmed(of: RedisClient | Store) -> Iterator[None]:
 
 
 def move(cluster: RedisCluster, slot: int) -> None:
-    """As redis-cli does it: both ends know of it, then key after key goes, then all learn who has the slot."""
+    """As redis-cli does it: both ends know of it, then key after key goes, then all learn who has the slot.
+
+    The new owner raises its configuration epoch above those that it knows of. If it has not heard of a higher one that
+    the old owner has, a last message of the old owner takes the slot away from it again, and its keys are gone. So a
+    move begins when all agree on the epochs, as a person who moves one slot after the other would wait.
+    """
+    wait_until(lambda: _agree_on_epochs(cluster), seconds=60, what=lambda: "the epochs of the nodes differ")
     source = cluster.primary_of(slot)
     target = next(node for node in cluster.primaries() if node is not source)
     names = {node: str(node.ask("CLUSTER", "MYID")) for node in (source, target)}
