@@ -82,6 +82,7 @@ class Host:
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Have it execute `work`."""
+        self.world.is_stirred = True
         task = self.loop.create_task(work)
         self._executing.add(task)
         task.add_done_callback(self._executing.discard)
@@ -91,6 +92,7 @@ class Host:
         """End it as kill -9 does: not one line of it is executed from now on."""
         if self.is_alive:
             self.is_alive = self.is_running = False
+            self.world.is_stirred = True
             self.loop.is_stopped = True
             self._executing |= asyncio.all_tasks(self.loop)  # or the collector would execute their `finally`
 
@@ -98,17 +100,18 @@ class Host:
         """As SIGSTOP does: it stands still, its clocks do not."""
         self.is_stopped = True
         self.is_running = False
-        self.loop.is_stopped = True
+        self.loop.is_stopped = self.world.is_stirred = True
 
     def go_on(self) -> None:
         """As SIGCONT does."""
         if self.is_alive:
             self.is_stopped = self.loop.is_stopped = False
-            self.is_running = True
+            self.is_running = self.world.is_stirred = True
 
     def deliver(self, callback: Callable[[], Any]) -> None:
         """Something arrives from outside. A host that stands still finds it when it goes on, a dead one never."""
         if self.is_alive:
+            self.world.is_stirred = True
             self.loop.call_soon(callback)
 
     def bury(self) -> None:

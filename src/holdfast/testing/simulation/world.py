@@ -11,14 +11,15 @@ and from the hosts' own, all time from `world.now`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random  # noqa: TID251 - seeded
 from typing import Any
 
 from holdfast.testing.simulation.hosts import Host
+from holdfast.testing.simulation.loop import FOREVER
 
-FOREVER = float("inf")
 TURNS_MAX = 200_000  # at one instant
 
 
@@ -38,6 +39,7 @@ class World:
         self.chance = Random(f"{seed}/world")
         self.hosts: list[Host] = []
         self.executing: Host | None = None  # whose turn it is
+        self.is_stirred = False  # a host may have become ready, or may be so no longer, by more than its own turn
         self._living: list[Host] = []  # and perhaps some that have died since
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
@@ -58,6 +60,7 @@ class World:
         """Let this process have its turns from now on."""
         self.hosts.append(host)
         self._living = [each for each in self.hosts if each.is_alive]
+        self.is_stirred = True
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back then, outside of every host: for what travels, and for faults."""
@@ -69,47 +72,76 @@ class World:
 
         Raises `NothingHappens` if nothing is left that could make it true, `TimeStandsStill` if it never gets there.
         """
-        end = self._seconds + seconds
+        hooks = sys.get_asyncgen_hooks()
+        try:
+            return self._run(until, self._seconds + seconds)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _run(self, until: Callable[[], object], end: float) -> bool:
+        coming, hooked = self._coming, None  # whose hooks for generators are set
+        ready: list[Host] = []
         while not until():
-            if not self._step(end):
-                self._seconds = max(self._seconds, end)
-                return bool(until())
+            self._turns += 1
+            if self._turns > TURNS_MAX:
+                raise TimeStandsStill(f"at {self._seconds:.3f} s")
+            if coming and coming[0][0] <= self._seconds:
+                heappop(coming)[2]()
+                self.is_stirred = True
+                continue
+            if not ready or self.is_stirred:
+                ready = self._ready()
+                if not ready:
+                    if not self._let_time_pass(end):
+                        return bool(until())
+                    continue
+            host = ready[0] if len(ready) == 1 else self.chance.choice(ready)
+            loop = host.loop
+            if hooked is not loop:
+                hooked = loop
+                sys.set_asyncgen_hooks(*loop.generator_hooks)
+            self.executing = host
+            loop.turn()
+            self.executing = None
+            if not loop.soon:  # or else it is ready again
+                if loop.first_at - loop.ahead_seconds > self._seconds:
+                    ready.remove(host)
+                else:
+                    self.is_stirred = True
         return True
 
     def next_at(self) -> float:
         """When something next happens, in seconds of this world; infinity if nothing ever does by itself."""
-        next_at = min((at for at, _, _ in self._coming[:1]), default=FOREVER)
-        for host in self.hosts:
-            at = host.loop.next_at() if host.is_running else None
-            if at is not None and at < next_at:
-                next_at = at
-        return next_at
+        next_at = self._coming[0][0] if self._coming else FOREVER
+        return min((host.loop.next_at() for host in self._living if host.is_running), default=next_at)
 
-    def _step(self, end: float) -> bool:
-        """Let the next thing happen; False if that is later than `end`."""
-        self._turns += 1
-        if self._turns > TURNS_MAX:
-            raise TimeStandsStill(f"at {self._seconds:.3f} s")
-        coming, now = self._coming, self._seconds
-        next_at = coming[0][0] if coming else FOREVER
-        if next_at <= now:
-            heappop(coming)[2]()
-            return True
+    def _ready(self) -> list[Host]:
+        """The hosts that have something to execute at this instant."""
+        self.is_stirred = False
+        now = self._seconds
         ready: list[Host] = []
         for host in self._living:
-            if host.is_running and (at := host.loop.next_at()) is not None:
-                if at <= now:
+            if host.is_running:
+                loop = host.loop
+                if loop.soon or (
+                    loop.first_at - loop.ahead_seconds <= now and loop.next_timer_at() - loop.ahead_seconds <= now
+                ):
                     ready.append(host)
-                elif at < next_at:
-                    next_at = at
-        if ready:
-            self.executing = ready[0] if len(ready) == 1 else self.chance.choice(ready)
-            self.executing.loop.turn()
-            self.executing = None
-            return True
+        return ready
+
+    def _let_time_pass(self, end: float) -> bool:
+        """Go on to the next instant at which something happens; False if that is later than `end`."""
+        next_at = self._coming[0][0] if self._coming else FOREVER
+        for host in self._living:
+            if host.is_running:
+                loop = host.loop
+                # Timers that are cancelled are taken away only where they would be the next thing to happen.
+                if loop.first_at - loop.ahead_seconds < next_at:
+                    next_at = min(next_at, loop.next_timer_at() - loop.ahead_seconds)
         if next_at == FOREVER and end == FOREVER:
             raise NothingHappens
         if next_at > end:
+            self._seconds = max(self._seconds, end)
             return False
         self._seconds = next_at
         self._turns = 0
