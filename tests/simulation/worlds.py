@@ -141,6 +141,7 @@ class Cluster:
         self.left: dict[int, list[Act]] = {
             client: [act for act in plan.acts if act.client == client] for client in range(plan.clients)
         }
+        self.acts_left = len(plan.acts)  # of all clients
         self.failures: list[str] = []
         self.is_healed = False
         PRESENT.world = self.nemesis
@@ -166,7 +167,7 @@ class Cluster:
         for fault in plan.faults:
             world.after(fault.at, partial(self.apply, fault))
         end = max((fault.at + fault.seconds * (fault.kind != "clock") for fault in plan.faults), default=0.0)
-        world.run(lambda: not any(self.left.values()), seconds=max(end, 60.0))
+        world.run(lambda: not self.acts_left, seconds=max(end, 60.0))
         world.run(lambda: world.now() > end, seconds=end - world.now() + 0.001)
         self.heal()
         is_drained = self.drain()
@@ -210,7 +211,7 @@ class Cluster:
 
     def _is_at_rest(self) -> bool:
         tables = self.store.memory.tables
-        if self._arrivals_left() or any(self.left.values()) or tables.outbox:
+        if self._arrivals_left() or self.acts_left or tables.outbox:
             return False
         return all(self._rests(run) for run in tables.runs.values())
 
@@ -320,6 +321,7 @@ class Cluster:
                 raise
             finally:
                 left.pop(0)
+                self.acts_left -= 1
 
     def _start_again(self, member: Member, host: Host) -> None:
         host.kill()

@@ -94,7 +94,7 @@ class Host:
             self.is_alive = self.is_running = False
             self.world.is_stirred = True
             self.loop.is_stopped = True
-            self._executing |= asyncio.all_tasks(self.loop)  # or the collector would execute their `finally`
+            self._executing |= self.loop.unfinished()  # or the collector would execute their `finally`
 
     def stop(self) -> None:
         """As SIGSTOP does: it stands still, its clocks do not."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from asyncio import events
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet
 
+T = TypeVar("T")
 FOREVER = float("inf")
 _copied = copy_context
 
@@ -35,6 +37,32 @@ class _Soon(asyncio.Handle):
         self._repr = self._source_traceback = None
 
 
+class _Timer(asyncio.TimerHandle):
+    """A callback that is executed at its time, made as `_Soon` is. The loop takes it away once it is cancelled."""
+
+    __slots__ = ()
+
+    def __init__(  # pyright: ignore[reportMissingSuperCall] - it asks the loop for its debug mode
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = _copied() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._when = when
+        self._cancelled = self._scheduled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Executes what is ready when `turn` is called. `now` tells its time, in seconds."""
 
@@ -47,6 +75,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.soon: deque[asyncio.Handle] = deque()
         self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         # As `run_forever` sets them.
         self.generator_hooks: tuple[Any, Any] = (
             getattr(self, "_asyncgen_firstiter_hook"),  # noqa: B009 - typeshed does not know it
@@ -63,7 +92,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, context)
         self._count += 1
         heappush(self._later, (when, self._count, timer))
         if when < self.first_at:
@@ -74,6 +103,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def create_task(self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:
+        task = super().create_task(coro, **options)
+        self._tasks.add(task)
+        return task
+
+    def unfinished(self) -> set[asyncio.Task[Any]]:
+        """The tasks of this loop that have not ended. asyncio would look through those of all worlds."""
+        return {task for task in self._tasks if not task.done()}
 
     def next_at(self) -> float:
         """When it next has something to execute, in seconds of the world; infinity if there is nothing."""
