@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
-from tests.simulation.campaigns import SHARE_MIN, SOMETIMES, Tally, run_seed, run_seeds, shrink
+from tests.simulation.campaigns import SHARE_MIN, SOMETIMES, Tally, collect_by_hand, run_seed, run_seeds, shrink
 from tests.simulation.judging import Judged
 from tests.simulation.plans import Plan, draw
 from tests.simulation.plants import PLANTS, planted, seeds_needed

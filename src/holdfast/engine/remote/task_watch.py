@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from holdfast.engine.alarms import Alarm
 from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
@@ -86,7 +87,7 @@ class TaskWatch:
         self._pace = pace
         self._subscriptions: dict[TaskPlace, list[TaskSubscription]] = {}
         self._seekers: list[TaskSeeker] = []
-        self._news = asyncio.Event()
+        self._news = Alarm()
         self._waiting: list[Offer] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -186,11 +187,7 @@ class TaskWatch:
     async def watch(self) -> None:
         """Look up what other processes have done, forever."""
         while True:
-            try:
-                async with asyncio.timeout(self._pace.tasks_poll_seconds):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+            await self._news.wait(self._pace.tasks_poll_seconds)
             self._news.clear()
             began_steady_ms = self._clock.steady_ms()
             try:
