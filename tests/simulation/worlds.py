@@ -50,6 +50,7 @@ from tests.simulation.stores import ClusterStore
 
 DRAIN_SECONDS = 240.0
 LOOK_SECONDS = 0.5
+ROUNDS_MAX = 1_000  # code that never waits takes many turns of these, and is noticed
 
 
 class Simulated(Struct, frozen=True):
@@ -129,7 +130,7 @@ class Cluster:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.world = World(plan.seed)
+        self.world = World(plan.seed, rounds_max=ROUNDS_MAX)
         self.nemesis = Nemesis(self.world, plan)
         self.store = ClusterStore(self.world, self.nemesis, shards=plan.shards, limit_seconds=plan.limit)
         self.nemesis.now_ms = self.store.inner.now_ms

@@ -181,8 +181,9 @@ class TaskWatch:
     # -- what other processes do
 
     def look(self) -> None:
-        """Another process has committed something."""
-        self._news.set()
+        """Another process has committed something. One who begins to wait looks by itself."""
+        if self._subscriptions or self._seekers:
+            self._news.set()
 
     async def watch(self) -> None:
         """Look up what other processes have done, forever."""

@@ -82,7 +82,6 @@ class Host:
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Have it execute `work`."""
-        self.world.is_stirred = True
         task = self.loop.create_task(work)
         self._executing.add(task)
         task.add_done_callback(self._executing.discard)
@@ -92,7 +91,7 @@ class Host:
         """End it as kill -9 does: not one line of it is executed from now on."""
         if self.is_alive:
             self.is_alive = self.is_running = False
-            self.world.is_stirred = True
+            self.world.halt(self.loop)
             self.loop.is_stopped = True
             self._executing |= self.loop.unfinished()  # or the collector would execute their `finally`
 
@@ -100,18 +99,20 @@ class Host:
         """As SIGSTOP does: it stands still, its clocks do not."""
         self.is_stopped = True
         self.is_running = False
-        self.loop.is_stopped = self.world.is_stirred = True
+        self.loop.is_stopped = True
+        self.world.halt(self.loop)
 
     def go_on(self) -> None:
         """As SIGCONT does."""
         if self.is_alive:
+            if not self.is_running:
+                self.world.go_on(self.loop)
             self.is_stopped = self.loop.is_stopped = False
-            self.is_running = self.world.is_stirred = True
+            self.is_running = True
 
     def deliver(self, callback: Callable[[], Any]) -> None:
         """Something arrives from outside. A host that stands still finds it when it goes on, a dead one never."""
         if self.is_alive:
-            self.world.is_stirred = True
             self.loop.call_soon(callback)
 
     def bury(self) -> None:

@@ -71,6 +71,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.time = now
         self.ahead_seconds = 0.0  # of the time of the world
         self.first_at = FOREVER  # its first timer, in its own time; or earlier, if that timer has been cancelled
+        self.host: Any = None  # whose loop it is
+        self.is_ready = False  # whether it is among those that are
+        self.among: list[VirtualLoop] = []  # of the world
         self.is_stopped = False  # in the middle of a turn, too: then not one callback more is executed
         self.soon: deque[asyncio.Handle] = deque()
         self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -85,6 +88,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
         handle = _Soon(callback, args, self, context)
         self.soon.append(handle)
+        if not self.is_ready:
+            self.is_ready = True
+            self.among.append(self)
         return handle
 
     call_soon_threadsafe = call_soon
@@ -127,8 +133,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.first_at = later[0][0] if later else FOREVER
         return self.first_at
 
-    def turn(self) -> None:
-        """Execute what is ready and what is due, but nothing of what that makes ready."""
+    def turn(self, rounds_max: int = 1) -> int:
+        """Execute what is ready and what is due; and what that makes ready, in so many rounds at most.
+
+        Returns the rounds.
+        """
         soon = self.soon
         if self._later and self.first_at <= (now := self.time()):
             while self._later and self._later[0][0] <= now:
@@ -138,10 +147,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.next_timer_at()
         outer = events._get_running_loop()  # noqa: SLF001 - documented for loop authors
         events._set_running_loop(self)  # noqa: SLF001
+        left, rounds = len(soon), 1
         try:
-            for _ in range(len(soon)):
-                if self.is_stopped:
-                    break
+            while not self.is_stopped:
+                if not left:
+                    left = len(soon)
+                    if not left or rounds >= rounds_max:
+                        break
+                    rounds += 1
+                left -= 1
                 handle = soon.popleft()
                 if handle._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - as `Handle._run`, without a call
                     continue
@@ -153,6 +167,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     self._tell_of(handle, error)
         finally:
             events._set_running_loop(outer)  # noqa: SLF001
+        return rounds
 
     def _tell_of(self, handle: asyncio.Handle, error: BaseException) -> None:
         self.call_exception_handler({"message": f"Exception in callback {handle!r}", "exception": error})

@@ -18,7 +18,7 @@ from random import Random  # noqa: TID251 - seeded
 from typing import Any
 
 from holdfast.testing.simulation.hosts import Host
-from holdfast.testing.simulation.loop import FOREVER
+from holdfast.testing.simulation.loop import FOREVER, VirtualLoop
 
 TURNS_MAX = 200_000  # at one instant
 
@@ -34,12 +34,18 @@ class TimeStandsStill(Exception):
 class World:
     """Time, hosts, and what travels between them."""
 
-    def __init__(self, seed: int | str = 0) -> None:
+    def __init__(self, seed: int | str = 0, *, rounds_max: int = 1) -> None:
+        """With more than one round, a host that has its turn does all that it can do at this instant.
+
+        Hosts meet in the store alone, so which of them does its next bit first is seen nowhere. But whoever looks from
+        outside, through `until`, sees it later.
+        """
         self.seed = seed
+        self.rounds_max = rounds_max
         self.chance = Random(f"{seed}/world")
         self.hosts: list[Host] = []
         self.executing: Host | None = None  # whose turn it is
-        self.is_stirred = False  # a host may have become ready, or may be so no longer, by more than its own turn
+        self._ready: list[VirtualLoop] = []  # the loops that have something to execute at this instant
         self._living: list[Host] = []  # and perhaps some that have died since
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
@@ -60,7 +66,18 @@ class World:
         """Let this process have its turns from now on."""
         self.hosts.append(host)
         self._living = [each for each in self.hosts if each.is_alive]
-        self.is_stirred = True
+        host.loop.host, host.loop.among = host, self._ready
+
+    def halt(self, loop: VirtualLoop) -> None:
+        """Give this loop no turn, until it goes on."""
+        if loop in self._ready:
+            self._ready.remove(loop)
+        loop.is_ready = True  # so it does not become so
+
+    def go_on(self, loop: VirtualLoop) -> None:
+        """Give this loop its turns again: what it has missed comes first."""
+        if loop not in self._ready:
+            self._ready.append(loop)
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back then, outside of every host: for what travels, and for faults."""
@@ -79,35 +96,26 @@ class World:
             sys.set_asyncgen_hooks(*hooks)
 
     def _run(self, until: Callable[[], object], end: float) -> bool:
-        coming, hooked = self._coming, None  # whose hooks for generators are set
-        ready: list[Host] = []
+        coming, ready, hooked = self._coming, self._ready, None  # whose hooks for generators are set
         while not until():
             self._turns += 1
             if self._turns > TURNS_MAX:
                 raise TimeStandsStill(f"at {self._seconds:.3f} s")
             if coming and coming[0][0] <= self._seconds:
                 heappop(coming)[2]()
-                self.is_stirred = True
-                continue
-            if not ready or self.is_stirred:
-                ready = self._ready()
-                if not ready:
-                    if not self._let_time_pass(end):
-                        return bool(until())
-                    continue
-            host = ready[0] if len(ready) == 1 else self.chance.choice(ready)
-            loop = host.loop
-            if hooked is not loop:
-                hooked = loop
-                sys.set_asyncgen_hooks(*loop.generator_hooks)
-            self.executing = host
-            loop.turn()
-            self.executing = None
-            if not loop.soon:  # or else it is ready again
-                if loop.first_at - loop.ahead_seconds > self._seconds:
-                    ready.remove(host)
-                else:
-                    self.is_stirred = True
+            elif ready:
+                loop = ready[0] if len(ready) == 1 else ready[int(self.chance.random() * len(ready))]
+                if hooked is not loop:
+                    hooked = loop
+                    sys.set_asyncgen_hooks(*loop.generator_hooks)
+                self.executing = loop.host
+                self._turns += loop.turn(self.rounds_max) - 1
+                self.executing = None
+                if not loop.soon and not loop.is_stopped and loop.first_at - loop.ahead_seconds > self._seconds:
+                    loop.is_ready = False
+                    ready.remove(loop)
+            elif not self._let_time_pass(end):
+                return bool(until())
         return True
 
     def next_at(self) -> float:
@@ -115,35 +123,29 @@ class World:
         next_at = self._coming[0][0] if self._coming else FOREVER
         return min((host.loop.next_at() for host in self._living if host.is_running), default=next_at)
 
-    def _ready(self) -> list[Host]:
-        """The hosts that have something to execute at this instant."""
-        self.is_stirred = False
-        now = self._seconds
-        ready: list[Host] = []
-        for host in self._living:
-            if host.is_running:
-                loop = host.loop
-                if loop.soon or (
-                    loop.first_at - loop.ahead_seconds <= now and loop.next_timer_at() - loop.ahead_seconds <= now
-                ):
-                    ready.append(host)
-        return ready
-
     def _let_time_pass(self, end: float) -> bool:
         """Go on to the next instant at which something happens; False if that is later than `end`."""
         next_at = self._coming[0][0] if self._coming else FOREVER
+        due: list[VirtualLoop] = []
         for host in self._living:
             if host.is_running:
                 loop = host.loop
                 # Timers that are cancelled are taken away only where they would be the next thing to happen.
-                if loop.first_at - loop.ahead_seconds < next_at:
-                    next_at = min(next_at, loop.next_timer_at() - loop.ahead_seconds)
+                if loop.first_at - loop.ahead_seconds <= next_at:
+                    at = loop.next_timer_at() - loop.ahead_seconds
+                    if at < next_at:
+                        next_at, due = at, [loop]
+                    elif at == next_at:
+                        due.append(loop)
         if next_at == FOREVER and end == FOREVER:
             raise NothingHappens
         if next_at > end:
             self._seconds = max(self._seconds, end)
             return False
-        self._seconds = next_at
+        for loop in due:
+            loop.is_ready = True
+            self._ready.append(loop)
+        self._seconds = max(self._seconds, next_at)
         self._turns = 0
         return True
 
