@@ -74,6 +74,7 @@ class Signature:
         }
         self.required = self.names - frozenset(self._defaults)
         self._hints: dict[str, Any] | None = None
+        self._checked: set[bool] = set()  # with which `arguments` it has been found to be right
         self._of_defaults: _Defaults | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +148,8 @@ class Signature:
 
     def check_types(self, *, arguments: bool) -> None:
         """Raises `UsageError` if what is stored of it, its result and its `arguments`, could never be read back."""
+        if arguments in self._checked:  # each Holdfast that is made of a pack asks
+            return
         for name, annotation in self._types().items():
             if name != "return" and (not arguments or name not in self.names):
                 continue
@@ -158,6 +161,7 @@ class Signature:
                     f"be read back: {found.part} says nothing about its values",
                     hint=found.cure,
                 )
+        self._checked.add(arguments)
 
     def check_early(self, template: Template | None, *, arguments: bool) -> None:
         """All of it, as far as its types are defined by now: when the pack is used, it is looked at again."""

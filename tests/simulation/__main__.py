@@ -12,19 +12,20 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 
 import msgspec
 
-from tests.simulation.campaigns import SHARE_MIN, SOMETIMES, Tally, run_seed, run_seeds, shrink
+from tests.simulation.batches import StopOnInterrupt, tallies
+from tests.simulation.campaigns import SHARE_MIN, SOMETIMES, Tally, shrink
 from tests.simulation.judging import Judged
 from tests.simulation.plans import Plan, draw
 from tests.simulation.plants import PLANTS, planted, seeds_needed
+from tests.simulation.progress import Progress
 from tests.simulation.worlds import simulate
 
-BATCH = 25
 WRONG_SHOWN = 5
+INTERRUPTED = 130  # as of a process that SIGINT has ended
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,45 +51,25 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _campaign(seeds: range, jobs: int) -> int:
-    tally, began, used = Tally(), time.monotonic(), time.process_time()
-    for part in _parts(seeds, jobs):
-        tally.add(part)
-        _show_progress(tally, len(seeds), time.monotonic() - began)
-    _end_progress()
-    seconds, cpu = time.monotonic() - began, time.process_time() - used
-    _report(tally, seconds, cpu if jobs == 1 else None)
+    tally, began, progress = Tally(), time.monotonic(), Progress(len(seeds))
+    with StopOnInterrupt() as stop:
+        for part in tallies(seeds, jobs, stop):
+            tally.add(part)
+            progress.show(tally.seeds, len(tally.wrong))
+    progress.end()
+    if stop.is_set:
+        _say(f"stopped after {tally.seeds:,} of {len(seeds):,} seeds")
+    _report(tally, time.monotonic() - began)
+    if stop.is_set:
+        return INTERRUPTED
     for wrong in tally.wrong[:WRONG_SHOWN]:
         _one(wrong.seed, None)
     return 0 if tally.has_passed else 1
 
 
-def _parts(seeds: range, jobs: int) -> Iterator[Tally]:
-    if jobs == 1:
-        yield from map(run_seed, seeds)
-        return
-    batches = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run_seeds, batches)
-
-
-def _show_progress(tally: Tally, of: int, seconds: float) -> None:
-    if not sys.stderr.isatty():
-        return
-    done = round(30 * tally.seeds / of)
-    rate = tally.seeds / max(seconds, 1e-9)
-    line = f"[{'#' * done}{'.' * (30 - done)}] {tally.seeds:,} of {of:,} seeds, {rate:.1f}/s, {len(tally.wrong)} wrong"
-    sys.stderr.write(f"\r{line}")
-
-
-def _end_progress() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\n")
-
-
-def _report(tally: Tally, seconds: float, cpu: float | None) -> None:
-    rate = f"{tally.seeds / seconds:.1f} a second"
-    if cpu is not None:
-        rate += f", {tally.seeds / cpu:.1f} a second of the processor's time"
+def _report(tally: Tally, seconds: float) -> None:
+    rate = f"{tally.seeds / max(seconds, 1e-9):.1f} a second"
+    rate += f", {tally.seeds / max(tally.cpu_seconds, 1e-9):.1f} a second of one core's time"
     operations = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(tally.operations.items()))
     _say(f"{tally.seeds:,} seeds in {seconds:.0f} s: {rate}")
     _say(f"{tally.virtual_seconds / 3600:,.1f} hours of virtual time; {tally.writes:,} writes, {tally.effects:,} calls")
@@ -103,7 +84,7 @@ def _report(tally: Tally, seconds: float, cpu: float | None) -> None:
             _say(f"  {label:<22}        0    0.0 %   too few")
     _say("")
     _say(f"{len(tally.wrong)} seeds are wrong" if tally.wrong else "no violation")
-    for wrong in tally.wrong:
+    for wrong in sorted(tally.wrong, key=lambda each: each.seed):
         _say(f"  {wrong.seed}: {', '.join(wrong.kinds)}")
 
 

@@ -50,6 +50,7 @@ from tests.simulation.stores import ClusterStore
 
 DRAIN_SECONDS = 240.0
 LOOK_SECONDS = 0.5
+ROUNDS_MAX = 1_000  # code that never waits takes many turns of these, and is noticed
 
 
 class Simulated(Struct, frozen=True):
@@ -129,7 +130,7 @@ class Cluster:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.world = World(plan.seed)
+        self.world = World(plan.seed, rounds_max=ROUNDS_MAX)
         self.nemesis = Nemesis(self.world, plan)
         self.store = ClusterStore(self.world, self.nemesis, shards=plan.shards, limit_seconds=plan.limit)
         self.nemesis.now_ms = self.store.inner.now_ms
@@ -141,6 +142,7 @@ class Cluster:
         self.left: dict[int, list[Act]] = {
             client: [act for act in plan.acts if act.client == client] for client in range(plan.clients)
         }
+        self.acts_left = len(plan.acts)  # of all clients
         self.failures: list[str] = []
         self.is_healed = False
         PRESENT.world = self.nemesis
@@ -166,7 +168,7 @@ class Cluster:
         for fault in plan.faults:
             world.after(fault.at, partial(self.apply, fault))
         end = max((fault.at + fault.seconds * (fault.kind != "clock") for fault in plan.faults), default=0.0)
-        world.run(lambda: not any(self.left.values()), seconds=max(end, 60.0))
+        world.run(lambda: not self.acts_left, seconds=max(end, 60.0))
         world.run(lambda: world.now() > end, seconds=end - world.now() + 0.001)
         self.heal()
         is_drained = self.drain()
@@ -210,7 +212,7 @@ class Cluster:
 
     def _is_at_rest(self) -> bool:
         tables = self.store.memory.tables
-        if self._arrivals_left() or any(self.left.values()) or tables.outbox:
+        if self._arrivals_left() or self.acts_left or tables.outbox:
             return False
         return all(self._rests(run) for run in tables.runs.values())
 
@@ -320,6 +322,7 @@ class Cluster:
                 raise
             finally:
                 left.pop(0)
+                self.acts_left -= 1
 
     def _start_again(self, member: Member, host: Host) -> None:
         host.kill()

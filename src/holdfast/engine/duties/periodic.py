@@ -6,10 +6,10 @@ election, the next ones at the duty's own pace: how long a lease lasts or when i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from holdfast.engine.alarms import Alarm
 from holdfast.engine.pace import Pace
 from holdfast.errors import HoldfastError
 from holdfast.events import DutyFailed, Emit
@@ -38,7 +38,7 @@ class Periodic:
         self._emit = emit
         self._pace = pace
         self._allowed = allowed
-        self._nudged = asyncio.Event()
+        self._nudged = Alarm()
 
     def nudge(self) -> None:
         self._nudged.set()
@@ -53,8 +53,4 @@ class Periodic:
             except HoldfastError as error:
                 self._emit(DutyFailed(name_of(self._duty), str(error)))
                 delay = self._pace.duty_trouble_pause_seconds
-            try:
-                async with asyncio.timeout(delay):
-                    await self._nudged.wait()
-            except TimeoutError:
-                continue
+            await self._nudged.wait(delay)

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from holdfast.engine.alarms import Alarm
 from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, StoreTroubled
@@ -86,7 +87,7 @@ class TaskWatch:
         self._pace = pace
         self._subscriptions: dict[TaskPlace, list[TaskSubscription]] = {}
         self._seekers: list[TaskSeeker] = []
-        self._news = asyncio.Event()
+        self._news = Alarm()
         self._waiting: list[Offer] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -180,17 +181,14 @@ class TaskWatch:
     # -- what other processes do
 
     def look(self) -> None:
-        """Another process has committed something."""
-        self._news.set()
+        """Another process has committed something. One who begins to wait looks by itself."""
+        if self._subscriptions or self._seekers:
+            self._news.set()
 
     async def watch(self) -> None:
         """Look up what other processes have done, forever."""
         while True:
-            try:
-                async with asyncio.timeout(self._pace.tasks_poll_seconds):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+            await self._news.wait(self._pace.tasks_poll_seconds)
             self._news.clear()
             began_steady_ms = self._clock.steady_ms()
             try:

@@ -17,11 +17,11 @@ came meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 
 from holdfast import events
+from holdfast.engine.alarms import Alarm
 from holdfast.engine.ports import Ports
 from holdfast.engine.worker.held import HeldRuns
 from holdfast.errors import TransientError
@@ -40,7 +40,7 @@ class Mail:
         self._held = held
         self._owner = owner
         self._on_claimable = on_claimable
-        self._bell = asyncio.Event()
+        self._bell = Alarm()
         self._wanted: set[str] | None = set()  # whose mail the bell rings for; None: any of those in memory
         self._named: set[str] = set()  # runs in memory that got messages by a commit here, and have not seen them yet
         self._adopting = False
@@ -110,10 +110,7 @@ class Mail:
     async def deliver(self) -> None:
         """Hand messages to the runs in memory whenever there may be some, forever."""
         while True:
-            try:
-                async with asyncio.timeout(self._pace.mail_poll_seconds):
-                    await self._bell.wait()
-            except TimeoutError:
+            if not await self._bell.wait(self._pace.mail_poll_seconds):
                 self._wanted = None  # a notice may be lost
             self._bell.clear()
             wanted, self._wanted = self._wanted, set()

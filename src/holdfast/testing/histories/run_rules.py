@@ -63,7 +63,8 @@ def unasked(seen: Seen) -> Iterator[HistoryViolation]:
     for final in seen.finals.values():
         place = (final.namespace, final.workflow, final.key)
         is_known = final.run in given or final.run in born or (final.key != "" and place in by_key)
-        is_forked = any(isinstance(entry, Forked) for entry in final.journal)
+        # A fork that continues as new has a journal that does not show it any more; its writes do.
+        is_forked = final.run in seen.forks or any(isinstance(entry, Forked) for entry in final.journal)
         if is_known or is_forked or final.workflow in of_parents or final.workflow not in started:
             continue
         may_be[place[:2]] -= not final.key

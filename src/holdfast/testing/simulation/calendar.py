@@ -53,17 +53,10 @@ class NotSimulated(UsageError):
 class CalendarLoop(VirtualLoop):
     """Knows which of its timers are upkeep, and refuses whatever would leave the simulation."""
 
-    def __init__(
-        self, now: Callable[[], float], ahead: Callable[[], float], on_fault: Callable[[Exception], None]
-    ) -> None:
-        super().__init__(lambda: now() + ahead())
-        self._ahead = ahead
+    def __init__(self, now: Callable[[], float], on_fault: Callable[[Exception], None]) -> None:
+        super().__init__(lambda: now() + self.ahead_seconds)
         self._on_fault = on_fault
         self.set_task_factory(_make_task)  # pyright: ignore[reportArgumentType] - typeshed's protocol differs by version
-
-    def next_at(self) -> float | None:
-        at = super().next_at()
-        return None if at is None else at - self._ahead()
 
     def next_timer_in(self) -> float:
         """The seconds until the first timer that is not upkeep; infinity if there is none."""
@@ -76,6 +69,7 @@ class CalendarLoop(VirtualLoop):
             entry if is_upkeep(entry[2]) else (entry[0] - seconds, entry[1], entry[2]) for entry in self._later
         ]
         heapify(self._later)
+        self.next_timer_at()
 
     def _refuse(self, what: str) -> NoReturn:
         scope = RUNNING_EFFECT.get()
@@ -156,15 +150,15 @@ class CalendarHost(Host):
         super().__init__(world, name, len(world.hosts) + 1)
         self.loop.close()
         self.is_client = is_client
-        self.ahead_seconds = calendar.turned_ms / 1000 if is_client else 0.0
         self.clock = CalendarClock(world.now, self._ahead, lambda: calendar.turned_ms)
-        self.loop: CalendarLoop = CalendarLoop(world.now, self._ahead, on_fault)
+        self.loop: CalendarLoop = CalendarLoop(world.now, on_fault)
+        self.loop.ahead_seconds = calendar.turned_ms / 1000 if is_client else 0.0
         self.platform = replace(self.platform, clock=self.clock)
         self.attempts: dict[int, Any] = {}  # of effects that it performs now: they began as long ago as it was
         world.add(self)
 
     def _ahead(self) -> float:
-        return self.ahead_seconds
+        return self.loop.ahead_seconds
 
     def is_instance(self, instance: str) -> bool:
         """Whether a process of this name is this one."""
@@ -226,7 +220,7 @@ class Calendar(Reliable):
         seconds = jump_ms / 1000
         for host in self._hosts():
             if host.is_client or not host.is_running:
-                host.ahead_seconds += seconds
+                host.loop.ahead_seconds += seconds
             else:
                 host.loop.bring_forward(seconds)
                 for scope in host.attempts.values():

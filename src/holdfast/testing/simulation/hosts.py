@@ -91,18 +91,22 @@ class Host:
         """End it as kill -9 does: not one line of it is executed from now on."""
         if self.is_alive:
             self.is_alive = self.is_running = False
+            self.world.halt(self.loop)
             self.loop.is_stopped = True
-            self._executing |= asyncio.all_tasks(self.loop)  # or the collector would execute their `finally`
+            self._executing |= self.loop.unfinished()  # or the collector would execute their `finally`
 
     def stop(self) -> None:
         """As SIGSTOP does: it stands still, its clocks do not."""
         self.is_stopped = True
         self.is_running = False
         self.loop.is_stopped = True
+        self.world.halt(self.loop)
 
     def go_on(self) -> None:
         """As SIGCONT does."""
         if self.is_alive:
+            if not self.is_running:
+                self.world.go_on(self.loop)
             self.is_stopped = self.loop.is_stopped = False
             self.is_running = True
 

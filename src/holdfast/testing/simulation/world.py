@@ -11,14 +11,15 @@ and from the hosts' own, all time from `world.now`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random  # noqa: TID251 - seeded
 from typing import Any
 
 from holdfast.testing.simulation.hosts import Host
+from holdfast.testing.simulation.loop import FOREVER, VirtualLoop
 
-FOREVER = float("inf")
 TURNS_MAX = 200_000  # at one instant
 
 
@@ -33,11 +34,18 @@ class TimeStandsStill(Exception):
 class World:
     """Time, hosts, and what travels between them."""
 
-    def __init__(self, seed: int | str = 0) -> None:
+    def __init__(self, seed: int | str = 0, *, rounds_max: int = 1) -> None:
+        """With more than one round, a host that has its turn does all that it can do at this instant.
+
+        Hosts meet in the store alone, so which of them does its next bit first is seen nowhere. But whoever looks from
+        outside, through `until`, sees it later.
+        """
         self.seed = seed
+        self.rounds_max = rounds_max
         self.chance = Random(f"{seed}/world")
         self.hosts: list[Host] = []
         self.executing: Host | None = None  # whose turn it is
+        self._ready: list[VirtualLoop] = []  # the loops that have something to execute at this instant
         self._living: list[Host] = []  # and perhaps some that have died since
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
@@ -58,6 +66,18 @@ class World:
         """Let this process have its turns from now on."""
         self.hosts.append(host)
         self._living = [each for each in self.hosts if each.is_alive]
+        host.loop.host, host.loop.among = host, self._ready
+
+    def halt(self, loop: VirtualLoop) -> None:
+        """Give this loop no turn, until it goes on."""
+        if loop in self._ready:
+            self._ready.remove(loop)
+        loop.is_ready = True  # so it does not become so
+
+    def go_on(self, loop: VirtualLoop) -> None:
+        """Give this loop its turns again: what it has missed comes first."""
+        if loop not in self._ready:
+            self._ready.append(loop)
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back then, outside of every host: for what travels, and for faults."""
@@ -69,49 +89,63 @@ class World:
 
         Raises `NothingHappens` if nothing is left that could make it true, `TimeStandsStill` if it never gets there.
         """
-        end = self._seconds + seconds
+        hooks = sys.get_asyncgen_hooks()
+        try:
+            return self._run(until, self._seconds + seconds)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _run(self, until: Callable[[], object], end: float) -> bool:
+        coming, ready, hooked = self._coming, self._ready, None  # whose hooks for generators are set
         while not until():
-            if not self._step(end):
-                self._seconds = max(self._seconds, end)
+            self._turns += 1
+            if self._turns > TURNS_MAX:
+                raise TimeStandsStill(f"at {self._seconds:.3f} s")
+            if coming and coming[0][0] <= self._seconds:
+                heappop(coming)[2]()
+            elif ready:
+                loop = ready[0] if len(ready) == 1 else ready[int(self.chance.random() * len(ready))]
+                if hooked is not loop:
+                    hooked = loop
+                    sys.set_asyncgen_hooks(*loop.generator_hooks)
+                self.executing = loop.host
+                self._turns += loop.turn(self.rounds_max) - 1
+                self.executing = None
+                if not loop.soon and not loop.is_stopped and loop.first_at - loop.ahead_seconds > self._seconds:
+                    loop.is_ready = False
+                    ready.remove(loop)
+            elif not self._let_time_pass(end):
                 return bool(until())
         return True
 
     def next_at(self) -> float:
         """When something next happens, in seconds of this world; infinity if nothing ever does by itself."""
-        next_at = min((at for at, _, _ in self._coming[:1]), default=FOREVER)
-        for host in self.hosts:
-            at = host.loop.next_at() if host.is_running else None
-            if at is not None and at < next_at:
-                next_at = at
-        return next_at
+        next_at = self._coming[0][0] if self._coming else FOREVER
+        return min((host.loop.next_at() for host in self._living if host.is_running), default=next_at)
 
-    def _step(self, end: float) -> bool:
-        """Let the next thing happen; False if that is later than `end`."""
-        self._turns += 1
-        if self._turns > TURNS_MAX:
-            raise TimeStandsStill(f"at {self._seconds:.3f} s")
-        coming, now = self._coming, self._seconds
-        next_at = coming[0][0] if coming else FOREVER
-        if next_at <= now:
-            heappop(coming)[2]()
-            return True
-        ready: list[Host] = []
+    def _let_time_pass(self, end: float) -> bool:
+        """Go on to the next instant at which something happens; False if that is later than `end`."""
+        next_at = self._coming[0][0] if self._coming else FOREVER
+        due: list[VirtualLoop] = []
         for host in self._living:
-            if host.is_running and (at := host.loop.next_at()) is not None:
-                if at <= now:
-                    ready.append(host)
-                elif at < next_at:
-                    next_at = at
-        if ready:
-            self.executing = ready[0] if len(ready) == 1 else self.chance.choice(ready)
-            self.executing.loop.turn()
-            self.executing = None
-            return True
+            if host.is_running:
+                loop = host.loop
+                # Timers that are cancelled are taken away only where they would be the next thing to happen.
+                if loop.first_at - loop.ahead_seconds <= next_at:
+                    at = loop.next_timer_at() - loop.ahead_seconds
+                    if at < next_at:
+                        next_at, due = at, [loop]
+                    elif at == next_at:
+                        due.append(loop)
         if next_at == FOREVER and end == FOREVER:
             raise NothingHappens
         if next_at > end:
+            self._seconds = max(self._seconds, end)
             return False
-        self._seconds = next_at
+        for loop in due:
+            loop.is_ready = True
+            self._ready.append(loop)
+        self._seconds = max(self._seconds, next_at)
         self._turns = 0
         return True
 
