@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-from holdfast.prove.lives import Happening
 from holdfast.prove.report import CaseReport, FoundReport, ProveReport
+from holdfast.prove.worlds.trace import Happening
 
 ROWS_MAX = 60  # of one drawing
 ROW, LANE, TIME, TOP = 24, 110, 80, 34
