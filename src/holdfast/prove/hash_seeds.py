@@ -21,6 +21,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.kernel import exports
 from holdfast.pack import Pack
+from holdfast.prove.child_processes import run_module
 from holdfast.prove.worlds.outcomes import WorldOutcome
 from holdfast.testing.journals import replay_exported
 
@@ -40,20 +41,15 @@ async def divergences(worlds: Iterable[WorldOutcome], packs: Iterable[Pack]) -> 
 
 
 async def _elsewhere(directory: str, modules: Sequence[str], seed: int) -> dict[str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast.prove.hash_seeds", directory, *modules),
-        env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    ended = await run_module(
+        "holdfast.prove.hash_seeds", directory, *modules, environment={"PYTHONHASHSEED": str(seed)}
     )
-    said, errors = await process.communicate()
-    if process.returncode:
-        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+    if ended.code:
         raise HoldfastError(
-            f"the journals could not be replayed in another process: {last}",
+            f"the journals could not be replayed in another process: {ended.last_words}",
             hint=f"Try it: python -c 'import {modules[0]}'.",
         )
-    return msgspec.json.decode(said, type=dict[str, str])
+    return msgspec.json.decode(ended.output, type=dict[str, str])
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ class StubbedEffects:
     async def _boundary(self, phase: Phase, call: ProvedCall) -> None:
         host = self._host
         words = f"{call.step} is {'called' if phase == 'before' else 'done'}"
-        self._faults.reach("effect", phase, host, about=words, run_id=call.run)
+        self._faults.reach("effect", phase, host, about=words)
         while not host.is_running:  # not one line more, until it goes on
             turned: asyncio.Future[None] = host.loop.create_future()
             host.loop.call_soon(turned.set_result, None)

@@ -47,7 +47,6 @@ class FaultInjector:
         *,
         about: str,
         line: str = "",
-        run_id: str = "",
         call: StoreCall | None = None,
     ) -> Fate | None:
         """The world is at a boundary. Returns the fate of `call`, which is about to be sent, if a fault decides it."""
@@ -64,7 +63,6 @@ class FaultInjector:
             after_ms=self._trace.elapsed_ms,
             about=about,
             line=line,
-            run_id=run_id,
         )
         self.boundaries.append(boundary)
         fault = self._faults.get(boundary.number)

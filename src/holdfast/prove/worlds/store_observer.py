@@ -88,7 +88,6 @@ class StoreObserver:
                     host,
                     about=" and ".join(map(described, changes)),
                     line=next((line for change in changes if (line := line_in(change))), ""),
-                    run_id=_run_of(changes[0]),
                     call=sent,
                 )
             case "claim" if not is_caller and (phase == "after" or self._has_ready()):
@@ -97,7 +96,3 @@ class StoreObserver:
                 return self._faults.reach("renewal", phase, host, about="the lease is renewed", call=sent)
             case _:
                 return None
-
-
-def _run_of(change: Change) -> str:
-    return change.run.id if change.run is not None else getattr(change.guard, "run_id", "")
