@@ -30,11 +30,11 @@ from holdfast.pack import Effect
 from holdfast.ports.store import Store
 from holdfast.prove import cases
 from holdfast.prove.cases import Case
-from holdfast.prove.samples import CODEC, result_of
+from holdfast.prove.samples import CODEC
 from holdfast.prove.worlds import signals
 from holdfast.prove.worlds.caller import START_REQUEST, SignalPlace
 from holdfast.prove.worlds.changes import described, is_boundary
-from holdfast.prove.worlds.performing import ProvedPerformer, RequestedAttempt, performed_here, result_in
+from holdfast.prove.worlds.performing import ProvedPerformer, RequestedAttempt, performed_here, reconciled_in, result_in
 from holdfast.run import Run
 from holdfast.testing.ledger import Ledger
 
@@ -99,9 +99,9 @@ class OneProcess:
         return returned
 
     async def reconcile(self, effect: Effect[..., Any], key: str) -> Any:
-        if not self.ledger.count(key=key):
+        if not any("done" in line for line in self.ledger.lines(key=key)):
             raise NotPerformed
-        return result_of(effect)
+        return await reconciled_in(self.fake, effect)
 
     # -- the run
 
