@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from holdfast.kernel.changes import Change
 from holdfast.kernel.runs import Fenced
 from holdfast.prove import cases, prover
-from holdfast.prove.lives import Life
 from holdfast.prove.report import CaseReport
 from holdfast.stores.memory.writes import MemoryWrites
-from holdfast.testing.simulation.network import StoreModel
+from holdfast.testing.simulation.network import Observer, StoreModel
 from holdfast.testing.simulation.world import World
 
 PACKS = ("agent", "approvals", "demo_shop", "encryption", "onboarding", "orders", "shop", "thumbnails")
@@ -23,9 +22,9 @@ pytestmark = pytest.mark.timeout(600)  # thousands of worlds, on a busy machine
 BUDGET = 60
 
 
-def a_store_that_takes_late_writes(world: World, life: Life) -> StoreModel:
+def a_store_that_takes_late_writes(world: World, observer: Observer) -> StoreModel:
     """Neither the fence nor the length of the journal is looked at."""
-    model = StoreModel(world, life)
+    model = StoreModel(world, observer)
     writes: Any = model.inner._writes
     update = MemoryWrites._update
 

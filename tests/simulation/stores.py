@@ -160,10 +160,13 @@ class ClusterMemory(MemoryStore):
     def __init__(self, model: ClusterStore) -> None:
         super().__init__(clock=model.clock)
         self._model = model
-        self.tables = ClusterTables()
-        self._tables = self.tables
-        self.writes = ClusterWrites(self.tables, self.now_ms, model)
+        self._tables = ClusterTables()
+        self.writes = ClusterWrites(self._tables, self.now_ms, model)
         self._writes = self.writes
+
+    @property
+    def tables(self) -> ClusterTables:
+        return self._tables
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
         answers = await super().commit(changes)

@@ -74,19 +74,27 @@ async def prove(
 
 def _repeat(session: Session, names: tuple[str, ...], file: Path) -> None:
     from holdfast.prove import cases as found_cases, prover, report  # noqa: PLC0415
-    from holdfast.prove.lives import Case  # noqa: PLC0415
 
     again = report.read_repeatable(file)
     modules, packs = _loaded(names)
-    found = [each for each in found_cases.find(modules, packs) if isinstance(each, Case) and each.name == again.case]
+    found = [
+        each
+        for each in found_cases.find(modules, packs)
+        if isinstance(each, found_cases.Case) and each.name == again.case
+    ]
     if not found:
         raise UsageError(f"{file} is about {again.case!r}, which {', '.join(names)} does not have")
     world = prover.repeat(found[0], packs, again)
     if world is None:
         session.out.show({"found": None}, plain(f"{again.case}: nothing is wrong with this world any more.", "green"))
         return
-    told = report.told(world.schedule, world.lived.faults_met)
-    document = {"case": again.case, "told": told, "violations": world.violations, "happenings": world.lived.happenings}
+    told = report.told(world.schedule, world.outcome.faults_met)
+    document = {
+        "case": again.case,
+        "told": told,
+        "violations": world.violations,
+        "happenings": world.outcome.happenings,
+    }
     lines = [
         plain(f"✗ {again.case}", "bold red"),
         *(plain(f"    {number}. {words}") for number, words in enumerate(told, 1)),
@@ -96,7 +104,7 @@ def _repeat(session: Session, names: tuple[str, ...], file: Path) -> None:
         ),
         *(
             plain(f"  {each.after_ms / 1000:9.3f} s  {each.host:<9} {each.words}", "dim")
-            for each in world.lived.happenings
+            for each in world.outcome.happenings
         ),
     ]
     session.out.show(document, Group(*lines))

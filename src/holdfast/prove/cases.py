@@ -1,19 +1,40 @@
-"""What there is to prove of some modules: what they declare, and a sample of each workflow that they do not."""
+"""Cases: what there is to prove of some modules. What they declare, and a sample of each workflow that they do not."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
+from typing import Any
 
 from msgspec import Struct
 
 from holdfast.calls import Call
 from holdfast.errors import UsageError
 from holdfast.pack import Pack
-from holdfast.prove.lives import Case, StoreMaker
 from holdfast.prove.samples import call_of
-from holdfast.testing.proofs import DELIVERIES, FakeWorld, WorkflowProof
+from holdfast.testing.proofs import DELIVERIES, Delivery, FakeWorld, WorkflowProof
+from holdfast.testing.simulation.network import Observer, StoreModel
+from holdfast.testing.simulation.world import World
+
+StoreMaker = Callable[[World, Observer], StoreModel]
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """What is proved: a call, the packs that it needs, and the world around it."""
+
+    name: str
+    call: Call[Any]
+    packs: tuple[Pack, ...]
+    arrange: Callable[[FakeWorld], None]
+    deliver: tuple[Delivery, ...] = DELIVERIES
+    make_store: StoreMaker | None = None  # of every world; a test may hand in one with a mistake
+
+    def fake_world(self) -> FakeWorld:
+        """What surrounds the workflow in one world."""
+        world = FakeWorld()
+        self.arrange(world)
+        return world
 
 
 class Unproved(Struct, frozen=True):

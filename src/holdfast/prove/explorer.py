@@ -16,13 +16,15 @@ from random import Random  # noqa: TID251 - seeded
 
 from msgspec import Struct
 
-from holdfast.engine.api.registry import Registry
-from holdfast.prove.lives import LEASE_SECONDS_MIN, Case, Life, Lived
-from holdfast.prove.oracles import BrokenRule, Judge
+from holdfast.prove.cases import Case
 from holdfast.prove.reads import CURES, reads_noted
 from holdfast.prove.report import ProofVerdict
-from holdfast.prove.samples import CODEC
-from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Repeat, Schedule
+from holdfast.prove.rules.declarations import Declarations
+from holdfast.prove.rules.judge import Judge
+from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Schedule
+from holdfast.prove.worlds.outcomes import WorldOutcome
+from holdfast.prove.worlds.proved_world import LEASE_SECONDS_MIN, ProvedWorld
+from holdfast.prove.worlds.trace import BrokenRule
 
 LEASE_FACTOR = 16
 LEASE_TRIES = 6
@@ -35,14 +37,14 @@ class Found(Struct, frozen=True, kw_only=True):
 
     schedule: Schedule
     violations: list[BrokenRule]
-    lived: Lived
+    outcome: WorldOutcome
 
 
 class Explored(Struct, kw_only=True):
     """What became of one case."""
 
     case: Case
-    clean: Lived | None = None
+    clean: WorldOutcome | None = None
     problem: str = ""  # why nothing could be proved
     worlds: int = 0
     worlds_known: int = 0  # that there are, as far as they were enumerated
@@ -57,9 +59,6 @@ class Explored(Struct, kw_only=True):
         if self.found:
             return "failed"
         return "not proved" if self.problem else "proved"
-
-
-Perform = Callable[[Life], Lived]
 
 
 class Explorer:
@@ -78,8 +77,7 @@ class Explorer:
         self._seed = seed
         self._budget = budget
         self._tell = tell
-        self._effects = {name: each for pack in case.packs for name, each in pack.effects.items()}
-        self._registry = Registry(case.packs, codec=CODEC)
+        self._declared = Declarations(case.packs)
         self._out = Explored(case=case, found=[], lease_seconds=lease_seconds or LEASE_SECONDS_MIN)
         self._is_repeated = lease_seconds is not None
         self._left = 0
@@ -90,78 +88,78 @@ class Explorer:
         clean = self._clean_world()
         if clean is None:
             return out
-        judge = Judge(clean, self._registry, self._effects)
+        judge = Judge(clean, self._declared)
         for schedule in (CLEAN, *self._deliveries(clean)):
             self._try(judge, schedule)
         singles = [Schedule((fault,)) for fault in _faults_of(clean.boundaries)]
         out.planned = out.worlds + len(singles)
         later: list[Schedule] = []
         suffixes: set[tuple[tuple[str, str, str], ...]] = set()
-        for schedule in self._within_budget(singles, later):
-            lived = self._try(judge, schedule)
-            later += self._second_faults(schedule, lived, suffixes)
+        for schedule in self._within_budget(singles):
+            outcome = self._try(judge, schedule)
+            later += self._second_faults(schedule, outcome, suffixes)
         out.planned = out.worlds + len(later)
         for schedule in self._sampled(later):
             self._try(judge, schedule)
         out.worlds_known = out.worlds + max(0, self._left)
         return out
 
-    def live(self, schedule: Schedule) -> Lived:
+    def live(self, schedule: Schedule) -> WorldOutcome:
         """One world."""
-        life = Life(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
-        lived = life.live()
-        self._out.seconds_lived += lived.lasted_seconds
-        return lived
+        world = ProvedWorld(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
+        outcome = world.live()
+        self._out.seconds_lived += outcome.lasted_seconds
+        return outcome
 
     def judged(self, schedule: Schedule) -> Found | None:
         """One world, compared with the clean one."""
         clean = self._clean_world()
         if clean is None:
             return None
-        lived = self.live(schedule)
-        return self._found(Judge(clean, self._registry, self._effects), schedule, lived)
+        outcome = self.live(schedule)
+        return self._found(Judge(clean, self._declared), schedule, outcome)
 
-    def _clean_world(self) -> Lived | None:
+    def _clean_world(self) -> WorldOutcome | None:
         """The clean run, with a lease that suits how long it takes."""
         out = self._out
-        lived = self.live(CLEAN)
+        outcome = self.live(CLEAN)
         for _ in range(LEASE_TRIES):
-            if lived.is_over:
+            if outcome.is_over:
                 break
             out.lease_seconds *= LEASE_FACTOR
-            lived = self.live(CLEAN)
-        if not lived.is_over:
+            outcome = self.live(CLEAN)
+        if not outcome.is_over:
             out.problem = "the clean run does not come to an end"
             return None
-        fitting = max(LEASE_SECONDS_MIN, lived.lasted_seconds / LEASES_MAX)
+        fitting = max(LEASE_SECONDS_MIN, outcome.lasted_seconds / LEASES_MAX)
         if fitting != out.lease_seconds and not self._is_repeated:
             out.lease_seconds = fitting
-            lived = self.live(CLEAN)
-        run = lived.root_run
+            outcome = self.live(CLEAN)
+        run = outcome.root_run
         if run is None or run.status.value == "blocked":
             out.problem = (
                 f"the clean run is blocked: {run.error.decode() if run and run.error else 'it was not admitted'}"
             )
             return None
-        out.clean, out.boundaries = lived, len(lived.boundaries)
-        return lived
+        out.clean, out.boundaries = outcome, len(outcome.boundaries)
+        return outcome
 
-    def _deliveries(self, clean: Lived) -> Iterator[Schedule]:
+    def _deliveries(self, clean: WorldOutcome) -> Iterator[Schedule]:
         has_signals = any("a message" in boundary.about for boundary in clean.boundaries)
         for repeat in self._case.deliver:
-            yield Schedule(start=_as_repeat(repeat))
+            yield Schedule(start=repeat)
             if has_signals:
-                yield Schedule(signals=_as_repeat(repeat))
+                yield Schedule(signals=repeat)
 
     def _second_faults(
-        self, schedule: Schedule, lived: Lived, suffixes: set[tuple[tuple[str, str, str], ...]]
+        self, schedule: Schedule, outcome: WorldOutcome, suffixes: set[tuple[tuple[str, str, str], ...]]
     ) -> Iterator[Schedule]:
-        if len(schedule.faults) != 1 or not lived.faults_met:
+        if len(schedule.faults) != 1 or not outcome.faults_met:
             return
         first = schedule.faults[0]
         if first.what not in {"cancel", "crash"}:
             return
-        after = [boundary for boundary in lived.boundaries if boundary.number > first.at]
+        after = [boundary for boundary in outcome.boundaries if boundary.number > first.at]
         suffix = (("", first.what, ""), *(boundary.place for boundary in after))
         if suffix in suffixes:
             return  # another one went on in just the same way
@@ -170,8 +168,7 @@ class Explorer:
             if "crash" in FAULTS[boundary.kind, boundary.phase]:
                 yield Schedule((first, PlannedFault(boundary.number, "crash")))
 
-    def _within_budget(self, schedules: list[Schedule], later: list[Schedule]) -> Iterable[Schedule]:
-        del later
+    def _within_budget(self, schedules: list[Schedule]) -> Iterable[Schedule]:
         room = self._budget - self._out.worlds
         if len(schedules) <= room:
             return schedules
@@ -196,20 +193,20 @@ class Explorer:
         taken = cancelled[: max(half, room - len(others))]
         return taken + others[: max(0, room - len(taken))]
 
-    def _try(self, judge: Judge, schedule: Schedule) -> Lived:
-        lived = self.live(schedule)
+    def _try(self, judge: Judge, schedule: Schedule) -> WorldOutcome:
+        outcome = self.live(schedule)
         self._out.worlds += 1
-        found = self._found(judge, schedule, lived)
+        found = self._found(judge, schedule, outcome)
         if found is not None:
             self._keep(found)
         self._tell(self._out)
-        return lived
+        return outcome
 
-    def _found(self, judge: Judge, schedule: Schedule, lived: Lived) -> Found | None:
-        violations = judge.judge(lived)
+    def _found(self, judge: Judge, schedule: Schedule, outcome: WorldOutcome) -> Found | None:
+        violations = judge.judge(outcome)
         if schedule == CLEAN:
             violations = [*self._reads(), *violations]
-        return Found(schedule=schedule, violations=violations, lived=lived) if violations else None
+        return Found(schedule=schedule, violations=violations, outcome=outcome) if violations else None
 
     def _reads(self) -> list[BrokenRule]:
         """What the workflow reads that no journal records: it shows in the clean run, if one looks."""
@@ -244,7 +241,3 @@ def _faults_of(boundaries: list[Boundary]) -> Iterator[PlannedFault]:
     for boundary in boundaries:
         for what in FAULTS[boundary.kind, boundary.phase]:
             yield PlannedFault(boundary.number, what)
-
-
-def _as_repeat(delivery: str) -> Repeat:
-    return delivery  # type: ignore[return-value]  # pyright: ignore[reportReturnType]

@@ -21,39 +21,35 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.kernel import exports
 from holdfast.pack import Pack
-from holdfast.prove.lives import Lived
+from holdfast.prove.child_processes import run_module
+from holdfast.prove.worlds.outcomes import WorldOutcome
 from holdfast.testing.journals import replay_exported
 
 SEEDS = (1, 2, 3)  # three elements have the same order in all four processes with a chance of 1 in 216
 
 
-async def divergences(lives: Iterable[Lived], packs: Iterable[Pack]) -> dict[str, str]:
+async def divergences(worlds: Iterable[WorldOutcome], packs: Iterable[Pack]) -> dict[str, str]:
     """By run, where its code does something else in another process; only those that do."""
     modules = sorted({workflow.fn.__module__ for pack in packs for workflow in pack.workflows.values()})
     with TemporaryDirectory(prefix="holdfast-prove-") as directory:
-        for lived in lives:
-            for run in lived.runs:
-                exported = exports.export(run, lived.journals[run.id], lived.blobs[run.id])
+        for world in worlds:
+            for run in world.runs:
+                exported = exports.export(run, world.journals[run.id], world.blobs[run.id])
                 (Path(directory) / exports.name_of(run.id)).write_bytes(exports.encode(exported))
         found = await asyncio.gather(*(_elsewhere(directory, modules, seed) for seed in SEEDS))
     return {run_id: told for each in found for run_id, told in each.items()}
 
 
 async def _elsewhere(directory: str, modules: Sequence[str], seed: int) -> dict[str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast.prove.hash_seeds", directory, *modules),
-        env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    ended = await run_module(
+        "holdfast.prove.hash_seeds", directory, *modules, environment={"PYTHONHASHSEED": str(seed)}
     )
-    said, errors = await process.communicate()
-    if process.returncode:
-        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+    if ended.code:
         raise HoldfastError(
-            f"the journals could not be replayed in another process: {last}",
+            f"the journals could not be replayed in another process: {ended.last_words}",
             hint=f"Try it: python -c 'import {modules[0]}'.",
         )
-    return msgspec.json.decode(said, type=dict[str, str])
+    return msgspec.json.decode(ended.output, type=dict[str, str])
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +22,6 @@ from msgspec.structs import replace
 from holdfast.adapters.machine import SystemClock, SystemIds
 from holdfast.assembly import Holdfast, Platform, open_store
 from holdfast.calls import Call
-from holdfast.engine.attempts import EffectAttempt
 from holdfast.errors import NotPerformed
 from holdfast.journal import Received
 from holdfast.kernel.changes import Change, Committed
@@ -31,13 +29,14 @@ from holdfast.kernel.journal import GaveUp, Performed
 from holdfast.pack import Effect
 from holdfast.ports.store import Store
 from holdfast.prove import cases
-from holdfast.prove.lives import SIGNALS_MAX, Case, about_change, counts
-from holdfast.prove.performing import ProvedPerformer, performed_here
-from holdfast.prove.samples import CODEC, result_of
+from holdfast.prove.cases import Case
+from holdfast.prove.samples import CODEC
+from holdfast.prove.worlds import signals
+from holdfast.prove.worlds.caller import START_REQUEST, SignalPlace
+from holdfast.prove.worlds.changes import described, is_boundary
+from holdfast.prove.worlds.performing import ProvedPerformer, RequestedAttempt, performed_here, reconciled_in, result_in
 from holdfast.run import Run
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.simulation.hosts import Host
-from holdfast.wire.samples import sample
 
 LEASE = "1s"
 LOOK_SECONDS = 0.02
@@ -89,42 +88,28 @@ class OneProcess:
     def is_real(self, effect: Effect[..., Any]) -> bool:
         return effect.name in self.fake.real_effects
 
-    async def perform(
-        self,
-        host: Host,
-        effect: Effect[..., Any],
-        arguments: dict[str, Any],
-        scope: EffectAttempt,
-        original: Callable[[], Coroutine[Any, Any, Any]],
-    ) -> Any:
-        del host
-        stub = self.fake._stub_for(effect)  # noqa: SLF001
-        encoded = CODEC.encode(arguments, what=effect.input_name).decode()
+    async def perform(self, requested: RequestedAttempt) -> Any:
+        scope = requested.scope
+        encoded = CODEC.encode(requested.arguments, what=requested.effect.input_name).decode()
         self.ledger.write(call=scope.step, run=scope.run_id, key=scope.key, arguments=encoded)
         self.reach(f"right before {scope.step} is called")
-        if (error := stub.failure(scope.key)) is not None:
-            raise error
-        if self.is_real(effect):
-            returned = await original()
-        else:
-            returned = await stub.value(effect, arguments) if stub.replaces else result_of(effect)
+        returned = await result_in(self.fake, requested)
         self.ledger.write(done=scope.step, run=scope.run_id, key=scope.key)
         self.reach(f"right after {scope.step} is done")
         return returned
 
     async def reconcile(self, effect: Effect[..., Any], key: str) -> Any:
-        if not self.ledger.count(key=key):
+        if not any("done" in line for line in self.ledger.lines(key=key)):
             raise NotPerformed
-        return result_of(effect)
+        return await reconciled_in(self.fake, effect)
 
     # -- the run
 
     async def live(self) -> ProcessEnd:
-        performer = partial(ProvedPerformer, self, cast("Host", cast("object", None)))
-        platform = replace(Platform(), performer=performer)
+        platform = replace(Platform(), performer=partial(ProvedPerformer, self))
         async with Holdfast(self.store(), packs=self.case.packs, lease=LEASE, _platform=platform) as hf:
             workflow: Any = self.case.call.target
-            request_id = None if workflow.key is not None else "the-start"
+            request_id = None if workflow.key is not None else START_REQUEST
             run, _ = await hf.start(Call(workflow, dict(self.case.call.arguments)), request_id=request_id)
             while not run.is_settled and await self._attend(hf, run):
                 await SystemClock().pause(LOOK_SECONDS)
@@ -142,17 +127,13 @@ class OneProcess:
             if wait.kind != "hook":
                 continue
             had = sum(isinstance(each, Received) and each.hook == wait.name for each in await run.journal())
-            declared = self.fake.payloads.get(wait.name)
-            if had >= (SIGNALS_MAX if declared is None else len(declared)):
+            if not signals.has_more(self.fake, wait.name, sent=had):
                 return len(waits) > 1
-            payload = await self._sample(hf, run, wait.name) if declared is None else declared[had]
-            await run.signal(wait.name, payload, dedupe=f"{wait.name}-{had}")
+            known = await hf.runtime.store.hook(run.id, wait.name)
+            schema = None if known is None else known.schema
+            payload = signals.payload_of(self.fake, wait.name, sent=had, schema=schema)
+            await run.signal(wait.name, payload, dedupe=SignalPlace(run.id, wait.name, had).dedupe)
         return True
-
-    async def _sample(self, hf: Holdfast, run: Run[Any], hook: str) -> Any:
-        known = await hf.runtime.store.hook(run.id, hook)
-        schema = None if known is None else known.schema
-        return None if schema is None else sample(CODEC.decode(schema, dict[str, Any]))
 
 
 class _CountingStore:
@@ -166,7 +147,7 @@ class _CountingStore:
         return getattr(self._inner, name)
 
     async def commit(self, changes: tuple[Change, ...]) -> Any:
-        about = " and ".join(about_change(change) for change in changes if counts(change))
+        about = " and ".join(described(change) for change in changes if is_boundary(change))
         if about:
             self._process.reach(f"right before {about}")
         answers = await self._inner.commit(changes)

@@ -5,12 +5,13 @@ Of each mistake there is a drawing of the world that shows it: a column for each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from holdfast.prove.lives import Happening
 from holdfast.prove.report import CaseReport, FoundReport, ProveReport
+from holdfast.prove.worlds.trace import Happening
+from holdfast.testing.report_pages import document, number, table, verdict_mark
 
 ROWS_MAX = 60  # of one drawing
 ROW, LANE, TIME, TOP = 24, 110, 80, 34
@@ -34,14 +35,10 @@ def page(report: ProveReport) -> str:
         f'<p class="faint">{escape(made)} · {escape(versions)}</p>',
         f"<p>{_headline(report)}</p>",
         "<h2>Workflows</h2>",
-        _table(("workflow", "verdict", "boundaries", "worlds", "of", "input"), map(_case, report.cases)),
+        table(("workflow", "verdict", "boundaries", "worlds", "of", "input"), map(_case, report.cases)),
         *(_mistake(case, found) for case in report.cases for found in case.found),
     )
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Holdfast prove</title><style>{style}</style>"
-    )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+    return document("Holdfast prove", style=style, body=body)
 
 
 def _headline(report: ProveReport) -> str:
@@ -50,17 +47,17 @@ def _headline(report: ProveReport) -> str:
     verdict = "failed" if mistakes else "proved" if report.is_proved else "not proved"
     found = "1 mistake was" if mistakes == 1 else f"{mistakes:,} mistakes were"
     words = f"{worlds:,} worlds were lived, and {found} found."
-    return f"{_verdict(verdict)} {escape(words)}"
+    return f"{verdict_mark(verdict)} {escape(words)}"
 
 
 def _case(case: CaseReport) -> Sequence[str]:
     problem = f'<br><span class="faint">{escape(case.problem)}</span>' if case.problem else ""
     return (
         f"<b>{escape(case.name)}</b>{problem}",
-        _verdict(case.verdict),
-        _Number(f"{case.boundaries:,}"),
-        _Number(f"{case.worlds:,}"),
-        _Number(f"{case.worlds_known:,}"),
+        verdict_mark(case.verdict),
+        number(case.boundaries),
+        number(case.worlds),
+        number(case.worlds_known),
         f"<code>{escape(case.input)}</code>",
     )
 
@@ -88,8 +85,8 @@ def draw(happenings: Sequence[Happening], step: str) -> str:
         f'<line class="lane" x1="{x}" y1="{TOP - 10}" x2="{x}" y2="{height}"/>'
         for host, x in columns.items()
     ]
-    for number, each in enumerate(shown):
-        y = TOP + ROW * number + ROW // 2
+    for row, each in enumerate(shown):
+        y = TOP + ROW * row + ROW // 2
         x = columns[_column(each)]
         kind = each.kind if each.kind in KINDS else "commit"
         if (step and each.step == step) or kind == "fault":
@@ -110,25 +107,3 @@ def _column(happening: Happening) -> str:
 def _legend() -> str:
     keys = (f'<span class="key {kind}"></span>{words}' for kind, words in KINDS.items())
     return f'<p class="faint">{"".join(keys)}</p>'
-
-
-class _Number(str):
-    """A cell of numbers."""
-
-    __slots__ = ()
-
-
-def _verdict(verdict: str) -> str:
-    return f'<span class="verdict {verdict.replace(" ", "-")}">{verdict}</span>'
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def cells(tag: str, row: Sequence[str], numbers: set[int]) -> str:
-        kinds = (' class="number"' if at in numbers else "" for at in range(len(row)))
-        return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
-
-    listed = [list(row) for row in rows]
-    numbers = {at for row in listed for at, cell in enumerate(row) if isinstance(cell, _Number)}
-    body = "".join(f"<tr>{cells('td', row, numbers)}</tr>" for row in listed)
-    head = f"<thead><tr>{cells('th', columns, numbers)}</tr></thead>"
-    return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'

@@ -7,8 +7,7 @@ between two statements of the file is what the store's own tests are for.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random  # noqa: TID251 - seeded
@@ -17,6 +16,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.prove.child_processes import run_module
 from holdfast.prove.one_process import ProcessEnd, ProcessPlan
 from holdfast.prove.report import FoundReport
 from holdfast.prove.schedules import PlannedFault, Schedule
@@ -70,25 +70,16 @@ async def _live(target: tuple[str, ...], case: str, die_at: int | None) -> tuple
 
 async def _process(plan: ProcessPlan) -> ProcessEnd | None:
     """How the run ended; None if the process was killed, as it was told to be."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast.prove.one_process", msgspec.json.encode(plan).decode()),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    argument = msgspec.json.encode(plan).decode()
     try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            said, errors = await process.communicate()
+        ended = await run_module("holdfast.prove.one_process", argument, limit_seconds=LIMIT_SECONDS)
     except TimeoutError:
-        process.kill()
-        await process.communicate()
         return ProcessEnd(status="never ended", output="", attributes="", boundaries=())
-    if process.returncode == 0:
-        return msgspec.json.decode(said, type=ProcessEnd)
-    if plan.die_at is not None and process.returncode == -9:
+    if ended.code == 0:
+        return msgspec.json.decode(ended.output, type=ProcessEnd)
+    if plan.die_at is not None and ended.code == -signal.SIGKILL:
         return None
-    last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-    raise HoldfastError(f"a process of {plan.case} ended by itself: {last}")
+    raise HoldfastError(f"a process of {plan.case} ended by itself: {ended.last_words}")
 
 
 def _ends(clean: ProcessEnd, end: ProcessEnd | None) -> Iterator[Wrong]:

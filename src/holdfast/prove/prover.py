@@ -15,14 +15,13 @@ from holdfast.engine.replay_check import prepare
 from holdfast.kernel.units import utc_of
 from holdfast.pack import Pack
 from holdfast.prove import evidence, hash_seeds, processes, report
-from holdfast.prove.cases import Unproved
+from holdfast.prove.cases import Case, Unproved
 from holdfast.prove.explorer import Explored, Explorer, Found
-from holdfast.prove.lives import Case
-from holdfast.prove.oracles import BrokenRule
-from holdfast.prove.performing import performed_here
 from holdfast.prove.report import CaseReport, FoundReport, ProveReport, Repeatable
 from holdfast.prove.samples import CODEC
 from holdfast.prove.schedules import CLEAN
+from holdfast.prove.worlds.performing import performed_here
+from holdfast.prove.worlds.trace import BrokenRule
 
 HAPPENINGS_MAX = 400  # of a failing world, in the report
 
@@ -100,8 +99,8 @@ async def _elsewhere(explored: dict[str, Explored], packs: Sequence[Pack]) -> No
     if not clean:
         return
     told = await hash_seeds.divergences(clean.values(), packs)
-    for name, lived in clean.items():
-        wrong = [(run, told[run.id]) for run in lived.runs if run.id in told]
+    for name, world in clean.items():
+        wrong = [(run, told[run.id]) for run in world.runs if run.id in told]
         if wrong:
             run, words = wrong[0]
             what = (
@@ -109,7 +108,7 @@ async def _elsewhere(explored: dict[str, Explored], packs: Sequence[Pack]) -> No
                 f"cause is the order of a set: {words.strip()}"
             )
             violation = BrokenRule(rule="it depends on its process", what=what, line=_line_in(words))
-            explored[name].found.append(Found(schedule=CLEAN, violations=[violation], lived=lived))
+            explored[name].found.append(Found(schedule=CLEAN, violations=[violation], outcome=world))
 
 
 def _line_in(words: str) -> str:
@@ -167,9 +166,9 @@ def _found_report(out: Explored, found: Found, number: int, options: ProveOption
         step=first.step,
         line=first.line,
         schedule=found.schedule,
-        told=report.told(found.schedule, found.lived.faults_met),
+        told=report.told(found.schedule, found.outcome.faults_met),
         others=tuple(dict.fromkeys(f"{each.rule}: {each.what}" for each in others)),
-        happenings=tuple(found.lived.happenings[:HAPPENINGS_MAX]),
+        happenings=tuple(found.outcome.happenings[:HAPPENINGS_MAX]),
         file=str(file),
     )
 

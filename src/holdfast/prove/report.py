@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import UsageError
-from holdfast.prove.lives import Happening
 from holdfast.prove.schedules import Boundary, Schedule
+from holdfast.prove.worlds.trace import Happening
 
 ProofVerdict = Literal["proved", "failed", "not proved"]
 FORMAT = 1

@@ -51,7 +51,6 @@ class Boundary(Struct, frozen=True, kw_only=True):
     after_ms: Millis  # since the world began
     about: str  # what is committed, performed or sent there
     line: str = ""  # of the user's code that asked for it
-    run_id: str = ""
 
     @property
     def place(self) -> tuple[str, str, str]:

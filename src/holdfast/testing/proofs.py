@@ -78,12 +78,6 @@ class FakeWorld:
             calls=calls,
         )
 
-    def _stub_for(self, effect: Effect[..., Any]) -> Stub:
-        """The stub of this effect; one that only takes its time, if none was declared."""
-        if effect.name not in self.stubs:
-            self.stubs[effect.name] = Stub(latency_seconds=usual_latency(effect))
-        return self.stubs[effect.name]
-
     def real(self, *effects: Effect[..., Any]) -> None:
         """Call these effects themselves, in every world, as often as the engine does: with a pretended provider."""
         self.real_effects.update(effect.name for effect in effects)

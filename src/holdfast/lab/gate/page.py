@@ -12,6 +12,7 @@ from holdfast.lab.gate import timeline
 from holdfast.lab.gate.report import Report, ScenarioResult
 from holdfast.lab.gate.scenario import Verdict
 from holdfast.lab.gate.verdict import Counts
+from holdfast.testing.report_pages import document, number, table, verdict_mark
 
 COUNTED = {
     "orders": "keyed runs asked for",
@@ -53,17 +54,13 @@ def page(report: Report) -> str:
         "<h2>Faults against throughput</h2>",
         f'<figure><div class="scroll">{timeline.draw(report)}</div>{_legend()}</figure>',
         "<h2>Scenarios</h2>",
-        _table(("scenario", "verdict", "seconds", "violations", "what was seen"), map(_scenario, report.scenarios)),
+        table(("scenario", "verdict", "seconds", "violations", "what was seen"), map(_scenario, report.scenarios)),
         *_violations(report.scenarios),
         *_recoveries(report),
         "<h2>Counts</h2>",
-        _table(("", "number"), [(escape(COUNTED[name]), _number(n)) for name, n in asdict(report.counts).items()]),
+        table(("", "number"), [(escape(COUNTED[name]), number(n)) for name, n in asdict(report.counts).items()]),
     )
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Holdfast gate</title><style>{style}</style>"
-    )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+    return document("Holdfast gate", style=style, body=body)
 
 
 def _headline(report: Report) -> str:
@@ -75,7 +72,7 @@ def _headline(report: Report) -> str:
         f"{counts.completed:,} of {counts.orders:,} keyed runs completed under {counts.faults:,} faults. "
         f"{counts.recorded:,} effects were recorded, {counts.repeated:,} calls were repeated."
     )
-    return f"{_verdict(verdict)} {escape(words)}"
+    return f"{verdict_mark(verdict)} {escape(words)}"
 
 
 def _legend() -> str:
@@ -88,9 +85,9 @@ def _scenario(result: ScenarioResult) -> Sequence[str]:
     seen = "<br>".join(f"{MISSING * (not proof.holds)}{escape(proof.what)}: {proof.seen:,}" for proof in result.proofs)
     return (
         f'<b>{escape(result.name)}</b><br><span class="faint">{escape(result.words)}</span>',
-        _verdict(result.verdict),
-        _number((result.ended_at_ms - result.began_at_ms) / 1000, digits=1),
-        _number(result.violations_total),
+        verdict_mark(result.verdict),
+        number((result.ended_at_ms - result.began_at_ms) / 1000, digits=1),
+        number(result.violations_total),
         seen,
     )
 
@@ -101,7 +98,7 @@ def _violations(results: Iterable[ScenarioResult]) -> list[str]:
         for result in results
         for each in result.violations
     ]
-    return ["<h2>Violations</h2>", _table(("scenario", "kind", "about", "detail"), rows)] if rows else []
+    return ["<h2>Violations</h2>", table(("scenario", "kind", "about", "detail"), rows)] if rows else []
 
 
 def _recoveries(report: Report) -> list[str]:
@@ -112,7 +109,7 @@ def _recoveries(report: Report) -> list[str]:
         (
             escape(each.role),
             *map(
-                _number,
+                number,
                 (each.count, each.next_p50_ms, each.next_p99_ms, each.caught_up_p50_ms, each.caught_up_p99_ms),
             ),
         )
@@ -122,35 +119,8 @@ def _recoveries(report: Report) -> list[str]:
         "From the fault until the first run that was started after it was done, and until all runs that were under way "
         "were done, too. The patience of the clients, and the lease of the process that died, are part of it."
     )
-    return ["<h2>Recovery</h2>", f'<p class="faint">{words}</p>', _table(columns, rows)]
+    return ["<h2>Recovery</h2>", f'<p class="faint">{words}</p>', table(columns, rows)]
 
 
 def _code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
-
-
-class _Cell(str):
-    """A cell of numbers."""
-
-    __slots__ = ()
-
-
-def _number(value: float, *, digits: int = 0) -> _Cell:
-    return _Cell(f"{value:,.{digits}f}")
-
-
-def _verdict(verdict: Verdict) -> str:
-    return f'<span class="verdict {verdict.replace(" ", "-")}">{verdict}</span>'
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    listed = [list(row) for row in rows]
-    numbers = {at for row in listed for at, cell in enumerate(row) if isinstance(cell, _Cell)}
-
-    def cells(tag: str, row: Sequence[str]) -> str:
-        kinds = (' class="number"' if at in numbers else "" for at in range(len(row)))
-        return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in listed)
-    head = f"<thead><tr>{cells('th', columns)}</tr></thead>"
-    return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'

@@ -51,6 +51,11 @@ class MemoryStore:
         self._listeners: list[Callable[[Notice], bool]] = []
 
     @property
+    def tables(self) -> Tables:
+        """All that is stored, for tests and provers, which look at it from outside. No process asks for it."""
+        return self._tables
+
+    @property
     def batches(self) -> Batches:
         return BATCHES
 

@@ -185,7 +185,7 @@ class Calendar(Reliable):
     @property
     def tables(self) -> Tables:
         """All that is stored. It is looked at from outside: no process of the world asks for it."""
-        return self.model.inner._tables  # noqa: SLF001
+        return self.model.inner.tables
 
     def _hosts(self) -> Iterator[CalendarHost]:
         return (host for host in self._world.hosts if isinstance(host, CalendarHost) and host.is_alive)

@@ -1,0 +1,168 @@
+"""Rules about how a run ends, and what it leaves behind.
+
+rule                                   what it compares
+─────────────────────────────────────  ──────────────────────────────────────────────────────────────────
+another end                            status, result, attributes and markers with the clean run's
+other runs                             the child runs with the clean run's
+a cancellation did not end it          the journal after the request
+it never ended, it is blocked          the run with the clean run's end
+left something else behind             what the proof observes
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.errors import UnknownOutcome
+from holdfast.kernel import markers
+from holdfast.kernel.journal import Failure, Stopped
+from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.times import Millis
+from holdfast.pack import Workflow
+from holdfast.prove.rules.declarations import Declarations
+from holdfast.prove.rules.wording import of_failure, of_list, of_times, of_value, place_of
+from holdfast.prove.worlds.outcomes import WorldOutcome
+from holdfast.prove.worlds.trace import BrokenRule
+from holdfast.testing.simulation.hosts import BEGAN_AT_MS
+
+_decode_failure = msgspec.json.Decoder(Failure).decode
+
+
+def broken_by_end(world: WorldOutcome, clean: WorldOutcome, declared: Declarations) -> Iterator[BrokenRule]:
+    """What is wrong with the end of the run of a world."""
+    run, expected = world.root_run, clean.root_run
+    if run is None or expected is None:
+        yield BrokenRule(rule="it never ended", what="the run was never admitted")
+    elif not world.is_over:
+        yield BrokenRule(rule="it never ended", what=f"the run is {run.status.value}, and nothing goes on")
+    elif run.status is Status.BLOCKED and expected.status is not Status.BLOCKED:
+        yield from _blocked(world, run, declared)
+    elif (asked := world.cancel_position(run.id)) is not None:
+        yield from _cancelled(world, run, declared, asked=asked)
+    else:
+        yield from _unlike_clean(run, expected)
+        if run.status is expected.status:
+            yield from _other_runs(world, clean)
+
+
+def broken_by_observations(world: WorldOutcome, clean: WorldOutcome, declared: Declarations) -> Iterator[BrokenRule]:
+    """What a world leaves behind that the clean one does not; or that was not there before, if its run was undone."""
+    run, expected = world.root_run, clean.root_run
+    if run is None or expected is None or not world.is_over:
+        return
+    receipt = world.receipts.get(run.id)
+    is_undone = (
+        run.status is Status.CANCELLED and receipt is not None and receipt.outcome in {"no_effects", "compensated"}
+    )
+    is_alike = run.status is expected.status and world.cancel_position(run.id) is None
+    for name, after in world.after.items():
+        if is_undone and after != world.before[name]:
+            what = f"{name}: {after}; before the run, which was undone, it was {world.before[name]}"
+            yield _left(world, declared, what)
+        elif is_alike and after != clean.after[name]:
+            yield _left(world, declared, f"{name}: {after}, and {clean.after[name]} in the clean run")
+
+
+def _blocked(world: WorldOutcome, run: Run, declared: Declarations) -> Iterator[BrokenRule]:
+    failure = _failure_of(run)
+    if failure is None:
+        yield BrokenRule(rule="it is blocked", what=of_failure(failure))
+        return
+    is_in_doubt = any(declared.safety(call.effect) == "once" and call.outcome != "raised" for call in world.calls)
+    if failure.type == UnknownOutcome.code and is_in_doubt:
+        return  # it waits for a person, as it must: `once` without `reconcile`
+    yield BrokenRule(rule="it is blocked", what=of_failure(failure), step=failure.step, line=failure.line)
+
+
+def _unlike_clean(run: Run, clean: Run) -> Iterator[BrokenRule]:
+    failure, expected = _failure_of(run), _failure_of(clean)
+    if run.status is not clean.status:
+        what = f"it is {run.status.value}, and {clean.status.value} in the clean run"
+        yield BrokenRule(
+            rule="another end",
+            what=what + ("" if failure is None else f": {of_failure(failure)}"),
+            line="" if failure is None else failure.line,
+        )
+        return
+    if run.output != clean.output:
+        what = f"the result is {of_value(run.output)}, and {of_value(clean.output)} in the clean run"
+        yield BrokenRule(rule="another end", what=what)
+    if of_failure(failure) != of_failure(expected):
+        what = f"it failed with {of_failure(failure)}, and with {of_failure(expected)} in the clean run"
+        yield BrokenRule(rule="another end", what=what)
+    if run.attributes != clean.attributes:
+        what = f"the attributes are {of_value(run.attributes)}, and {of_value(clean.attributes)} in the clean run"
+        yield BrokenRule(rule="another end", what=what)
+    here, there = ([name for name, _ in markers.decode(each.markers)] for each in (run, clean))
+    if here != there:
+        what = f"the markers are {of_list(here)}, and {of_list(there)} in the clean run"
+        yield BrokenRule(rule="another end", what=what)
+
+
+def _other_runs(world: WorldOutcome, clean: WorldOutcome) -> Iterator[BrokenRule]:
+    ours, theirs = (Counter((run.workflow, run.key) for run in each.runs) for each in (world, clean))
+    if ours != theirs:
+        more = ", ".join(f"{name} {key or ''}".strip() for name, key in ((ours - theirs) | (theirs - ours)))
+        yield BrokenRule(rule="other runs", what=f"there are not the same child runs as in the clean run: {more}")
+
+
+def _cancelled(world: WorldOutcome, run: Run, declared: Declarations, *, asked: int) -> Iterator[BrokenRule]:
+    """A run that was told to stop has stopped, in a way that its workflow declares."""
+    rule, journal = "a cancellation did not end it", world.journals[run.id]
+    begun = _begun_after(world, run, after_ms=Millis(journal[asked].at_ms - BEGAN_AT_MS))
+    if run.status is Status.FAILED:
+        failure = _failure_of(run)
+        what = f"it was cancelled, and failed: {of_failure(failure)}"
+        yield BrokenRule(rule=rule, what=what, line="" if failure is None else failure.line)
+        return
+    if run.status is Status.CANCELLED and not begun:
+        return
+    if any(isinstance(entry, Stopped) and entry.by_deadline for entry in journal):
+        what = "it was cancelled, and did not stop until the deadline"
+    elif run.status is Status.COMPLETED:
+        what = "it was cancelled, and completed"
+    else:
+        what = "it was cancelled, and went on"
+    what += f": it began {of_list(begun)} after that" if begun else ""
+    if _may_go_on(declared.workflow(run.workflow), world, run) or not (begun or run.status is Status.COMPLETED):
+        return
+    last = next((call.step for call in reversed(world.calls) if call.run == run.id and not call.is_undo), "")
+    yield BrokenRule(rule=rule, what=what, step=begun[0] if begun else last)
+
+
+def _begun_after(world: WorldOutcome, run: Run, *, after_ms: Millis) -> list[str]:
+    """The steps of a run that were called for the first time when so much of the world had passed."""
+    known = {call.step for call in world.calls if call.after_ms <= after_ms}
+    later = (
+        call.step
+        for call in world.calls
+        if call.run == run.id and not call.is_undo and call.attempt == 1 and call.after_ms > after_ms
+    )
+    return list(dict.fromkeys(step for step in later if step not in known))
+
+
+def _may_go_on(workflow: Workflow[..., object], world: WorldOutcome, run: Run) -> bool:
+    """Whether the code says itself that it may go on: in a shield, or by the outcomes that it declares."""
+    if "shield" in workflow.fn.__code__.co_names:
+        return True
+    receipt = world.receipts.get(run.id)
+    outcome = "completed_first" if run.status is Status.COMPLETED else receipt and receipt.outcome
+    return workflow.outcomes is not None and outcome in workflow.outcomes
+
+
+def _left(world: WorldOutcome, declared: Declarations, what: str) -> BrokenRule:
+    """With the step that was called more than once: it is what makes the difference, nearly always."""
+    rule = "left something else behind"
+    repeated = next((calls for calls in world.calls_by_step().values() if len(calls) > 1), None)
+    if repeated is None:
+        return BrokenRule(rule=rule, what=what)
+    step, fn = repeated[0].step, declared.effects[repeated[0].effect].fn
+    told = f"{what}; {step} was called {of_times(len(repeated))} ({place_of(fn)})"
+    return BrokenRule(rule=rule, what=told, step=step)
+
+
+def _failure_of(run: Run) -> Failure | None:
+    return None if run.error is None else _decode_failure(run.error)
