@@ -16,5 +16,5 @@ async def remind(customer: str) -> str:
 async def reminders(customer: str) -> str:
     for _ in range(3):
         await remind(customer)  # the mistake: the second looks like the first
-        await sleep("1m")
+        await sleep("5s")
     return customer
