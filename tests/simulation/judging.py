@@ -19,7 +19,7 @@ from msgspec import UnsetType
 from holdfast.kernel import attributes
 from holdfast.kernel.journal import Completed, Continued, Elapsed, Forked, Intended, Performed, Started, Value
 from holdfast.kernel.runs import ENDED
-from holdfast.testing.histories.checker import examine
+from holdfast.testing.histories.checker import examine_seen
 from holdfast.testing.histories.history import (
     FaultApplied,
     FenceSeen,
@@ -40,8 +40,9 @@ class Judged:
     """The verdict."""
 
     def __init__(self, simulated: Simulated) -> None:
-        examined = examine(simulated.history, steps_max=STEPS_MAX)
-        self.violations = (*examined.violations, *_own(simulated))
+        seen = Seen(simulated.history)
+        examined = examine_seen(seen, steps_max=STEPS_MAX)
+        self.violations = (*examined.violations, *_own(simulated, seen))
         self.undecided = examined.undecided
 
     @property
@@ -50,12 +51,11 @@ class Judged:
         return tuple(sorted({each.kind for each in self.violations}))
 
 
-def _own(simulated: Simulated) -> Iterator[HistoryViolation]:
+def _own(simulated: Simulated, seen: Seen) -> Iterator[HistoryViolation]:
     if not simulated.is_drained:
         yield HistoryViolation("I15", "not drained", simulated.restless, "it has not come to rest")
     for failure in simulated.failures:
         yield HistoryViolation("engine", "engine fault", failure.partition(":")[0], failure)
-    seen = Seen(simulated.history)
     yield from _untrue_results(seen)
     yield from _lost_messages(seen)
     yield from _same_fences(seen)

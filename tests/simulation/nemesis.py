@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import log
 from random import Random
 
 from holdfast.kernel.leases import instance_of
@@ -82,19 +83,20 @@ class Nemesis:
 
     def fate(self, call: StoreCall) -> Fate:
         way, latency = self._way, self.plan.latency
-        there, back = way.expovariate(1) * latency, way.expovariate(1) * latency
+        # Exponentially distributed, as `Random.expovariate` draws it.
+        there, back = -log(1.0 - way.random()) * latency, -log(1.0 - way.random()) * latency
         if self._is_healed:
             return Fate(there, back)
         now = self.world.now()
-        writes = _writes_of(call)
         if now < self._down_until:
-            self._lose(call, writes)
+            self._lose(call, _writes_of(call))
             return Fate(call_lost=True)
         if now < self._slow_until:
             there += way.random() * self.plan.limit
         fault = self._strike_of(call)
         if fault is None:
             return Fate(there, back)
+        writes = _writes_of(call)
         match fault.kind:
             case "call lost":
                 self._lose(call, writes)
@@ -119,6 +121,8 @@ class Nemesis:
             self.applied_fault("write lost", call.host.name, lost=writes)
 
     def _strike_of(self, call: StoreCall) -> Fault | None:
+        if not self._struck:
+            return None
         waiting = self._struck.get(self.numbers.get(call.host.name, -1), ())
         for strike in waiting:
             fault, left = strike
@@ -138,7 +142,7 @@ class Nemesis:
 
     def notice(self, host: Host, notice: Notice) -> tuple[float, ...]:
         bus, plan = self._bus, self.plan
-        delay = plan.bus_latency * bus.expovariate(1) if plan.bus_latency else 0.0
+        delay = -log(1.0 - bus.random()) * plan.bus_latency if plan.bus_latency else 0.0
         if not plan.bus_faults or self._is_healed or bus.random() >= plan.bus_chance:
             return (delay,)
         match plan.bus_faults[bus.randrange(len(plan.bus_faults))]:

@@ -136,12 +136,8 @@ def _cancelled(world: WorldOutcome, run: Run, declared: Declarations, *, asked: 
 def _begun_after(world: WorldOutcome, run: Run, *, after_ms: Millis) -> list[str]:
     """The steps of a run that were called for the first time when so much of the world had passed."""
     known = {call.step for call in world.calls if call.after_ms <= after_ms}
-    later = (
-        call.step
-        for call in world.calls
-        if call.run == run.id and not call.is_undo and call.attempt == 1 and call.after_ms > after_ms
-    )
-    return list(dict.fromkeys(step for step in later if step not in known))
+    first = (call.step for call in world.calls if call.run == run.id and not call.is_undo and call.attempt == 1)
+    return list(dict.fromkeys(step for step in first if step not in known))
 
 
 def _may_go_on(workflow: Workflow[..., object], world: WorldOutcome, run: Run) -> bool:

@@ -90,7 +90,13 @@ def examine(
     history: Sequence[Record], *, steps_max: int = STEPS_MAX, rules: Sequence[HistoryRule] = HISTORY_RULES
 ) -> Examined:
     """All that is wrong with a history, and what could not be decided. `steps_max` is for the search of each key."""
-    seen = Seen(history)
+    return examine_seen(Seen(history), steps_max=steps_max, rules=rules)
+
+
+def examine_seen(
+    seen: Seen, *, steps_max: int = STEPS_MAX, rules: Sequence[HistoryRule] = HISTORY_RULES
+) -> Examined:
+    """As `examine`, of a history whose records have been sorted already."""
     found = [violation for rule in rules for violation in rule(seen)]
     found += illegal_orders(seen, steps_max=steps_max)
     return Examined(
