@@ -20,9 +20,9 @@
     its retention is over      in any case                                 to be had, if it has ended
     the store forgets          in any case                                 as it was at any time before
 
-A start that was refused for any other reason says nothing about the key. One whose outcome is unknown, or a parent, may
-have created a run that no other move created. Ends, and what follows from them, are seen exactly in the store's writes,
-or else in the journals: then they may have been committed at any time after they were decided.
+A start that was refused for any other reason says nothing about the key. A start or a fork whose outcome is unknown, or
+a parent, may have created a run that no other move created. Ends, and what follows from them, are seen exactly in the
+store's writes, or else in the journals: then they may have been committed at any time after they were decided.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def _place_of(each: Operation, seen: Seen) -> Place | None:
         return each.place if each.called.key else None
     if each.called.verb == "release":
         return seen.places.get(each.called.run)
-    return seen.places.get(each.run) if each.called.verb == "fork" and each.outcome == "ok" else None
+    if each.called.verb == "fork":
+        return seen.places.get(each.run if each.outcome == "ok" else each.called.run)
+    return None
 
 
 class _Lives:
@@ -91,6 +93,7 @@ class _Lives:
         self._seen = seen
         self._times = list(accumulate((record.at_ms for record in seen.history), max))
         self._admitted = {write.run: at for at, write in (*seen.writes, *seen.forgotten) if write.admits}
+        self.forks = seen.forks
         self._pruned = {moved.run: at for at, moved in seen.of(RunMoved) if moved.how == "pruned"}
         self.runs: dict[Place, set[str]] = defaultdict(set)
         for run, place in seen.places.items():
@@ -165,7 +168,7 @@ class _Key:
         self._former = {
             after: run for run in self._runs if (after := ids.derived_beside(run, "successor")) in lives.runs[place]
         }
-        # What no client is known to have created is the work of a parent, or of a start whose outcome is unknown.
+        # What no client is known to have created is the work of a parent, or of one whose outcome is unknown.
         self._orphans = lives.runs[place] - self._inputs.keys() - self._former.keys()
 
     def moves(self) -> Iterator[Move[KeyState]]:
@@ -204,6 +207,10 @@ class _Key:
                 yield Move(words, each.began, each.ended, self._released(each), required=each.outcome == "ok")
             case "fork", "ok":
                 yield Move(words, each.began, each.ended, _create(each.run, _may_fork(called.run)))
+            case "fork", "unknown":
+                for run in sorted(self._orphans & self._lives.forks):
+                    began = max(each.began, self._lives.birth(run)[0])
+                    yield Move(f"{words} {run}", began, inf, _create(run, _may_fork(called.run)), required=False)
             case _:
                 pass
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from holdfast.kernel import ids
-from holdfast.kernel.journal import Cancelled, Completed, Failed, Resumed, Retried
+from holdfast.kernel.journal import Cancelled, Completed, Failed, Forked, Resumed, Retried
 from holdfast.testing.histories.checker import check, examine
 from holdfast.testing.histories.history import OperationCalled, OperationReturned, Record
 from holdfast.testing.histories.key_moves import illegal_orders
@@ -119,6 +119,18 @@ LEGAL: dict[str, Told] = {
         .final("r1", END, holds_key=False)
         .final("r2", END)
     ),
+    "forked, as far as is known": (
+        Told()
+        .start("s1", "r1")
+        .write(END)
+        .call("x", "fork", run="r1")
+        .back("x", "unknown")
+        .find("f", "r2")
+        .start("s2", "r3", replaces="r2")
+        .final("r1", END, holds_key=False)
+        .final("r2", Forked(0, "r1", "r1", "b"), END, holds_key=False)
+        .final("r3", END)
+    ),
     "followed": Told().start("s1", "r1").write(END).admit(SUCCESSOR).find("f", SUCCESSOR),
     "forgotten": (
         Told().call("s1").admit(write="w").find("f", "r1").fault("forgot", lost=("w",)).not_found("g").start("s2", "r2")
@@ -180,6 +192,10 @@ ILLEGAL: dict[str, Told] = {
     "forked while it lived": (
         Told().start("s1", "r1").call("x", "fork", run="r1").back("x", run="r2")
         .final("r1", Completed(9_000), holds_key=False).final("r2", END)
+    ),
+    "forked while it lived, as far as is known": (
+        Told().start("s1", "r1").call("x", "fork", run="r1").back("x", "unknown").find("f", "r2")
+        .final("r1", Completed(9_000), holds_key=False).final("r2", Forked(0, "r1", "r1", "b"), END)
     ),
     "followed by one that was not before": Told().start("s1", "r1").write(END).find("f", SUCCESSOR).admit(SUCCESSOR),
 }  # fmt: skip
