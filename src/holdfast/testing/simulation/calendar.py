@@ -221,6 +221,7 @@ class Calendar(Reliable):
         for host in self._hosts():
             if host.is_client or not host.is_running:
                 host.loop.ahead_seconds += seconds
+                host.loop.next_timer_at()
             else:
                 host.loop.bring_forward(seconds)
                 for scope in host.attempts.values():

@@ -105,10 +105,10 @@ class Host:
     def go_on(self) -> None:
         """As SIGCONT does."""
         if self.is_alive:
-            if not self.is_running:
-                self.world.go_on(self.loop)
             self.is_stopped = self.loop.is_stopped = False
-            self.is_running = True
+            if not self.is_running:
+                self.is_running = True
+                self.world.go_on(self.loop)
 
     def deliver(self, callback: Callable[[], Any]) -> None:
         """Something arrives from outside. A host that stands still finds it when it goes on, a dead one never."""
