@@ -60,7 +60,8 @@ class _Timer(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback = None
+        self._args = ()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -101,8 +102,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer = _Timer(when, callback, args, self, context)
         self._count += 1
         heappush(self._later, (when, self._count, timer))
-        if when - self.ahead_seconds < self.first_at:
-            self.first_at = when - self.ahead_seconds
+        self.first_at = min(self.first_at, when - self.ahead_seconds)
         return timer
 
     def call_later(

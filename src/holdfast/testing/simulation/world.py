@@ -40,8 +40,8 @@ class World:
     def __init__(self, seed: int | str = 0, *, rounds_max: int = 1) -> None:
         """With more than one round, a host that has its turn does all that it can do at this instant.
 
-        Hosts meet in the store alone, so which of them does its next bit first is seen nowhere. But whoever looks from
-        outside, through `until`, sees it later.
+        Hosts meet in the store alone, so which of them goes on first is seen nowhere. Code that looks from
+        outside, through `until`, sees what was done later.
         """
         self.seed = seed
         self.rounds_max = rounds_max
