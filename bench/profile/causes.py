@@ -180,6 +180,7 @@ UPKEEP = Cause(
     "leases, duties, looks at the file for commits of others: it comes with time, and with no run",
     (
         "engine/duties/*",
+        "engine/alarms.py",
         "engine/announcements.py",
         "engine/worker/codes.py",
         "engine/replica.py:Replica._forever",

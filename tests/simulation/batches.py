@@ -1,6 +1,7 @@
 """The seeds of a campaign on one process or on several, until all are done or it is to stop.
 
-Ctrl-C lets the batches that have begun come to their end, so that what they found is told. A second one ends it at once.
+Ctrl-C lets the batches that have begun come to their end, so that what they found is told. A second one ends all at
+once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An alarm: what a part of the engine waits for that looks when it is told to, and now and then besides.
 
-It is an `asyncio.Event` with a limit, for one who waits. Parts that wait all the time do nothing else so often, so a wait
-is one future and one timer: `asyncio.timeout` around an event cancels the task and takes the cancellation back.
+It is an `asyncio.Event` with a limit, for a single task that waits. Such parts do nothing else as often, so a wait is
+one future and one timer: `asyncio.timeout` around an event cancels the task and takes the cancellation back.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 
 
 class Alarm:
-    """Set by others, cleared by the one who waits."""
+    """Set by others, cleared by the task that waits."""
 
     __slots__ = ("_is_set", "_waiting")
 
@@ -33,7 +33,7 @@ class Alarm:
         """True once it is set; False if it was not within this time."""
         if self._is_set:
             return True
-        assert self._waiting is None, "there is one who waits"
+        assert self._waiting is None, "another task waits"
         loop = asyncio.get_running_loop()
         waiting = self._waiting = loop.create_future()
         timer = loop.call_later(seconds, _end, waiting) if seconds > 0 else loop.call_soon(_end, waiting)

@@ -93,9 +93,7 @@ def examine(
     return examine_seen(Seen(history), steps_max=steps_max, rules=rules)
 
 
-def examine_seen(
-    seen: Seen, *, steps_max: int = STEPS_MAX, rules: Sequence[HistoryRule] = HISTORY_RULES
-) -> Examined:
+def examine_seen(seen: Seen, *, steps_max: int = STEPS_MAX, rules: Sequence[HistoryRule] = HISTORY_RULES) -> Examined:
     """As `examine`, of a history whose records have been sorted already."""
     found = [violation for rule in rules for violation in rule(seen)]
     found += illegal_orders(seen, steps_max=steps_max)

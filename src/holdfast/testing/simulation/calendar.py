@@ -36,9 +36,9 @@ from holdfast.kernel.times import Instant, Millis, Steady
 from holdfast.ports.notices import ANYTHING
 from holdfast.stores.memory.writes import Tables
 from holdfast.testing.simulation.hosts import Host, VirtualClock
-from holdfast.testing.simulation.loop import VirtualLoop
+from holdfast.testing.simulation.loop import FOREVER, VirtualLoop
 from holdfast.testing.simulation.network import Reliable, StoreCall, StoreModel
-from holdfast.testing.simulation.world import FOREVER, World
+from holdfast.testing.simulation.world import World
 
 UPKEEP: ContextVar[bool] = ContextVar("holdfast_upkeep", default=False)
 ANNOUNCED = (handovers.CODE, running_effects.KIND, hangs.KIND)  # documents under the name of a worker's lease
@@ -221,6 +221,7 @@ class Calendar(Reliable):
         for host in self._hosts():
             if host.is_client or not host.is_running:
                 host.loop.ahead_seconds += seconds
+                host.loop.next_timer_at()
             else:
                 host.loop.bring_forward(seconds)
                 for scope in host.attempts.values():

@@ -60,7 +60,8 @@ class _Timer(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback = None
+        self._args = ()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -70,7 +71,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.time = now
         self.ahead_seconds = 0.0  # of the time of the world
-        self.first_at = FOREVER  # its first timer, in its own time; or earlier, if that timer has been cancelled
+        self.first_at = FOREVER  # its first timer, in the time of the world; or earlier, if that has been cancelled
         self.host: Any = None  # whose loop it is
         self.is_ready = False  # whether it is among those that are
         self.among: list[VirtualLoop] = []  # of the world
@@ -101,8 +102,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer = _Timer(when, callback, args, self, context)
         self._count += 1
         heappush(self._later, (when, self._count, timer))
-        if when < self.first_at:
-            self.first_at = when
+        self.first_at = min(self.first_at, when - self.ahead_seconds)
         return timer
 
     def call_later(
@@ -121,32 +121,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def next_at(self) -> float:
         """When it next has something to execute, in seconds of the world; infinity if there is nothing."""
-        if self.soon:
-            return self.time() - self.ahead_seconds
-        return self.next_timer_at() - self.ahead_seconds
+        return self.time() - self.ahead_seconds if self.soon else self.next_timer_at()
 
     def next_timer_at(self) -> float:
-        """When its first timer rings, in its own time; infinity if it has none."""
+        """When its first timer rings, in seconds of the world; infinity if it has none."""
         later = self._later
         while later and later[0][2]._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - asked at every instant
             heappop(later)
-        self.first_at = later[0][0] if later else FOREVER
+        self.first_at = later[0][0] - self.ahead_seconds if later else FOREVER
         return self.first_at
 
-    def turn(self, rounds_max: int = 1) -> int:
+    def turn(self, rounds_max: int = 1, *, outer: asyncio.AbstractEventLoop | None = None) -> int:
         """Execute what is ready and what is due; and what that makes ready, in so many rounds at most.
 
-        Returns the rounds.
+        Returns the rounds. `outer` is the loop in which the world itself is executed, if there is one.
         """
         soon = self.soon
-        if self._later and self.first_at <= (now := self.time()):
+        if self._later and self._later[0][0] <= (now := self.time()):
             while self._later and self._later[0][0] <= now:
                 timer = heappop(self._later)[2]
                 if not timer.cancelled():
                     soon.append(timer)
             self.next_timer_at()
-        outer = events._get_running_loop()  # noqa: SLF001 - documented for loop authors
-        events._set_running_loop(self)  # noqa: SLF001
+        events._set_running_loop(self)  # noqa: SLF001 - documented for loop authors
         left, rounds = len(soon), 1
         try:
             while not self.is_stopped:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from holdfast.errors import StoreUnavailable
@@ -105,7 +106,7 @@ class StoreModel:
         if fate.call_lost or fate.reply_lost or fate.there + fate.back > self.limit_seconds:
             self.give_up_on(call, reply)
         if not fate.call_lost:
-            world.after(fate.there, lambda: self._apply(call, reply, fate))
+            world.after(fate.there, partial(self._apply, call, reply, fate))
 
     def give_up_on(self, call: StoreCall, reply: asyncio.Future[Any]) -> None:
         """Tell the caller, in time, that there was no reply."""
@@ -125,20 +126,11 @@ class StoreModel:
         if error is None:
             self._tell_others(call.host, notice_of(call.verb, call.args, result, self._rows))
         if not fate.reply_lost and fate.there + fate.back <= self.limit_seconds:
-            self.world.after(fate.back, lambda: self._reply(call, reply, result, error))
+            self.world.after(fate.back, partial(self._reply, call, reply, result, error))
 
     def _reply(self, call: StoreCall, reply: asyncio.Future[Any], result: object, error: Exception | None) -> None:
         self.observer.replied(call)
-
-        def settle() -> None:
-            if reply.done():
-                return
-            if error is None:
-                reply.set_result(result)
-            else:
-                reply.set_exception(error)
-
-        call.host.deliver(settle)
+        call.host.deliver(_settle, reply, result, error)
 
     def watch(self, host: Host, on_notice: Callable[[Notice], bool]) -> None:
         """Deliver notices to this host."""
@@ -154,14 +146,14 @@ class StoreModel:
         return cast("list[Run]", _result_of(self.inner.runs(run_ids)))
 
     def _tell_others(self, sender: Host, notice: Notice) -> None:
-        if notice != NOTHING:
+        if notice is not NOTHING and notice != NOTHING:
             for host, on_notice in self._watchers:
                 if host is not sender and host.is_alive:
                     self._tell(host, on_notice, notice)
 
     def _tell(self, host: Host, on_notice: Callable[[Notice], bool], notice: Notice) -> None:
         for seconds in self.observer.notice(host, notice):
-            self.world.after(seconds, lambda: host.deliver(lambda: on_notice(notice)))
+            self.world.after(seconds, partial(host.deliver, on_notice, notice))
 
 
 class HostStore:
@@ -216,6 +208,15 @@ def _result_of(coroutine: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as done:
         return done.value
     raise AssertionError("the store model waited")
+
+
+def _settle(reply: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if reply.done():
+        return
+    if error is None:
+        reply.set_result(result)
+    else:
+        reply.set_exception(error)
 
 
 def _fail(reply: asyncio.Future[Any], verb: str, seconds: float) -> None:

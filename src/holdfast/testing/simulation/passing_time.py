@@ -15,7 +15,8 @@ from holdfast.testing.effect_ledger import EffectLedger
 from holdfast.testing.simulation.bridge import AwaitedReply, Pump
 from holdfast.testing.simulation.calendar import Calendar
 from holdfast.testing.simulation.hosts import Host
-from holdfast.testing.simulation.world import FOREVER, World
+from holdfast.testing.simulation.loop import FOREVER
+from holdfast.testing.simulation.world import World
 
 PATIENCE_MS = Millis(366 * 86_400_000)  # of virtual time, for one await
 SHOWN = 5  # runs in a message

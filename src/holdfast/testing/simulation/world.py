@@ -12,14 +12,17 @@ and from the hosts' own, all time from `world.now`.
 from __future__ import annotations
 
 import sys
+from asyncio import events
 from collections.abc import Callable
 from heapq import heappop, heappush
+from operator import attrgetter
 from random import Random  # noqa: TID251 - seeded
 from typing import Any
 
 from holdfast.testing.simulation.hosts import Host
 from holdfast.testing.simulation.loop import FOREVER, VirtualLoop
 
+_first_at = attrgetter("first_at")
 TURNS_MAX = 200_000  # at one instant
 
 
@@ -37,8 +40,8 @@ class World:
     def __init__(self, seed: int | str = 0, *, rounds_max: int = 1) -> None:
         """With more than one round, a host that has its turn does all that it can do at this instant.
 
-        Hosts meet in the store alone, so which of them does its next bit first is seen nowhere. But whoever looks from
-        outside, through `until`, sees it later.
+        Hosts meet in the store alone, so which of them goes on first is seen nowhere. Code that looks from
+        outside, through `until`, sees what was done later.
         """
         self.seed = seed
         self.rounds_max = rounds_max
@@ -47,6 +50,7 @@ class World:
         self.executing: Host | None = None  # whose turn it is
         self._ready: list[VirtualLoop] = []  # the loops that have something to execute at this instant
         self._living: list[Host] = []  # and perhaps some that have died since
+        self._running: list[VirtualLoop] = []  # those of hosts that execute anything at present
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
         self._count = 0
@@ -67,17 +71,23 @@ class World:
         self.hosts.append(host)
         self._living = [each for each in self.hosts if each.is_alive]
         host.loop.host, host.loop.among = host, self._ready
+        self._find_running()
+
+    def _find_running(self) -> None:
+        self._running = [each.loop for each in self._living if each.is_running]
 
     def halt(self, loop: VirtualLoop) -> None:
         """Give this loop no turn, until it goes on."""
         if loop in self._ready:
             self._ready.remove(loop)
         loop.is_ready = True  # so it does not become so
+        self._find_running()
 
     def go_on(self, loop: VirtualLoop) -> None:
         """Give this loop its turns again: what it has missed comes first."""
         if loop not in self._ready:
             self._ready.append(loop)
+        self._find_running()
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back then, outside of every host: for what travels, and for faults."""
@@ -97,6 +107,7 @@ class World:
 
     def _run(self, until: Callable[[], object], end: float) -> bool:
         coming, ready, hooked = self._coming, self._ready, None  # whose hooks for generators are set
+        outer = events._get_running_loop()  # noqa: SLF001 - documented for loop authors
         while not until():
             self._turns += 1
             if self._turns > TURNS_MAX:
@@ -109,9 +120,9 @@ class World:
                     hooked = loop
                     sys.set_asyncgen_hooks(*loop.generator_hooks)
                 self.executing = loop.host
-                self._turns += loop.turn(self.rounds_max) - 1
+                self._turns += loop.turn(self.rounds_max, outer=outer) - 1
                 self.executing = None
-                if not loop.soon and not loop.is_stopped and loop.first_at - loop.ahead_seconds > self._seconds:
+                if not loop.soon and not loop.is_stopped and loop.first_at > self._seconds:
                     loop.is_ready = False
                     ready.remove(loop)
             elif not self._let_time_pass(end):
@@ -125,18 +136,15 @@ class World:
 
     def _let_time_pass(self, end: float) -> bool:
         """Go on to the next instant at which something happens; False if that is later than `end`."""
-        next_at = self._coming[0][0] if self._coming else FOREVER
-        due: list[VirtualLoop] = []
-        for host in self._living:
-            if host.is_running:
-                loop = host.loop
-                # Timers that are cancelled are taken away only where they would be the next thing to happen.
-                if loop.first_at - loop.ahead_seconds <= next_at:
-                    at = loop.next_timer_at() - loop.ahead_seconds
-                    if at < next_at:
-                        next_at, due = at, [loop]
-                    elif at == next_at:
-                        due.append(loop)
+        next_at, due = self._coming[0][0] if self._coming else FOREVER, []
+        running = self._running
+        # Timers that are cancelled are taken away only where they would be the next thing to happen.
+        while not due and (first_at := min(map(_first_at, running), default=FOREVER)) <= next_at:
+            if first_at == FOREVER:
+                break
+            due = [loop for loop in running if loop.first_at == first_at and loop.next_timer_at() == first_at]
+            if due:
+                next_at = first_at
         if next_at == FOREVER and end == FOREVER:
             raise NothingHappens
         if next_at > end:
