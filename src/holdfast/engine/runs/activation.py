@@ -83,9 +83,12 @@ class Activation:
         history: History,
         blobs: Mapping[str, bytes],
         number: int = 0,
+        *,
+        was_cut_short: bool = False,
     ) -> None:
         self.run = history.run
         self.number = number  # among the executions of its worker
+        self._was_cut_short = was_cut_short  # it was driven by this worker before, under the same fence
         self.task: asyncio.Task[None] | None = None  # which drives it
         self._signal: asyncio.Future[None] | None = None
         self._inline: Command | None = None
@@ -166,7 +169,7 @@ class Activation:
         try:
             if not await self._replay():
                 return
-            if self.run.waits is None and self.run.epoch > 1:
+            if self._was_cut_short or (self.run.waits is None and self.run.epoch > 1):
                 pending = self._loaded.machine.pending
                 # A cancellation in the journal has dropped what the former holder may have admitted just then.
                 dropped = (command.step for command in pending.dropped if command.admits_a_run)

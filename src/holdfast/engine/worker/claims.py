@@ -28,7 +28,7 @@ from holdfast.errors import TransientError
 from holdfast.kernel import seals, takeovers
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
-from holdfast.kernel.runs import Run
+from holdfast.kernel.runs import Fenced, Run
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.times import EPOCH, Instant
 from holdfast.ports.store import Claim, History, Serves, Store
@@ -72,8 +72,10 @@ class Bell:
 class Executor(Protocol):
     """Executes what is claimed, and is told about it."""
 
-    def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> HeldActivation:
-        """The run, ready to be driven."""
+    def execute(
+        self, history: History, blobs: Mapping[str, bytes], number: int, *, was_cut_short: bool
+    ) -> HeldActivation:
+        """The run, ready to be driven. `was_cut_short`: it was driven here before, under the same fence."""
         ...
 
     async def set_aside(self, run: Run, error: Exception) -> None:
@@ -138,6 +140,9 @@ class Claims:
         self._is_unsure = False  # whether the store may have runs under our name that are not executed here
         self._suspect = NO_SUSPECT
         self._void: set[str] = set()  # runs that were claimed again while an execution of the former claim is here
+        # The fences of runs whose execution here ended before them, under the name of a lease.
+        self._cut_short: dict[str, Fenced] = {}
+        self._cut_short_under = ""
 
     def ring(self) -> None:
         """There may be runs to claim."""
@@ -271,11 +276,14 @@ class Claims:
     def _adopt(self, history: History, blobs: Mapping[str, bytes]) -> None:
         run_id = history.run.id
         self._held.adopted += 1
-        execution = self._executor.execute(history, blobs, self._held.adopted)
+        was_cut_short = bool(self._cut_short) and self._cut_short.pop(run_id, None) == history.run.fence
+        execution = self._executor.execute(history, blobs, self._held.adopted, was_cut_short=was_cut_short)
         self._held.begin(run_id, execution, partial(self._leave, run_id, execution))
 
     def _leave(self, run_id: str, execution: HeldActivation, _task: object) -> None:
         """The task of an execution has ended."""
+        if execution.run.owner is not None:
+            self._note_cut_short(execution.run, execution.run.owner)
         if self._held.remove(run_id, execution):
             self._executor.on_gone()
             if self._is_unsure:
@@ -285,6 +293,17 @@ class Claims:
             self._is_unsure = True
             self._bell.ring()
         self._slots.quiet()
+
+    def _note_cut_short(self, run: Run, owner: str) -> None:
+        """The run has not been let go, and has not ended: its lease was in danger, or it was taken away.
+
+        If the lease is good again, it is adopted again under the same fence, and its journal does not show what was done
+        for it here and not recorded.
+        """
+        if owner != self._cut_short_under:
+            self._cut_short_under = owner
+            self._cut_short.clear()
+        self._cut_short[run.id] = run.fence
 
     # -- fresh runs
 

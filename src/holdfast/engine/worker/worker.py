@@ -132,8 +132,9 @@ class Worker:
 
     # -- what its claims need
 
-    def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> Activation:
-        return Activation(self, self._registry.workflow(history.run.workflow), history, blobs, number)
+    def execute(self, history: History, blobs: Mapping[str, bytes], number: int, *, was_cut_short: bool) -> Activation:
+        workflow = self._registry.workflow(history.run.workflow)
+        return Activation(self, workflow, history, blobs, number, was_cut_short=was_cut_short)
 
     async def set_aside(self, run: Run, error: Exception) -> None:
         """A journal that cannot be read, written by a newer version, damaged or sealed: a person must look."""

@@ -47,11 +47,12 @@ class Lease:
 class FakeExecution:
     """Remembers what arrives; ends when it is told to."""
 
-    def __init__(self, history: History, blobs: Mapping[str, bytes], number: int) -> None:
+    def __init__(self, history: History, blobs: Mapping[str, bytes], number: int, *, was_cut_short: bool) -> None:
         self.run = history.run
         self.history = history
         self.blobs = blobs
         self.number = number
+        self.was_cut_short = was_cut_short
         self.arrived: list[str] = []
         self.ended = asyncio.Event()
         self.was_abandoned = False
@@ -170,8 +171,11 @@ class World:
 
     # -- Executor
 
-    def execute(self, history: History, blobs: Mapping[str, bytes], number: int) -> FakeExecution:
-        execution = self.executions[history.run.id] = FakeExecution(history, blobs, number)
+    def execute(
+        self, history: History, blobs: Mapping[str, bytes], number: int, *, was_cut_short: bool
+    ) -> FakeExecution:
+        execution = FakeExecution(history, blobs, number, was_cut_short=was_cut_short)
+        self.executions[history.run.id] = execution
         return execution
 
     async def set_aside(self, run: Run, error: Exception) -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.events import AskedInVain, RunsClaimed, StoreTroubled
 from holdfast.kernel import transitions
+from holdfast.kernel.changes import Committed
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.takeovers import ALONE_MS, DEADLY_AT, POSTPONED_MS, SUSPECT_AT
 from tests.unit.engine.worker.conftest import LIMIT, WORKFLOW, World
@@ -253,3 +254,44 @@ async def test_a_run_of_another_version_is_left_to_those_that_serve_it(world: Wo
     world.claims.ring()
     await world.settle()
     assert set(world.executions) == {"run-2"}
+
+
+# -- runs whose execution here ended before them
+
+
+async def test_a_run_that_was_cut_short_is_told_so_when_it_is_adopted_again_under_the_same_fence(world: World) -> None:
+    await world.admit("a")
+    world.claims.ring()
+    await world.settle()
+    first = world.executions["a"]
+    assert not first.was_cut_short
+    first.ended.set()  # an execution ends so if the lease seems to be lost: it has let go of nothing
+    await world.settle()
+    world.claims.make_sure()
+    await world.settle()
+    again = world.executions["a"]
+    assert again is not first
+    assert (again.run.fence, again.was_cut_short) == (first.run.fence, True)
+
+
+async def test_a_run_that_was_let_go_or_has_changed_hands_since_was_not_cut_short(world: World) -> None:
+    for run_id in ("a", "b"):
+        await world.admit(run_id)
+    world.claims.ring()
+    await world.settle()
+    first = dict(world.executions)
+    let_go = transitions.decide(first["a"].run, transitions.LetGo(world.store.now_ms()), now_ms=world.store.now_ms())
+    [answer] = await world.store.commit([let_go])
+    assert isinstance(answer, Committed)
+    assert answer.run is not None
+    first["a"].run = answer.run
+    for execution in first.values():
+        execution.ended.set()
+    await world.settle()
+    await world.store.leave("w-1")
+    await world.store.join("w-1", 3_600_000)
+    world.claims.ring()
+    await world.settle()
+    for run_id, execution in world.executions.items():
+        assert execution is not first[run_id]
+        assert (execution.run.fence != first[run_id].run.fence, execution.was_cut_short) == (True, False)

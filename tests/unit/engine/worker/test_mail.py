@@ -130,7 +130,7 @@ async def test_an_answer_that_is_older_than_an_execution_is_not_delivered_to_it(
         found = await messages(owner, among)
         world.held.adopted += 1
         world.held.remove("a")
-        world.held.begin("a", world.execute(former.history, {}, world.held.adopted), id)
+        world.held.begin("a", world.execute(former.history, {}, world.held.adopted, was_cut_short=False), id)
         return found
 
     world.store.messages = slow  # type: ignore[method-assign]
