@@ -216,9 +216,9 @@ async def test_a_lease_that_expired_later_than_is_wanted_is_left_for_the_next_ti
     looked_at_ms = store.now_ms()
     clock.advance(1)
     assert len(await store.fallen(10)) == 2
-    assert await store.rescue(10, expired_by=looked_at_ms) == ["run-1"]
+    assert await store.rescue(10, expired_until_ms=looked_at_ms) == ["run-1"]
     assert not await store.renew("w-2", TTL_MS)
-    assert await store.rescue(10, expired_by=Instant(looked_at_ms + 1)) == ["run-2"]
+    assert await store.rescue(10, expired_until_ms=Instant(looked_at_ms + 1)) == ["run-2"]
     assert await store.fallen(10) == []
 
 

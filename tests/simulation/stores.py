@@ -211,9 +211,9 @@ class ClusterMemory(MemoryStore):
                 self._model.moved("pruned", run)
         return pruned
 
-    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
+    async def rescue(self, limit: int, *, expired_until_ms: Instant = END_OF_TIME) -> list[str]:
         owners = {run.id: run.owner or "" for run in await self.fallen(limit)}
-        rescued = await super().rescue(limit, expired_by=expired_by)
+        rescued = await super().rescue(limit, expired_until_ms=expired_until_ms)
         for run in await self.runs(rescued):
             self._model.moved("rescued", run, owners.get(run.id, ""))
         return rescued

@@ -105,7 +105,7 @@ def test_what_was_done_before_a_lease_was_in_danger_is_not_forgotten_when_it_is_
 
     @shop.effect
     async def charge(order: str) -> str:
-        await asyncio.sleep(2.2)  # noqa: TID251 - of virtual time
+        await asyncio.sleep(2.2)
         charged.append(order)
         breaking.has_happened = True
         return order
@@ -126,7 +126,7 @@ def test_what_was_done_before_a_lease_was_in_danger_is_not_forgotten_when_it_is_
         async with Holdfast(seen_from(caller), packs=[shop], worker=False, _platform=caller.platform) as hf:
             run, _ = await hf.start(checkout("o-1"))
             while not charged:
-                await asyncio.sleep(0.1)  # noqa: ASYNC110, TID251 - of virtual time
+                await asyncio.sleep(0.1)
             await run.ask_cancel("too late")
             receipt = await run.receipt() if (await run.wait()).is_settled else None
             assert receipt is not None

@@ -249,10 +249,10 @@ class Store(Protocol):
         """Up to `limit` runs that `rescue` would take now, as they are, in its order."""
         ...
 
-    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
+    async def rescue(self, limit: int, *, expired_until_ms: Instant = END_OF_TIME) -> list[str]:
         """Take up to `limit` runs from holders whose lease has expired, raise their epoch, make them claimable.
 
-        Leases that expired later than `expired_by` are left for the next time.
+        Leases that expired later than `expired_until_ms` are left for the next time.
         """
         ...
 

@@ -29,7 +29,7 @@ class Rescuer:
         # A lease that expires while those before it are counted is left for the next time: it would not be counted.
         now_ms = self._store.now_ms()
         await self._count()
-        rescued = await self._store.rescue(pace.rescue_max, expired_by=now_ms)
+        rescued = await self._store.rescue(pace.rescue_max, expired_until_ms=now_ms)
         if rescued:
             self._emit(RunsRescued(tuple(rescued)))
             self._ring()

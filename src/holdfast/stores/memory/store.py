@@ -241,16 +241,16 @@ class MemoryStore:
         held = [run_id for owner in self._fallen_owners() for run_id in await self.held(owner)]
         return await self.runs(held[:limit])
 
-    def _fallen_owners(self, expired_by: Instant = END_OF_TIME) -> list[str]:
+    def _fallen_owners(self, expired_until_ms: Instant = END_OF_TIME) -> list[str]:
         """Owners whose lease has expired, and owners without one."""
-        by_ms = min(self.now_ms(), expired_by)
+        by_ms = min(self.now_ms(), expired_until_ms)
         expired = [owner for owner, until_ms in self._tables.leases.items() if until_ms <= by_ms]
         missing = {run.owner for run in self._tables.runs.values() if run.owner is not None} - set(self._tables.leases)
         return [*expired, *sorted(missing)]
 
-    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
+    async def rescue(self, limit: int, *, expired_until_ms: Instant = END_OF_TIME) -> list[str]:
         rescued: list[str] = []
-        for owner in self._fallen_owners(expired_by):
+        for owner in self._fallen_owners(expired_until_ms):
             held = await self.held(owner)
             rescued += held[: limit - len(rescued)]
             if len(rescued) < limit:

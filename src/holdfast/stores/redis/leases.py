@@ -35,13 +35,13 @@ class Leases:
         call = scripts.RENEW.call(self._keys, now=self._instant(), owner=owner, ttl_ms=ttl_ms)
         return await self._asks.ask([call], writes=True) == [1]
 
-    async def end(self, owners: Sequence[str], *, expired_by: Instant | None = None) -> list[str]:
+    async def end(self, owners: Sequence[str], *, expired_until_ms: Instant | None = None) -> list[str]:
         """End leases, or those among them that had expired by then; returns the owners that have none now."""
         call = scripts.END_LEASES.call(
             self._keys,
             now=self._instant(),
-            only_expired=expired_by is not None,
-            expired_by=EPOCH if expired_by is None else expired_by,
+            only_expired=expired_until_ms is not None,
+            expired_until_ms=EPOCH if expired_until_ms is None else expired_until_ms,
             owners=owners,
         )
         [without] = await self._asks.ask([call], writes=True)
@@ -57,10 +57,10 @@ class Leases:
         live, expired = await self._all()
         return [*expired, *sorted(owners - {member.owner for member in live} - set(expired))]
 
-    async def end_fallen(self, expired_by: Instant) -> list[str]:
+    async def end_fallen(self, expired_until_ms: Instant) -> list[str]:
         """End what had expired by then; returns the owners whose runs may be freed: those, and owners without one."""
         fallen = await self.fallen()
-        return await self.end(fallen, expired_by=expired_by) if fallen else []
+        return await self.end(fallen, expired_until_ms=expired_until_ms) if fallen else []
 
     async def live(self, namespace: str) -> list[Member]:
         """Those of a namespace that have not expired. How many runs each holds is not counted here."""

@@ -179,7 +179,7 @@ END_LEASES = Script(
     "end_leases",
     uses=("clock",),
     keys=_LEASES,
-    args=(instant("now"), flag("only_expired"), number("expired_by"), each("owners")),
+    args=(instant("now"), flag("only_expired"), number("expired_until_ms"), each("owners")),
 )
 
 # Reads

@@ -368,9 +368,9 @@ class RedisStore:
             found += (await self._of_owner(b"o", owner))[: limit - len(found)]
         return await self.runs(found) if found else []
 
-    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
+    async def rescue(self, limit: int, *, expired_until_ms: Instant = END_OF_TIME) -> list[str]:
         rescued: list[str] = []
-        for owner in await self._leases.end_fallen(expired_by):
+        for owner in await self._leases.end_fallen(expired_until_ms):
             # Others may rescue at the same time: what they are faster with, we look for among the rest.
             before: list[str] = []
             while len(rescued) < limit and (held := await self._of_owner(b"o", owner)) != before:

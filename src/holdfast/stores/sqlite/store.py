@@ -296,13 +296,13 @@ class SqliteStore:
         held = await self._read(read)
         return await self.runs(held) if held else []
 
-    async def rescue(self, limit: int, *, expired_by: Instant = END_OF_TIME) -> list[str]:
+    async def rescue(self, limit: int, *, expired_until_ms: Instant = END_OF_TIME) -> list[str]:
         if not await self._read(self._fallen):
             return []
 
         def write(db: Database) -> list[str]:
             rescued: list[str] = []
-            for owner in self._fallen(db, expired_by):
+            for owner in self._fallen(db, expired_until_ms):
                 rescued += self._free(db, owner, limit=limit - len(rescued))
                 if len(rescued) == limit:
                     break
@@ -311,9 +311,9 @@ class SqliteStore:
 
         return await self._write(write, lambda _: ANYTHING)
 
-    def _fallen(self, db: Database, expired_by: Instant = END_OF_TIME) -> list[str]:
+    def _fallen(self, db: Database, expired_until_ms: Instant = END_OF_TIME) -> list[str]:
         """Owners whose lease has expired, and owners without one: they were rescued before their last write landed."""
-        by_ms = min(self.now_ms(), expired_by)
+        by_ms = min(self.now_ms(), expired_until_ms)
         fallen = [owner for (owner,) in db.execute(SQL["expired"], {"now_ms": by_ms}).fetchall()]
         owner = ""
         while (owner := db.execute(SQL["next_owner"], {"after": owner}).fetchall()[0][0]) is not None:

@@ -1,5 +1,5 @@
--- Ends leases; with `only_expired`, those that had run out by `expired_by`. Returns the owners that have none now.
-local by = math.min(now, expired_by)
+-- Ends leases; with `only_expired`, those that had run out by `expired_until_ms`. Returns the owners that have none now.
+local by = math.min(now, expired_until_ms)
 local without = {}
 for _, owner in ipairs(owners) do
   local expires = redis.call('ZSCORE', expiries, owner)
