@@ -42,6 +42,26 @@ async def swallows_everything() -> None:
 
 
 @workflow_of
+async def swallows_everything_at_a_timer() -> None:
+    """A timer that was refused would be asked for again, forever, inside the worker's own loop."""
+    while True:
+        try:
+            async with holdfast.timeout("1h"):
+                await charge(1)
+        except BaseException:
+            continue
+
+
+@workflow_of
+async def sleeps_whatever_comes() -> None:
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            continue
+
+
+@workflow_of
 async def begins_tasks_in_finally() -> None:
     try:
         await charge(1)
@@ -220,6 +240,8 @@ async def noting_in_finally() -> None:
 WAITING = [
     awaits_in_finally,
     swallows_everything,
+    swallows_everything_at_a_timer,
+    sleeps_whatever_comes,
     begins_tasks_in_finally,
     gathers_in_finally,
     opens_a_group_in_finally,

@@ -45,10 +45,6 @@ _GONE: Any = None
 _PLACE = "_holdfast_place"
 
 
-class Evicted(BaseException):
-    """Raised into code that goes on after its run was let go from memory."""
-
-
 class Timer(asyncio.TimerHandle):
     """A durable timer: a step of the run, with the instant at which it is due."""
 
@@ -250,7 +246,8 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        self._refuse_if_evicted()
+        if self._evicted:  # it never fires. Refused, code that catches everything and tries again would never end
+            return Timer(when, callback, args, self, context)
         if _set_aside.step_back is not None:
             raise outside_of_its_run()
         timer = Timer(when, callback, args, self, context)
@@ -368,10 +365,6 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     def is_evicted(self) -> bool:
         return self._evicted
 
-    def _refuse_if_evicted(self) -> None:
-        if self._evicted:
-            raise Evicted
-
 
 class _SetAside(threading.local):
     """The run that is set aside while the collector works in this thread."""
@@ -422,11 +415,27 @@ def _close_all(tasks: list[WorkflowTask]) -> None:
 
 
 def _close(task: WorkflowTask) -> None:
-    """Close a task's coroutine. Its `finally` blocks run, but may not wait for anything any more."""
-    coroutine = task.get_coro()
-    for _ in range(16):  # a block that awaits although it is being closed must be closed once more
-        try:
-            coroutine.close()
-        except BaseException:  # noqa: BLE001, S112 - the run goes on elsewhere, or has ended; this copy is only memory
-            continue
-        return
+    """Close a task's coroutine. Its `finally` blocks run, but may not wait for anything any more.
+
+    They run as a part of the task: what refuses to work outside of one (`asyncio.timeout`) would be tried again forever
+    by code that catches everything, and nothing could interrupt it here.
+    """
+    coroutine, loop = task.get_coro(), task.get_loop()
+    asyncio.tasks._enter_task(loop, task)  # noqa: SLF001 - documented for authors of tasks
+    try:
+        for _ in range(16):  # a block that awaits although it is being closed must be closed once more
+            try:
+                coroutine.close()
+            except BaseException:  # noqa: BLE001, S112 - the run goes on elsewhere, or has ended; this copy is only memory
+                continue
+            return
+        _keep_forever(coroutine)
+    finally:
+        asyncio.tasks._leave_task(loop, task)  # noqa: SLF001
+
+
+def _keep_forever(coroutine: object) -> None:
+    """Code that cannot be closed is not freed either: Python would close it then, and perhaps never come back."""
+    import ctypes  # noqa: PLC0415 - hardly any process needs it, and each would take longer to start
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
