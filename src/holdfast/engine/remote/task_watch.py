@@ -176,7 +176,7 @@ class TaskWatch:
         finally:
             self._seekers.remove(seeker)
             if seeker.woken.is_set():
-                self.look()  # it leaves without having looked: let another one be woken
+                self._news.set()  # it leaves without having looked: let another one be woken
 
     # -- what other processes do
 
