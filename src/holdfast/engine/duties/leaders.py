@@ -113,7 +113,8 @@ class Leaders:
             for writing, stored in zip(writings, answers, strict=True):
                 self._answered(writing.document, sent_steady_ms if stored else None)
         self._in_doubt = False
-        self._renewed.set()
+        if self._terms:  # those who wait for a duty that is led elsewhere need not look
+            self._renewed.set()
         missed = [known.get(duty) for duty in self._duties if duty not in self._terms]
         waits_ms = [leaders.look_again_in_ms(each, now_ms=now_ms, ttl_ms=self._ttl_ms) for each in missed]
         self._again_in_ms = min(waits_ms, default=self._ttl_ms / 3)
