@@ -6,8 +6,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PEERS  ?=
 SEEDS  ?= 10000
-# The unit tests for a moment only: without plugins that they do not need, and without the types, checked beside them.
-QUICK  := HYPOTHESIS_PROFILE=check $(BIN)/pytest -q -p no:schemathesis -p no:faker -p no:anyio --deselect tests/unit/test_typing.py
+# Without plugins that the tests do not need, and without the types, which are checked beside them.
+LEAN   := -p no:schemathesis -p no:faker -p no:anyio --deselect tests/unit/test_typing.py
+# The unit tests for a moment only.
+QUICK  := HYPOTHESIS_PROFILE=check $(BIN)/pytest -q $(LEAN)
 
 # Tests wait for leases and processes more than they compute, so there are twice as many workers as cores. Their files
 # lie in memory where there is room: what a power loss takes away, they take away themselves.
@@ -52,11 +54,15 @@ check: lint ## Run lint, types and the unit tests, in under 30 s
 	  failed=0; $(QUICK) tests/unit --ignore=tests/unit/kernel || failed=1; \
 	  wait $$kernel || failed=1; cat $$told/kernel; wait $$types || failed=1; cat $$told/types; exit $$failed
 
-# What takes seconds comes first, so that a slip is told before the suite has begun.
-test: lint types $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run lint, types and the whole suite, then hold the kernel to full branch coverage
-	@TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist worksteal -p no:schemathesis -p no:faker -p no:anyio
-	@# Which lines the tests reach does not need many examples: a few, and the same ones each time.
-	@HYPOTHESIS_PROFILE=coverage $(BIN)/pytest -n auto -q tests/unit/kernel --hypothesis-seed=0 --cov=holdfast.kernel --cov-branch --cov-fail-under=100
+# What takes seconds comes first, so that a slip is told before the suite has begun. Which lines of the kernel the tests
+# reach does not need many examples: a few, and the same ones each time.
+test: lint $(VENV)/.stamp-browser $(VENV)/.stamp-servers ## Run lint, types, the kernel's branch coverage, which must be full, and the whole suite
+	@told=$$(mktemp -d); trap 'rm -rf "$$told"' EXIT; \
+	  $(BIN)/basedpyright > $$told/types & types=$$!; \
+	  failed=0; HYPOTHESIS_PROFILE=coverage $(BIN)/pytest -q $(LEAN) tests/unit/kernel --hypothesis-seed=0 \
+	    --cov=holdfast.kernel --cov-branch --cov-fail-under=100 || failed=1; \
+	  wait $$types || failed=1; cat $$told/types; exit $$failed
+	@TMPDIR=$(SCRATCH) $(BIN)/pytest -n $(WORKERS) --dist worksteal $(LEAN)
 
 simulate: $(VENV)/.stamp-dev ## Run whole clusters in virtual time, from 10,000 seeds, under faults (SEEDS=100000 for more)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --jobs 0

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
+import os
 import signal
+from collections import deque
 from collections.abc import Generator
 
 import pytest
@@ -34,3 +37,31 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end, so the garbage collector need not look at it: neither now nor in a test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest tests begin first, so that no worker is left with one of them when the others have ended.
+
+    Each worker of pytest-xdist begins with a stretch of the tests of its own: its share of them is at the head of that.
+    Those of one file stay together, or several clusters would come up at the same time.
+    """
+    slow = deque(item for item in items if item.get_closest_marker("slow"))
+    others = deque(item for item in items if not item.get_closest_marker("slow"))
+    dealt: list[pytest.Item] = []
+    for left in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 0, -1):
+        end = len(dealt) + (len(slow) + len(others)) // left
+        dealt += [slow.popleft() for _ in range(-(-len(slow) // left))]
+        dealt += [others.popleft() for _ in range(min(len(others), end - len(dealt)))]
+    items[:] = [*dealt, *slow, *others]

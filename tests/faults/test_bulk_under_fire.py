@@ -7,13 +7,14 @@ import signal
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast, Run
 from holdfast.journal import Retried
+from holdfast.testing import Line
 from tests.faults.cases import Case
 from tests.faults.conftest import NewCase
 from tests.faults.crash_at_store_call import Point, When
@@ -49,12 +50,17 @@ async def check_retried(case: Case, hf: Holdfast, runs: list[Run[Any]], bulk_id:
         retried = [entry.bulk for entry in await now.journal() if isinstance(entry, Retried)]
         assert retried == [bulk_id], retried
     lost |= case.processes.overtaken()
+    calls_of: dict[str, list[Line]] = defaultdict(list)
+    for line in case.ledger.calls():
+        calls_of[f"sack:{line['order']}"].append(line)
     for run in runs:
-        calls = [line for line in case.ledger.calls() if f"sack:{line['order']}" == run.key]
+        assert run.key is not None
+        calls = calls_of[run.key]
         assert len(calls) >= 2
         assert {line["pid"] for line in calls[1:-1]} <= lost, calls
 
 
+@pytest.mark.slow
 async def test_five_hundred_runs_are_retried_by_one_command_once_each_though_workers_are_killed(any_case: Case) -> None:
     case, count, lost = any_case, 500, set[int]()
     runs = await failed(case, count)

@@ -165,6 +165,7 @@ async def test_a_kill_around_any_verb_on_redis_changes_nothing(new_redis_case: N
     assert {"open", "join", "commit", "claim", "renew", "rescue", "relay", "leave", "close"} <= reached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 async def test_a_kill_inside_any_transaction_changes_nothing(new_case: NewCase, share: int) -> None:
     """Before each SQL statement of each writing transaction: what is half written was never there.

@@ -12,7 +12,7 @@ from holdfast.testing.histories import files
 from holdfast.testing.histories.checker import check
 from holdfast.testing.histories.history import EffectObserved, FaultApplied, FinalRun, OperationReturned
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 SECONDS_MAX = 110.0
 
 

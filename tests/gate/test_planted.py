@@ -25,6 +25,7 @@ GROUPS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # whole clusters come up and are broken, several times each: a busy machine needs minutes
 @pytest.mark.parametrize("scenarios", GROUPS, ids="-".join)
 async def test_the_gate_passes_a_healthy_system_and_finds_every_planted_bug(scenarios, tmp_path) -> None:

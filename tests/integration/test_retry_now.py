@@ -27,6 +27,7 @@ class Bank:
         self.is_open = False
         self.answers = asyncio.Event()  # while it is cleared, the bank says nothing
         self.answers.set()
+        self.is_left = asyncio.Event()
         self.counted = asyncio.Event()
         self.counts = 0
 
@@ -37,6 +38,10 @@ class Bank:
             if not self.is_open:
                 raise OSError("closed")
             return f"charged in attempt {attempt()}"
+
+        @self.pack.effect
+        async def leave() -> None:
+            await self.is_left.wait()
 
         @self.pack.effect
         async def count() -> int:
@@ -59,11 +64,9 @@ class Bank:
 
         @self.pack.workflow
         async def give_up() -> int:
-            try:
-                async with asyncio.timeout(0.05):
-                    await charge()
-            except TimeoutError:
-                pass
+            charging = asyncio.ensure_future(charge())
+            await leave()
+            charging.cancel()
             return await count()
 
         self.pay, self.pay_and_count, self.pay_twice, self.give_up = pay, pay_and_count, pay_twice, give_up
@@ -189,12 +192,18 @@ async def test_what_does_not_wait_for_its_next_attempt_is_refused(home: Home) ->
         assert "retry_now" not in (await run.explain()).next_actions
 
 
+async def _attempted(run: Run[Any]) -> bool:
+    return any(isinstance(each, Attempted) for each in await run.journal())
+
+
 async def test_a_step_that_the_code_has_left_is_not_begun(home: Home) -> None:
     bank = Bank()
     async with home.holdfast(bank.pack) as hf:
         run = (await hf.start(bank.give_up())).run
+        await eventually(lambda: _attempted(run))
+        bank.is_left.set()
         await eventually(lambda: bank.counts == 1)
-        await run.retry_now(STEP)  # the journal cannot tell; its owner can
+        await run.retry_now(f"0/{STEP}")  # the journal cannot tell; its owner can
         bank.counted.set()
         assert await run.result(timeout=30) == 1
         assert await by_hand(run) == []

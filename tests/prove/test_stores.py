@@ -56,6 +56,7 @@ async def prove(name: str, directory: Path, *, store: Any = None, tell: Any = la
     return list((await prover.prove(cases.find([module], packs, store=store), packs, options, tell)).cases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKS)
 async def test_the_examples_are_proved(name: str, tmp_path: Path) -> None:
     for case in await prove(name, tmp_path):

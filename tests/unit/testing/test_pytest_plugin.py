@@ -9,7 +9,7 @@ import sys
 import pytest
 
 pytest_plugins = "pytester"
-PLUGIN = ("-p", "no:holdfast", "-p", "holdfast.testing.pytest_plugin", "-p", "no:randomly", "-p", "no:cacheprovider")
+PLUGIN = ("-p", "holdfast.testing.pytest_plugin", "-p", "no:cacheprovider")
 PACK = """
 import asyncio
 from holdfast import Pack, sleep
@@ -33,13 +33,19 @@ async def check(simulated, **options):
 """
 
 
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins that are installed are not loaded by themselves: that takes longer than the tests, which name theirs."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 def ids_of(result: pytest.RunResult) -> list[str]:
     return re.findall(r"seed \S+ run \w+", result.stdout.str())
 
 
 def test_the_fixture_works_without_a_plugin_for_async_tests(pytester: pytest.Pytester):
     pytester.makepyfile(PACK + "\ndef test_order(simulated):\n    asyncio.run(check(simulated))\n")
-    result = pytester.runpytest_subprocess(*PLUGIN, "-p", "no:asyncio", "-p", "no:anyio", "-s")
+    result = pytester.runpytest_subprocess(*PLUGIN, "-s")
     result.assert_outcomes(passed=1)
     assert "holdfast seed" not in result.stdout.str()
 
@@ -47,7 +53,9 @@ def test_the_fixture_works_without_a_plugin_for_async_tests(pytester: pytest.Pyt
 def test_the_fixture_works_with_pytest_asyncio_and_its_seed_is_an_option(pytester: pytest.Pytester):
     pytester.makepyfile(PACK + "\nasync def test_order(simulated):\n    await check(simulated)\n")
     first, again, other = (
-        pytester.runpytest_subprocess(*PLUGIN, "--asyncio-mode=auto", "-s", f"--holdfast-seed={seed}")
+        pytester.runpytest_subprocess(
+            *PLUGIN, "-p", "pytest_asyncio.plugin", "--asyncio-mode=auto", "-s", f"--holdfast-seed={seed}"
+        )
         for seed in ("7", "7", "eight")
     )
     for result in (first, again, other):
