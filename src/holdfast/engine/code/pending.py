@@ -67,16 +67,14 @@ class Pending(Struct):
         fresh, self._fresh = self._fresh, []
         return [command for command in fresh if command.step in self.open]
 
-    def take_lone(self) -> Command | None:
-        """The step that the code has just asked for, if it asked for one, and still waits for it."""
+    def lone(self) -> Command | None:
+        """The step that the code has just asked for, if it is all that it waits for. It stays fresh."""
         fresh = self._fresh
-        if len(fresh) != 1 or fresh[0].step not in self.open:
-            return None
-        return fresh.pop()
+        return fresh[0] if len(fresh) == 1 and len(self.open) == 1 and not self.dropped else None
 
-    def give_back(self, command: Command) -> None:
-        """It was taken, and is not begun yet."""
-        self._fresh.append(command)
+    def begin_lone(self) -> None:
+        """It is being begun."""
+        self._fresh.clear()
 
     def take_dropped(self) -> list[Command]:
         """The steps that the code has stopped waiting for since the last time."""

@@ -234,21 +234,17 @@ class LoadedRun:
         if self._records_inputs:
             entry = self._with_input(entry, command, record)
         record.entries.append(entry)
-        machine.apply(entry, self.run.length)
+        machine.deliver(command, entry)
         return True
 
-    def take_lone_effect(self) -> Command | None:
+    def lone_effect(self) -> Command | None:
         """What the code asks for next, if that is an effect that can be performed at once, and all there is to do."""
-        machine, pending = self.machine, self.machine.pending
-        command = pending.take_lone()
-        if command is None:
-            return None
-        if machine.outcome is not None or pending.dropped or machine.notes.are_there():
-            pending.give_back(command)
+        machine = self.machine
+        command = machine.pending.lone()
+        if command is None or machine.outcome is not None or machine.notes.are_there:
             return None
         if self.is_all_there_is(command) and steps.may_call_at_once(command.policy_on(self._host), intended=False):
             return command
-        pending.give_back(command)
         return None
 
     def _due(self) -> Elapsed | Command | None:
@@ -522,7 +518,7 @@ class LoadedRun:
 
     def take_notes(self, record: ActivationRecord) -> None:
         notes = self.machine.notes
-        if notes.are_there():
+        if notes.are_there:
             record.entries += notes.take()
             record.shown = notes.take_shown()
             record.opens, closes = notes.take_hooks()
@@ -639,7 +635,7 @@ class LoadedRun:
             and command.intent.kind == "effect"
             and len(machine.open) == 1
             and not machine.timers
-            and not machine.inbox.is_awaited()
+            and not machine.inbox.waiting
             and not self.in_flight.tasks
             and self.deadline_at_ms is None
             and not command.reconciles

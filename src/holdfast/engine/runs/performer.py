@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
@@ -58,27 +59,25 @@ class Turn(Struct):
             leave()
 
 
-class _InContext(Struct):
-    """Awaits a coroutine in a context of its own: what an effect sets, no other effect of the run sees."""
-
-    _coroutine: Coroutine[Any, Any, Any]
-    _context: contextvars.Context
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        step, value = self._coroutine.send, None
-        while True:
-            try:
-                awaited = self._context.run(step, value)
-            except StopIteration as done:
-                return done.value
-            try:
-                value = yield awaited
-                step = self._coroutine.send
-            except GeneratorExit:
-                self._coroutine.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is for the coroutine
-                step, value = self._coroutine.throw, error
+@types.coroutine
+def _in_context(context: contextvars.Context, made: Any) -> Generator[Any, Any, Any]:
+    """Awaits what an effect has made in a context of its own: what it sets, no other effect of the run sees."""
+    coroutine: Coroutine[Any, Any, Any] = made if type(made) is CoroutineType else _awaiting(made)  # pyright: ignore[reportUnknownVariableType]
+    step: Callable[..., Any] = coroutine.send
+    value = None
+    while True:
+        try:
+            awaited = context.run(step, value)
+        except StopIteration as done:
+            return done.value
+        try:
+            value = yield awaited
+            step = coroutine.send
+        except GeneratorExit:
+            coroutine.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is for the coroutine
+            step, value = coroutine.throw, error
 
 
 class Performer:
@@ -118,14 +117,15 @@ class Performer:
         self.room -= 1
         context, codec = contextvars.copy_context(), self._codec
         try:
-            made = context.run(_called, effect, arguments, scope)
-            call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
-            data = codec.encode(await call, what=effect.result_name)
+            value = await _in_context(context, context.run(_called, effect, arguments, scope))
+            data = codec.encode(value, what=effect.result_name)
             return AttemptReturned(data, codec.decode(data, effect.signature.returns))
         except BaseException as error:  # noqa: BLE001 - see there
             return _raised(error, scope)
         finally:
-            self._leave()
+            self.room += 1
+            if self._queue:
+                self._next_turn()
 
     def attempt(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
@@ -240,7 +240,7 @@ class Performer:
         if type(verdict) is not Begin:
             raise NotEntered
         made = context.run(work) if verdict.limit_ms is None else _limited(work, what, scope, verdict.limit_ms)
-        call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
+        call = _in_context(context, made)
         return self._lived(call, scope) if once else call
 
     def _there(
