@@ -206,8 +206,7 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     def evict(self) -> None:
         """Forget the run: close its coroutines without letting them reach the engine again."""
         self._evicted = True
-        left = [task for task in self._tasks if not task.done()]
-        if left:
+        if left := self.tasks():
             # A `finally` inside a `finally` may be finalized by Python itself, which prints what it raises.
             hook, sys.unraisablehook = sys.unraisablehook, _say_nothing
             self._enter()
@@ -351,8 +350,8 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         del context
 
-    def get_debug(self) -> bool:
-        return False
+    # It says False, and is no function of Python: asyncio asks for each future and each task that is made.
+    get_debug = staticmethod(bool)  # pyright: ignore[reportAssignmentType] - it is called as the method would be
 
     def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - asyncio's signature
         del enabled

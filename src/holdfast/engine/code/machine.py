@@ -161,10 +161,9 @@ class Machine:
         self.notes.begin_with(first.attributes)
         if isinstance(first, Continued):
             self.left.begin_with(first.children)
-        signature = self._workflow.signature
+        workflow, signature = self._workflow, self._workflow.signature
         try:
-            decoded = self._codec.decode(arguments, signature.arguments_type)
-            coroutine = signature.apply(self._workflow.fn, signature.named(decoded))
+            coroutine = signature.call(workflow.fn, self._codec.decode(arguments, signature.arguments_type))
         except UsageError as error:  # stored by other code than this: the run fails with the reason
             self.ended = self.outcome = CodeRaised(error)
             return ()
@@ -563,15 +562,14 @@ class Machine:
     def _resolve(self, command: Command, value: Value) -> None:
         """It has come to its end, with this value."""
         self.pending.close(command.step)
-        if command.returned is not UNSET:
-            command.future.set_result(command.returned)
-            return
-        try:
-            result = self._codec.decode(self._bytes_of(value), command.returns)
-        except UsageError as error:
-            command.future.set_exception(error)
-        else:
-            command.future.set_result(result)
+        result = command.returned
+        if result is UNSET:
+            try:
+                result = self._codec.decode(self._bytes_of(value), command.returns)
+            except UsageError as error:
+                command.future.set_exception(error)
+                return
+        command.future.set_result(result)
 
     def _bytes_of(self, value: Value) -> bytes:
         if value.sealed:  # a worker looks before it replays; others replay what was exported

@@ -46,13 +46,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import seals, transitions, waits
 from holdfast.kernel.changes import Answer, Change, Committed, Refused
-from holdfast.kernel.journal import (
-    Continued,
-    Stopped,
-    Value,
-    input_of,
-    original_input,
-)
+from holdfast.kernel.journal import Continued, Stopped, Value, input_of, original_input
 from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run
@@ -236,7 +230,7 @@ class Activation:
         """
         loaded, record, pending = self._loaded, self._record, self._loaded.machine.pending
         while command is not None:
-            pending.begin_lone()
+            pending.fresh.clear()
             self._inline = command
             try:
                 completion = await loaded.in_flight.attempt(command)

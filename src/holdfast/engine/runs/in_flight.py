@@ -69,16 +69,17 @@ _NO_STEPS: frozenset[str] = frozenset()
 class StepsInFlight:
     """The work for the steps of one run, each in a task."""
 
+    parent_ended = "was cancelled"  # why its children are stopped
+    is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
+    _kept_heartbeats: Heartbeats | None = None
+
     def __init__(self, host: RunHost, history: History, complete: Callable[[Completion], None]) -> None:
         self.tasks: dict[str, asyncio.Task[None]] = {}
-        self.parent_ended = "was cancelled"  # why its children are stopped
-        self.is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
         self.host = host
         self.run = history.run
         self._journal = history.journal
         self._complete = complete
         self._beats = history.beats
-        self._kept_heartbeats: Heartbeats | None = None
         self._remote: frozenset[str] = _NO_STEPS
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
@@ -175,12 +176,13 @@ class StepsInFlight:
     def close(self) -> None:
         """The run is no longer here: drop everything, and whatever comes back all the same."""
         self._complete = _ignore
-        for scope in self._attempts.values():
-            scope.dropped = scope.abandoned = True
-        for task in self.tasks.values():
-            task.cancel()
-        self._attempts.clear()
-        self.tasks.clear()
+        if self._attempts or self.tasks:
+            for scope in self._attempts.values():
+                scope.dropped = scope.abandoned = True
+            for task in self.tasks.values():
+                task.cancel()
+            self._attempts.clear()
+            self.tasks.clear()
 
     def are_under_way(self) -> bool:
         """Whether something is being done at this moment."""
@@ -202,6 +204,7 @@ class StepsInFlight:
         """What comes of one attempt of an effect."""
         host, effect, call = self.host, command.effect, command.call
         policy, performer = command.policy or command.policy_on(host), host.performer
+        began_steady_ms = host.clock.steady_ms()
         assert effect is not None
         assert call is not None
         if not (
@@ -211,15 +214,14 @@ class StepsInFlight:
             and policy.retry.deadline is None
             and host.tracing is None
             and performer.room > 0
-            and host.is_trusted()
+            and host.is_trusted(began_steady_ms)
         ):
             return await self._attempt_in_turn(command, effect, policy)
         # Nothing has to be waited for, and nothing limits it.
         step, attempt = command.step, command.failures + 1
         scope = self._attempts[step] = AttemptScope(command, attempt, policy, self)
-        scope.entered = True
+        scope.entered, scope.began_steady_ms = True, began_steady_ms
         host.emit(events.EffectBegan(self.run.id, step, attempt, effect.name))
-        scope.began_steady_ms = host.clock.steady_ms()
         try:
             outcome = await performer.perform(effect, call.arguments, scope)
         except BaseException:  # it is interrupted

@@ -46,6 +46,8 @@ from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
 from holdfast.resources import Resource
 
+_set_scope = RUNNING_EFFECT.set
+
 
 class Turn(Struct):
     """Room for one effect, until it ends."""
@@ -62,7 +64,7 @@ class Turn(Struct):
 @types.coroutine
 def _in_context(context: contextvars.Context, made: Any) -> Generator[Any, Any, Any]:
     """Awaits what an effect has made in a context of its own: what it sets, no other effect of the run sees."""
-    coroutine: Coroutine[Any, Any, Any] = made if type(made) is CoroutineType else _awaiting(made)  # pyright: ignore[reportUnknownVariableType]
+    coroutine: Any = made if type(made) is CoroutineType else _awaiting(made)  # pyright: ignore[reportUnknownVariableType]
     step: Callable[..., Any] = coroutine.send
     value = None
     while True:
@@ -117,8 +119,9 @@ class Performer:
         self.room -= 1
         context, codec = contextvars.copy_context(), self._codec
         try:
-            value = await _in_context(context, context.run(_called, effect, arguments, scope))
-            data = codec.encode(value, what=effect.result_name)
+            context.run(_set_scope, scope)
+            made = context.run(effect.signature.apply, effect.fn, arguments)
+            data = codec.encode(await _in_context(context, made), what=effect.result_name)
             return AttemptReturned(data, codec.decode(data, effect.signature.returns))
         except BaseException as error:  # noqa: BLE001 - see there
             return _raised(error, scope)
@@ -335,16 +338,10 @@ def _raised(error: BaseException, scope: StepWork) -> AttemptRaised:
     return AttemptRaised(error)
 
 
-def _called(effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt) -> Any:
-    """What a call of the effect makes, in the context in which it finds its scope."""
-    RUNNING_EFFECT.set(scope)
-    return effect.signature.apply(effect.fn, arguments)
-
-
 def _context_of(scope: EffectAttempt) -> contextvars.Context:
     """A context for one attempt, in which the effect finds its scope."""
     context = contextvars.copy_context()
-    context.run(RUNNING_EFFECT.set, scope)
+    context.run(_set_scope, scope)
     return context
 
 
