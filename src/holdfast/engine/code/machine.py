@@ -97,6 +97,7 @@ class Machine:
     _deadline_at_ms = EPOCH  # of a cancellation, or of undoing after a failure
     _keys: EffectKeys | None = None
     _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
+    _draws: dict[str, int] | None = None  # how often each task has asked for chance
     failing = False  # the code has failed, and what it left behind is undone before the run fails
     _unwinder: WorkflowTask | None = None
     _kept_shields: Shields | None = None
@@ -126,10 +127,8 @@ class Machine:
         self._main: WorkflowTask | None = None
         self._refusals = 0
         self._noted = noted
-        self._seed = noted.origin or current.run_id
         self._codec = codec
         self._blobs = blobs
-        self._draws: dict[str, int] = {}
         self._put_by: dict[str, list[Entry]] = {}
         self._left: LeftBehind | None = None
         self._loop, shows = WorkflowLoop(self, self.pending, shields.withholds), noted.shows_again
@@ -389,9 +388,11 @@ class Machine:
 
     def bits(self, count: int) -> int:
         """`count` bits that follow from the run, the task and how often it has asked: the same on every replay."""
+        if self._draws is None:
+            self._draws = {}
         path = LINEAGE.get().path
         draw = self._draws[path] = self._draws.get(path, 0) + 1
-        seed = f"{self._seed}/{path}/{draw}".encode()
+        seed = f"{self._noted.origin or self.current.run_id}/{path}/{draw}".encode()
         return int.from_bytes(blake2b(seed, digest_size=32).digest()) & ((1 << count) - 1)
 
     # -- while it is being cancelled
