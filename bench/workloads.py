@@ -159,6 +159,11 @@ def runs_of_many(contender: Contender, size: int) -> Iterable[Job]:
     return (lambda order=f"m-{i}": contender.many(order, EFFECTS_PER_RUN) for i in range(size // EFFECTS_PER_RUN))
 
 
+def starts_of_the_same(contender: Contender, size: int) -> Iterable[Job]:
+    """As many starts that find their runs there: those of the warm-up, which have ended."""
+    return (lambda order=f"warm-0-{i % WARM_UP_RUNS}": contender.start(order) for i in range(size))
+
+
 async def _rate(contender: Contender, size: int, jobs: Iterable[Job]) -> Figures:
     watch = Watch(contender.processes) if isinstance(contender, Spread) else None
     took = await swarm(jobs)

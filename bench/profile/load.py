@@ -12,9 +12,13 @@ from importlib import import_module
 from pathlib import Path
 
 from bench.runner import SCRATCH
-from bench.workloads import Contender, Job, runs_of_many, runs_of_one, swarm, warm_up
+from bench.workloads import Contender, Job, runs_of_many, runs_of_one, starts_of_the_same, swarm, warm_up
 
-LOADS: dict[str, Callable[[Contender, int], Iterable[Job]]] = {"W1": runs_of_one, "W2": runs_of_many}
+LOADS: dict[str, Callable[[Contender, int], Iterable[Job]]] = {
+    "W1": runs_of_one,
+    "W2": runs_of_many,
+    "W4": starts_of_the_same,
+}
 UNITS = {"W1": "run", "W2": "effect"}
 OPENERS = {"holdfast": "open_holdfast", "sketch": "open_sketch"}
 

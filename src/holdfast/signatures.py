@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from holdfast.errors import UsageError
 from holdfast.kernel import key_types, readable_types
@@ -104,6 +105,12 @@ class Signature:
             else:
                 positional.append(arguments[name])
         return fn(*positional, **named)
+
+    def call(self, fn: Callable[..., Any], arguments: msgspec.Struct) -> Any:
+        """`fn` called with decoded arguments."""
+        if self._by_position:
+            return fn(*astuple(arguments))
+        return self.apply(fn, self.named(arguments))
 
     def named(self, arguments: msgspec.Struct) -> dict[str, Any]:
         """Decoded arguments, by name."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.engine.api import apikeys
 from holdfast.engine.code import machine, pending
 from holdfast.engine.duties import leaders as engine_leaders, relay, rescuer
-from holdfast.engine.runs import heartbeats, loaded_run
+from holdfast.engine.runs import loaded_run
 from holdfast.gateway import streams
 from holdfast.kernel import hooks, leaders, transitions
 from holdfast.kernel.changes import Change
@@ -146,7 +146,6 @@ _change = transitions._change
 _cursor = streams._cursor
 _default_key = machine.Machine._default_key
 _signal = hooks.signal
-_scope = heartbeats.AttemptScope.__init__
 _messages_of = rows.messages_of
 
 
@@ -162,9 +161,10 @@ def _forgetful(replayed: Any, run: Any, journal: Any) -> Iterator[None]:
     return _replayed(replayed, run, tuple(kept))
 
 
-def _one_more(self: heartbeats.AttemptScope, command: Any, kept: Any, *more: Any) -> None:
-    _scope(self, command, kept, *more)
-    self.attempt += kept._run.epoch > 1
+def _one_more(self: loaded_run.LoadedRun) -> Iterator[None]:
+    yield from _replaying(self)
+    for command in self.machine.open.values():
+        command.failures += self.run.epoch > 1
 
 
 def _shifted(by: int) -> Callable[[Any], int | None]:
@@ -371,7 +371,7 @@ PLANTED = {
         "a takeover uses up an attempt",
         "timers",
         "attempt_used",
-        code(heartbeats.AttemptScope, __init__=_one_more),
+        code(loaded_run.LoadedRun, replaying=_one_more),
     ),
     "replay": Planted(
         "a run that is taken over performs again what is recorded",

@@ -23,9 +23,13 @@ class StepWork(Protocol):
     If it has, and only then, a cancellation is the engine's.
     """
 
-    run_id: str
-    step: str
-    effect: str
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def effect(self) -> str: ...
+
     dropped: bool
     abandoned: bool
 

@@ -29,7 +29,7 @@ class Committer:
         *,
         emit: Emit,
         on_told: Callable[[Collection[str]], None],
-        on_changed: Callable[[str], None],
+        on_changed: Callable[[Collection[str]], None],
         on_unsure: Callable[[], object],
     ) -> None:
         self._store = store
@@ -102,15 +102,18 @@ class Committer:
     def _hand_out(self, batch: list[Offer], answers: list[Answer]) -> None:
         """Say what became of each change, and who was told something."""
         told: list[str] = []
+        changed: list[str] = []
         for (_, waiting, on_answer), answer in zip(batch, answers, strict=True):
             if on_answer is not None:
                 on_answer(answer)
             if type(answer) is Committed:
-                told += answer.told
+                if answer.told:
+                    told += answer.told
                 if answer.run is not None:
-                    self._on_changed(answer.run.id)
+                    changed.append(answer.run.id)
             if not waiting.done():
                 waiting.set_result(answer)
+        self._on_changed(changed)
         self._emit(BatchCommitted(len(batch)))
         if told:
             self._on_told(told)

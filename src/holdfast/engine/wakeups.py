@@ -93,7 +93,7 @@ class Wakeups:
         self._task_watch = task_watch
         self._api_keys = api_keys
         self._woken: Woken | None = None
-        self.on_changed = subscriptions.changed
+        self.on_changed = subscriptions.runs_changed
 
     def attach(self, woken: Woken) -> None:
         """Runs are executed here. It comes later than all else: the worker needs someone to tell, too."""

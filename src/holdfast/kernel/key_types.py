@@ -54,13 +54,14 @@ def check(template: Template, annotations: Mapping[str, Any], *, owner: str) -> 
     """Raises `UsageError` if distinct values of a field could give one key, by the types it is annotated with."""
     for field in template.fields:
         kinds: list[Kind] = []
-        for annotation in _at(annotations.get(field.path[0], Any), field.path[1:]):
+        path = (field.parameter, *field.path)
+        for annotation in _at(annotations.get(field.parameter, Any), field.path):
             for each in _leaves(annotation):
-                _check_enum(each, field.path, template, owner)
+                _check_enum(each, path, template, owner)
                 kinds += _kinds(each)
         for one, other in combinations(dict.fromkeys(kinds), 2):
             if _may_meet(one, other):
-                raise _refusal(f"may be {one.name} or {other.name}", field.path, template, owner)
+                raise _refusal(f"may be {one.name} or {other.name}", path, template, owner)
 
 
 def _check_enum(leaf: Any, path: tuple[str, ...], template: Template, owner: str) -> None:

@@ -37,7 +37,8 @@ class Field(NamedTuple):
     """One `{field}` of a template, with the literal text before it and the characters it may not contain."""
 
     before: str
-    path: tuple[str, ...]
+    parameter: str
+    path: tuple[str, ...]  # into the value of the parameter; nearly always there is none
     escaped: re.Pattern[str]
 
 
@@ -51,17 +52,20 @@ class Template(NamedTuple):
     @property
     def parameters(self) -> frozenset[str]:
         """The parameters whose values the template needs."""
-        return frozenset(field.path[0] for field in self.fields)
+        return frozenset(field.parameter for field in self.fields)
 
     def fill(self, arguments: Mapping[str, object]) -> str:
         """The key for these arguments."""
         key = ""
         template, fields, after = self
-        for before, path, escaped in fields:
-            value = arguments[path[0]] if len(path) == 1 else _value_at(arguments, path, template)
-            text = value if type(value) is str else _text_of(value, path, template)
+        for before, parameter, path, escaped in fields:
+            value = arguments[parameter]
+            if path:
+                value = _value_at(value, parameter, path, template)
+            text = value if type(value) is str else _text_of(value, (parameter, *path), template)
             key += before + escaped.sub(_percent, text)
-        return checked(key + after)
+        key += after
+        return key if 0 < len(key) <= KEY_LENGTH_MAX and key.isascii() else checked(key)
 
 
 def parse(text: str, *, parameters: frozenset[str], owner: str) -> Template:
@@ -89,7 +93,8 @@ def parse(text: str, *, parameters: frozenset[str], owner: str) -> Template:
                 hint=f"Its parameters are: {', '.join(sorted(parameters)) or 'none'}.",
             )
         reserved = re.escape(_ALWAYS_ESCAPED + after[:1])
-        fields.append(Field(before, tuple(path.split(".")), re.compile(rf"[{reserved}\x00-\x20\x7f]")))
+        parameter, *names = path.split(".")
+        fields.append(Field(before, parameter, tuple(names), re.compile(rf"[{reserved}\x00-\x20\x7f]")))
     return Template(text, tuple(fields), literals[-1])
 
 
@@ -115,10 +120,10 @@ def of_run(key: str, *, owned: str | None = None) -> str:
 
     `owned` is the key of a run that is named together with it, to be succeeded or forked: that one may stay.
     """
-    return unreserved(checked(key), owned=owned)
+    return unreserved(checked(key), owned)
 
 
-def unreserved(key: str, *, owned: str | None = None) -> str:
+def unreserved(key: str, owned: str | None = None) -> str:
     """The same, of one that has the form of a key."""
     if key.startswith(RESERVED) and not isinstance(key, MadeKey) and key != owned:
         raise ReservedKey(key, RESERVED)
@@ -146,14 +151,14 @@ def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
-def _value_at(arguments: Mapping[str, object], path: tuple[str, ...], template: str) -> object:
-    value = arguments[path[0]]
-    for name in path[1:]:
+def _value_at(value: object, parameter: str, path: tuple[str, ...], template: str) -> object:
+    for name in path:
         try:
             value = getattr(value, name)
         except AttributeError:
+            whole = ".".join((parameter, *path))
             raise UsageError(
-                f"key template {template!r} needs {'.'.join(path)!r}, but {type(value).__name__} has no {name!r}"
+                f"key template {template!r} needs {whole!r}, but {type(value).__name__} has no {name!r}"
             ) from None
     return value
 

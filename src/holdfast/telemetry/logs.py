@@ -86,6 +86,9 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
 
 FAILED = (logging.ERROR, "run failed")  # as a run has ended that raised
 
+# The most urgent that an event of each type may be: what is below the level in force is left alone after one look.
+_URGENCY = {cls: level for cls, (level, _) in PHRASES.items()} | {events.RunEnded: FAILED[0]}
+
 
 def _reason(event: Event) -> dict[str, str]:
     """Why a run has failed, in words instead of its record."""
@@ -100,17 +103,21 @@ def _reason(event: Event) -> dict[str, str]:
 
 def log_events(instance: str) -> Emit:
     """A listener that writes each event, with the name of the process that it comes from."""
-    is_enabled, phrases = log.isEnabledFor, PHRASES
+    is_enabled, urgency = log.isEnabledFor, _URGENCY
 
     def listen(event: Event) -> None:
-        level, phrase = phrases[type(event)]
-        if type(event) is events.RunEnded and event.status == "failed":
-            level, phrase = FAILED
-        if is_enabled(level):
-            fields = msgspec.to_builtins(event) | {"instance": instance}
-            log.log(level, phrase, extra={"holdfast": fields | _reason(event) if level == logging.ERROR else fields})
+        if is_enabled(urgency[type(event)]):
+            _write(event, instance)
 
     return listen
+
+
+def _write(event: Event, instance: str) -> None:
+    has_failed = type(event) is events.RunEnded and event.status == "failed"
+    level, phrase = FAILED if has_failed else PHRASES[type(event)]
+    if log.isEnabledFor(level):
+        fields = msgspec.to_builtins(event) | {"instance": instance}
+        log.log(level, phrase, extra={"holdfast": fields | _reason(event) if level == logging.ERROR else fields})
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # one event is one line, whatever an error says

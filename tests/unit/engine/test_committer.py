@@ -62,7 +62,7 @@ class RunHost:
             self.store,  # pyright: ignore[reportArgumentType]
             emit=self.events.append,
             on_told=lambda told: self.told.append(list(told)),
-            on_changed=self.changed.append,
+            on_changed=self.changed.extend,
             on_unsure=lambda: self.told.append(["everything"]),
         )
 

@@ -81,7 +81,7 @@ RUN = a_run("run-1", wake_at_ms=NOW_MS + 5)
 @pytest.mark.parametrize(
     ("happens", "told"),
     [
-        (lambda on: on.on_changed("run-1"), ["subscriptions.changed run-1"]),
+        (lambda on: on.on_changed(["run-1"]), ["subscriptions.runs_changed ['run-1']"]),
         (lambda on: on.on_told(["run-1"]), ["mail.note_commit"]),
         (lambda on: on.on_settled(RUN), ["waiters.settled"]),
         (lambda on: on.on_gone(), ["waiters.look"]),

@@ -262,7 +262,7 @@ class Service:
             ) from error
         key, now_ms = self._key_of(workflow, call, options), self._store.now_ms()
         run_id = self.scope.ids.run_id(now_ms)
-        if options.request_id is not None and key is None:
+        if key is None and options.request_id is not None:
             # Without a key nothing else tells a repeated request from a new one.
             name = ids.joined(self.namespace, workflow.name, options.request_id)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
@@ -296,14 +296,14 @@ class Service:
         owned = None if options.replace is None else options.replace.key
         if options.key is not None:
             return keys.of_run(options.key, owned=owned)
-        return None if workflow.key is None else keys.unreserved(workflow.key.fill(call.arguments), owned=owned)
+        return None if workflow.key is None else keys.unreserved(workflow.key.fill(call.arguments), owned)
 
     def _traceparent(self, options: StartOptions) -> str | None:
         """The span that causes the start: the one that the caller names, or else the one that is current here."""
+        if options.traceparent is not None:
+            return traces.normal(options.traceparent)
         tracing = self.scope.tracing
-        if options.traceparent is None and tracing is not None:
-            return tracing.traceparent()
-        return traces.normal(options.traceparent)
+        return None if tracing is None else tracing.traceparent()
 
     def _replaced(self, workflow: Workflow[..., Any], key: str | None, run: Run) -> str:
         if run.workflow != workflow.name or run.key is None or run.key != key:

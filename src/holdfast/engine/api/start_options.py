@@ -59,7 +59,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raises `UsageError` if an option has a value that is not possible."""
-        if type(self.priority) is not int or abs(self.priority) > PRIORITY_MAX:
+        if type(self.priority) is not int or not -PRIORITY_MAX <= self.priority <= PRIORITY_MAX:
             raise UsageError(
                 f"priority {self.priority!r} is not possible", hint=f"Use a whole number, ±{PRIORITY_MAX:,} at most."
             )

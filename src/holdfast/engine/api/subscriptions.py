@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 DocumentPlace = tuple[str, str, str]  # namespace, kind and id
@@ -43,6 +43,12 @@ class Subscriptions:
         if self._following or self._of_anything:
             for event in (*self._following.get(followed, ()), *self._of_anything):
                 event.set()
+
+    def runs_changed(self, run_ids: Iterable[str]) -> None:
+        """Commits have changed these runs."""
+        if self._following or self._of_anything:
+            for run_id in run_ids:
+                self.changed(run_id)
 
     def documents_changed(self, namespace: str, kind: str) -> None:
         """A commit of another process has changed documents of this kind."""

@@ -63,8 +63,7 @@ class Waiters:
         finally:
             if timer is not None:
                 timer.cancel()
-            waiting = self._waiting.get(run_id, [])
-            if future in waiting:
+            if (waiting := self._waiting.get(run_id)) is not None and future in waiting:
                 waiting.remove(future)
                 if not waiting:
                     del self._waiting[run_id]

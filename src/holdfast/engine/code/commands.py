@@ -34,8 +34,8 @@ class Command(Struct):
     effect: Effect[..., Any] | None = None  # to be performed, or to undo another
     arguments: bytes = b""
     key: str | None = None  # of a child
-    child_id: str = ""  # of a child once admitted; of a join; of a child to be stopped
     detached: bool = False
+    child_id: str = ""  # of a child once admitted; of a join; of a child to be stopped
     hook: HookOpen | None = None
     deadline_at_ms: Instant = EPOCH  # of a child to be stopped
     failures: int = 0

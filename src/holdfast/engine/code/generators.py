@@ -56,14 +56,16 @@ _owners: dict[int, GeneratorOwner] = {}
 
 
 def tell_apart() -> None:
-    """From now on, the generators of runs are told from those of the loop that is running."""
-    hooks = sys.get_asyncgen_hooks()
-    if hooks.firstiter is not _on_begun:
-        _found.loop, _found.hooks = asyncio._get_running_loop(), hooks  # noqa: SLF001 - documented for loop authors
-        sys.set_asyncgen_hooks(firstiter=_on_begun, finalizer=_on_freed)
+    """From now on, the generators of runs are told from those of the loop that is running.
+
+    To be called where the hook for those that begin is not `on_begun`.
+    """
+    _found.loop, _found.hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()  # noqa: SLF001 - documented for loop authors
+    sys.set_asyncgen_hooks(firstiter=on_begun, finalizer=_on_freed)
 
 
-def _on_begun(generator: AsyncGenerator[Any, Any]) -> None:
+def on_begun(generator: AsyncGenerator[Any, Any]) -> None:
+    """A generator begins: it belongs to the loop that is running."""
     loop, address = asyncio._get_running_loop(), id(generator)  # noqa: SLF001
     if isinstance(loop, GeneratorOwner):
         _owners[address] = loop

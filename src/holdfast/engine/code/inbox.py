@@ -29,6 +29,7 @@ class Inbox(Struct):
     """All hooks, by name."""
 
     _boxes: dict[str, _Box] = {}
+    waiting: int = 0  # how often the code waits for a hook
 
     def put(self, received: Received) -> None:
         self._box(received.hook).queue.put_nowait(received)
@@ -39,10 +40,12 @@ class Inbox(Struct):
         closings = box.closings
         while True:
             box.waiting += 1
+            self.waiting += 1
             try:
                 received = await box.queue.get()
             finally:
                 box.waiting -= 1
+                self.waiting -= 1
             if received is not None:
                 box.taken += 1
                 return received
@@ -64,10 +67,6 @@ class Inbox(Struct):
     def is_empty(self) -> bool:
         """Whether nothing has come for any hook so far, and the code has waited for none."""
         return not self._boxes
-
-    def is_awaited(self) -> bool:
-        """Whether the code waits for any hook."""
-        return bool(self._boxes) and any(box.waiting for box in self._boxes.values())
 
     def took_any(self, name: str) -> bool:
         """Whether the code has taken anything from this hook."""

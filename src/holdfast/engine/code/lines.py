@@ -14,7 +14,7 @@ _FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).paren
 
 def line_of(frame: FrameType) -> str:
     """`file.py:12` of the code that asks; nothing if asyncio asks on its behalf (gather)."""
-    place = (frame.f_code, frame.f_lineno)
+    place = (frame.f_code, frame.f_lasti)
     line = _lines.get(place)
     if line is None:
         path = frame.f_code.co_filename

@@ -21,10 +21,11 @@ import threading
 from asyncio import _get_running_loop, _set_running_loop, futures
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from sys import get_asyncgen_hooks
 from typing import Any, Protocol, cast
 
 from holdfast.calls import Call
-from holdfast.engine.code.generators import GeneratorOwner, tell_apart
+from holdfast.engine.code.generators import GeneratorOwner, on_begun, tell_apart
 from holdfast.engine.code.isolated_loop import IsolatedLoop
 from holdfast.engine.code.lineage import LINEAGE, outside_of_its_run
 from holdfast.engine.code.tasks import Handle, WorkflowFuture, WorkflowTask
@@ -154,7 +155,8 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
 
     def _enter(self) -> None:
         """Become the running loop. The one of the caller is set aside."""
-        tell_apart()
+        if get_asyncgen_hooks().firstiter is not on_begun:
+            tell_apart()
         self._outer = outer = _get_running_loop()
         # Since 3.14 a thread has one current task, whatever the loop: the worker's own is set aside too.
         self._outer_task = _swap_task(outer, None) if _swap_task is not None and outer is not None else None
@@ -200,8 +202,7 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     def evict(self) -> None:
         """Forget the run: close its coroutines without letting them reach the engine again."""
         self._evicted = True
-        left = [task for task in self._tasks if not task.done()]
-        if left:
+        if left := self.tasks():
             # A `finally` inside a `finally` may be finalized by Python itself, which prints what it raises.
             hook, sys.unraisablehook = sys.unraisablehook, _say_nothing
             self._enter()
@@ -346,8 +347,8 @@ class WorkflowLoop(IsolatedLoop, GeneratorOwner):
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         del context
 
-    def get_debug(self) -> bool:
-        return False
+    # It says False, and is no function of Python: asyncio asks for each future and each task that is made.
+    get_debug = staticmethod(bool)  # pyright: ignore[reportAssignmentType] - it is called as the method would be
 
     def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - asyncio's signature
         del enabled

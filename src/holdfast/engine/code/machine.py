@@ -97,6 +97,7 @@ class Machine:
     _deadline_at_ms = EPOCH  # of a cancellation, or of undoing after a failure
     _keys: EffectKeys | None = None
     _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
+    _draws: dict[str, int] | None = None  # how often each task has asked for chance
     failing = False  # the code has failed, and what it left behind is undone before the run fails
     _unwinder: WorkflowTask | None = None
     _kept_shields: Shields | None = None
@@ -126,14 +127,12 @@ class Machine:
         self._main: WorkflowTask | None = None
         self._refusals = 0
         self._noted = noted
-        self._seed = noted.origin or current.run_id
         self._codec = codec
         self._blobs = blobs
-        self._draws: dict[str, int] = {}
         self._put_by: dict[str, list[Entry]] = {}
         self._left: LeftBehind | None = None
-        self._loop = WorkflowLoop(self, self.pending, shields.withholds)
-        self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self._loop, noted.shows_again)
+        self._loop, shows = WorkflowLoop(self, self.pending, shields.withholds), noted.shows_again
+        self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self._loop, shows, are_there=shows)
 
     @property
     def left(self) -> LeftBehind:
@@ -161,10 +160,9 @@ class Machine:
         self.notes.begin_with(first.attributes)
         if isinstance(first, Continued):
             self.left.begin_with(first.children)
-        signature = self._workflow.signature
+        workflow, signature = self._workflow, self._workflow.signature
         try:
-            decoded = self._codec.decode(arguments, signature.arguments_type)
-            coroutine = signature.apply(self._workflow.fn, signature.named(decoded))
+            coroutine = signature.call(workflow.fn, self._codec.decode(arguments, signature.arguments_type))
         except UsageError as error:  # stored by other code than this: the run fails with the reason
             self.ended = self.outcome = CodeRaised(error)
             return ()
@@ -177,18 +175,25 @@ class Machine:
         Raises `ReplayDiverged` if the code contradicts it; an entry that is not strict is put by instead, and
         delivered if the code asks for it after all.
         """
-        if type(entry) is not Performed or self.pending.asked.get(entry.step) is not entry.intent or self._put_by:
-            exhaust(self.applying(entry, position, strict=strict))
-            return
-        # Nearly always: it was made of what the code asks for just now, so there is nothing that it could contradict.
-        loop = self._loop
-        if entry.at_ms > loop.now_ms:  # noqa: PLR1730 - `max` takes longer than all of this
-            loop.now_ms = entry.at_ms
+        if type(entry) is Performed:
+            command = self.open.get(entry.step)
+            if command is not None and command.intent is entry.intent:
+                self.deliver(command, entry)
+                return
+        exhaust(self.applying(entry, position, strict=strict))
+
+    def deliver(self, command: Command, entry: Performed) -> None:
+        """The same for nearly all entries: this one was made of what the code asks for, so it contradicts nothing."""
+        loop, at_ms = self._loop, entry.at_ms
+        if at_ms > loop.now_ms:  # noqa: PLR1730 - `max` takes longer than all of this
+            loop.now_ms = at_ms
         if self._left is not None:
             self._left.recorded(entry)
-        self._resolve(entry.step, entry.value)
+        self._resolve(command, entry.value)
         while self._run_piece():
             pass
+        if self._put_by:
+            exhaust(self._delivering_what_was_put_by())
 
     def applying(self, entry: Entry, position: int, *, strict: bool = True) -> Iterable[None]:
         """The same; what is left of it comes in pieces."""
@@ -276,10 +281,9 @@ class Machine:
 
     def perform(self, call: Call[Any]) -> Awaitable[Any]:
         target = call.target
-        kind = "effect" if isinstance(target, Effect) else "child"
         key = target.key.fill(call.arguments) if target.key else None
         line = line_of(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
-        return self._ask(kind, call, key, line)
+        return self._ask(target.awaited_as, call, key, line)
 
     def dropped(self, call: Call[Any]) -> None:
         # What is dropped while the run is let go or cancelled would perhaps have been awaited; what is dropped on a
@@ -384,9 +388,11 @@ class Machine:
 
     def bits(self, count: int) -> int:
         """`count` bits that follow from the run, the task and how often it has asked: the same on every replay."""
+        if self._draws is None:
+            self._draws = {}
         path = LINEAGE.get().path
         draw = self._draws[path] = self._draws.get(path, 0) + 1
-        seed = f"{self._seed}/{path}/{draw}".encode()
+        seed = f"{self._noted.origin or self.current.run_id}/{path}/{draw}".encode()
         return int.from_bytes(blake2b(seed, digest_size=32).digest()) & ((1 << count) - 1)
 
     # -- while it is being cancelled
@@ -455,26 +461,27 @@ class Machine:
     ) -> Awaitable[Any]:
         if self.cancelling and self._is_refused():
             return self._parked()
-        target = call.target
+        target, signature = call.target, call.target.signature
         arguments = self._codec.encode(call.arguments, what=target.input_name)
-        essence = target.signature.essence(call.arguments, arguments, self._codec)
+        essence = signature.essence(call.arguments, arguments, self._codec)
         effect = target if isinstance(target, Effect) else None
-        digest, defaults = digest_of(essence.given), {} if effect is None else essence.left_out
+        digest = digest_of(essence.given)
         while True:
-            step, named = _lineage().step(target.step_name), key or ""
-            if effect is not None and not named:  # every effect has a key: one that declares none, by its run and step
-                named = self._default_key(step)
-            elif effect is not None:
-                named = self._declared_key(effect, call, named, step, digest)
-            intent = Intent(kind, target.name, named, digest, line, defaults)
+            step = _lineage().step(target.step_name)
+            if effect is None:
+                intent = Intent(kind, target.name, key or "", digest, line)
+            else:  # every effect has a key: one that declares none, by its run and step
+                named = self._declared_key(effect, call, key, step, digest) if key else self._default_key(step)
+                intent = Intent(kind, target.name, named, digest, line, essence.left_out)
             if not self._put_by or self._fits(step, intent):
                 break
         if effect is not None and effect.has_counterpart:
             self.left.asked(step, call, intent)
-        future, now_ms, returns = self._future(step), self._loop.now_ms, target.signature.returns
-        self.pending.add(
-            Command(step, intent, now_ms, future, returns, call, effect, arguments, key, detached=detached)
-        )
+        loop = self._loop
+        future = StepFuture(loop=loop)
+        future.pending, future.step, future.shield = self.pending, step, _shield()
+        returns = signature.returns
+        self.pending.add(Command(step, intent, loop.now_ms, future, returns, call, effect, arguments, key, detached))
         return future
 
     def _declared_key(self, effect: Effect[..., Any], call: Call[Any], key: str, step: str, digest: str) -> str:
@@ -503,16 +510,14 @@ class Machine:
 
     def _future(self, step: str) -> StepFuture:
         future = StepFuture(loop=self._loop)
-        future.pending = self.pending
-        future.step = step
-        future.shield = _shield()
+        future.pending, future.step, future.shield = self.pending, step, _shield()
         return future
 
     def _deliver(self, entry: Entry) -> None:
         self.left.recorded(entry)
         match entry:
             case Performed(step=step, value=value):
-                self._resolve(step, value)
+                self._resolve(self.open[step], value)
             case GaveUp(step=step, error=error):
                 self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
             case Elapsed(step=step):
@@ -523,7 +528,7 @@ class Machine:
                 command = self.pending.close(step)
                 command.future.set_result(ChildRun(run_id, command.intent.name, key or None, command.returns))
             case Joined(step=step, value=Value() as value):
-                self._resolve(step, value)
+                self._resolve(self.open[step], value)
             case Joined(step=step, error=error):
                 assert error is not None
                 self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
@@ -555,17 +560,17 @@ class Machine:
             case _:
                 pass
 
-    def _resolve(self, step: str, value: Value) -> None:
-        command = self.pending.close(step)
-        if command.returned is not UNSET:
-            command.future.set_result(command.returned)
-            return
-        try:
-            result = self._codec.decode(self._bytes_of(value), command.returns)
-        except UsageError as error:
-            command.future.set_exception(error)
-        else:
-            command.future.set_result(result)
+    def _resolve(self, command: Command, value: Value) -> None:
+        """It has come to its end, with this value."""
+        self.pending.close(command.step)
+        result = command.returned
+        if result is UNSET:
+            try:
+                result = self._codec.decode(self._bytes_of(value), command.returns)
+            except UsageError as error:
+                command.future.set_exception(error)
+                return
+        command.future.set_result(result)
 
     def _bytes_of(self, value: Value) -> bytes:
         if value.sealed:  # a worker looks before it replays; others replay what was exported

@@ -36,6 +36,7 @@ class Notes(Struct):
     _time: RunTime
     _shows: bool  # whether what the run shows is to be written
     is_replaying: bool = False
+    are_there: bool = False  # whether there is something to be taken
     _new: list[Note] = []
     _opens: tuple[HookOpen, ...] = ()
     _closes: tuple[HookOpen, ...] = ()
@@ -45,11 +46,9 @@ class Notes(Struct):
 
     # -- taken by the engine
 
-    def are_there(self) -> bool:
-        return bool(self._new or self._opens or self._closes or self._shows)
-
     def take(self) -> list[Note]:
-        """What the code did besides, since the last time."""
+        """What the code did besides, since the last time; then the hooks, and what the run shows."""
+        self.are_there = False
         new, self._new = self._new, []
         return new
 
@@ -87,14 +86,14 @@ class Notes(Struct):
         step, now_ms = LINEAGE.get().step("mark"), self._time.now_ms
         self._markers += ((marker, now_ms),)
         if step not in self._noted.steps:
-            self._new.append(Marked(now_ms, step, marker))
+            self._note(Marked(now_ms, step, marker))
             self._shows = True
 
     def set_attributes(self, changes: Mapping[str, Scalar | None]) -> None:
         step = LINEAGE.get().step("set_attributes")
         self._attributes = attributes.merged(self._attributes, changes)
         if step not in self._noted.steps:
-            self._new.append(Tagged(self._time.now_ms, step, Raw(attributes.encode_changes(changes))))
+            self._note(Tagged(self._time.now_ms, step, Raw(attributes.encode_changes(changes))))
             self._shows = True
 
     def patched(self, name: str) -> bool:
@@ -103,23 +102,28 @@ class Notes(Struct):
             noted = name in self._noted.patches
             self._patches[name] = noted or not self.is_replaying
             if self._patches[name] and not noted:
-                self._new.append(Patched(self._time.now_ms, name))
+                self._note(Patched(self._time.now_ms, name))
         return self._patches[name]
 
     def hook_opened(self, hook: HookOpen) -> None:
         if not self.is_replaying:
             self._opens += (hook,)
+            self.are_there = True
 
     def hook_closed(self, hook: HookOpen) -> None:
         step = LINEAGE.get().step(f"close:{hook.name}")
         if step not in self._noted.steps:
-            self._new.append(Closed(self._time.now_ms, step, hook.name))
+            self._note(Closed(self._time.now_ms, step, hook.name))
             self._closes += (hook,)
 
     def undo_failed(self, step: str, intent: Intent, error: Failure) -> None:
         if step not in self._noted.steps:
-            self._new.append(Late(self._time.now_ms, step, intent, 0, error=error))
+            self._note(Late(self._time.now_ms, step, intent, 0, error=error))
 
     def ignored(self, received: Received, why: str) -> None:
         if received.id not in self._noted.ignored:
-            self._new.append(Ignored(self._time.now_ms, received.hook, received.id, why))
+            self._note(Ignored(self._time.now_ms, received.hook, received.id, why))
+
+    def _note(self, note: Note) -> None:
+        self._new.append(note)
+        self.are_there = True

@@ -29,8 +29,8 @@ class Pending(Struct):
     open: dict[str, Command] = {}
     timers: dict[str, Timer] = {}
     asked: dict[str, Intent] = {}
+    fresh: list[Command] = []
     dropped: list[Command] = []
-    _fresh: list[Command] = []
     _due: list[tuple[Instant, int, str]] = []
     _dues_set: int = 0
 
@@ -40,7 +40,7 @@ class Pending(Struct):
         step = command.step
         self.open[step] = command
         self.asked[step] = command.intent
-        self._fresh.append(command)
+        self.fresh.append(command)
 
     def close(self, step: str) -> Command:
         """It has come to its end."""
@@ -62,21 +62,10 @@ class Pending(Struct):
 
     def take_fresh(self) -> list[Command]:
         """The steps asked for since the last time, as far as the code still waits for them."""
-        if not self._fresh:
+        if not self.fresh:
             return []
-        fresh, self._fresh = self._fresh, []
+        fresh, self.fresh = self.fresh, []
         return [command for command in fresh if command.step in self.open]
-
-    def take_lone(self) -> Command | None:
-        """The step that the code has just asked for, if it asked for one, and still waits for it."""
-        fresh = self._fresh
-        if len(fresh) != 1 or fresh[0].step not in self.open:
-            return None
-        return fresh.pop()
-
-    def give_back(self, command: Command) -> None:
-        """It was taken, and is not begun yet."""
-        self._fresh.append(command)
 
     def take_dropped(self) -> list[Command]:
         """The steps that the code has stopped waiting for since the last time."""

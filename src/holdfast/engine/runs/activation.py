@@ -46,13 +46,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import seals, transitions, waits
 from holdfast.kernel.changes import Answer, Change, Committed, Refused
-from holdfast.kernel.journal import (
-    Continued,
-    Stopped,
-    Value,
-    input_of,
-    original_input,
-)
+from holdfast.kernel.journal import Continued, Stopped, Value, input_of, original_input
 from holdfast.kernel.messages import CancelRequest, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run
@@ -175,7 +169,7 @@ class Activation:
                 dropped = (command.step for command in pending.dropped if command.admits_a_run)
                 self._loaded.in_doubt = frozenset([*pending.open, *dropped])
             if self._loaded.is_fresh and not self._loaded.arrivals and not self._stopping:
-                await self._perform_in_a_row(self._loaded.take_lone_effect())
+                await self._perform_in_a_row(self._loaded.lone_effect())
             while await self._activate():
                 pass
         except ReplayDiverged as diverged:
@@ -233,22 +227,35 @@ class Activation:
     async def _perform_in_a_row(self, command: Command | None) -> None:
         """Perform an effect that is all the run waits for, and what the code asks for next, as long as that is so, too.
 
+        It is performed in this very task, which is interrupted with it (`_interrupt_the_lone_effect`).
         Whatever is not as usual is left to the next activation, with what there is to be recorded: mail, a failure, a
         large value, notes of the code, its end.
         """
-        loaded, record = self._loaded, self._record
+        loaded, record, pending = self._loaded, self._record, self._loaded.machine.pending
         while command is not None:
-            completion = await self._perform_here(command)
+            pending.fresh.clear()
+            self._inline = command
+            try:
+                completion = await loaded.in_flight.attempt(command)
+            except asyncio.CancelledError:
+                if self._inline is not None or self._is_abandoned:  # whatever else has cancelled it before
+                    raise
+                completion = Completion(command.step, Interrupted(loaded.in_flight.has_begun(command.step)))
+            finally:
+                if self._inline is None:
+                    self._forget_cancellation()
+                self._inline = None
+            if self._is_abandoned:  # and the effect has kept the cancellation of its task to itself
+                raise LeaseLost(f"run {self.run.id} was taken away")
             if not loaded.deliver_at_once(completion, command, record):
                 self.arrive(completion)
                 return
-            command = loaded.take_lone_effect()
+            command = loaded.lone_effect()
             if command is None:
                 return
             await self._make_durable(record.as_progress(self.run), record)
             record = self._record
             if self._stopping or loaded.arrivals:  # a cancellation must not wait for the effect
-                loaded.machine.pending.give_back(command)
                 return
 
     async def _begin(self, commands: list[Command]) -> None:
@@ -269,23 +276,11 @@ class Activation:
         finally:
             self._host.busy()
 
-    async def _perform_here(self, command: Command) -> Completion:
-        """Perform a lone effect in this very task."""
-        self._inline = command
-        try:
-            completion = await self._loaded.in_flight.attempt(command)
-        except asyncio.CancelledError:
-            if self._inline is not None or self._is_abandoned:  # whatever else has cancelled it before
-                raise
-            completion = Completion(command.step, Interrupted(self._loaded.in_flight.has_begun(command.step)))
-        finally:
-            if self._inline is None and self.task is not None and not self._is_abandoned:
-                while self.task.cancelling():
-                    self.task.uncancel()
-            self._inline = None
-        if self._is_abandoned:  # and the effect has kept the cancellation of its task to itself
-            raise LeaseLost(f"run {self.run.id} was taken away")
-        return completion
+    def _forget_cancellation(self) -> None:
+        """A lone effect was interrupted, and has ended: the task of the run goes on."""
+        if self.task is not None and not self._is_abandoned:
+            while self.task.cancelling():
+                self.task.uncancel()
 
     def _interrupt_the_lone_effect(self) -> None:
         """A cancellation has come while an effect is performed in the run's own task."""
@@ -355,7 +350,7 @@ class Activation:
 
     def _may_wake_soon(self) -> bool:
         """Whether something may come before the run would be let go anyway: a child's end, a signal, a timer."""
-        if self._loaded.arrivals or self._loaded.machine.inbox.is_awaited():
+        if self._loaded.arrivals or self._loaded.machine.inbox.waiting:
             return True
         if any(command.awaits_a_run for command in self._loaded.machine.open.values()):
             return True
@@ -634,7 +629,7 @@ class Activation:
 
     async def _let_go(self, record: ActivationRecord) -> None:
         machine = self._loaded.machine
-        if not machine.open and not machine.timers and not machine.inbox.is_awaited():
+        if not machine.open and not machine.timers and not machine.inbox.waiting:
             place = f" at {where}" if (where := machine.where()) else ""
             error = WaitsForNothing(f"run {self.run.id} waits{place} for something that nothing in it can deliver")
             await self._block(error.code, error.message, record)

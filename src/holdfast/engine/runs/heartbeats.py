@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
@@ -22,18 +21,23 @@ from holdfast.kernel.times import EPOCH, Instant, Steady
 from holdfast.pack import EffectPolicy
 
 
+class RunAtWork(Protocol):
+    """The run that an attempt is made for."""
+
+    @property
+    def run(self) -> Run: ...
+    @property
+    def host(self) -> RunHost: ...
+    def heartbeats(self) -> Heartbeats: ...
+
+
 class AttemptScope(Struct, gc=False):
     """One attempt of an effect, as its body sees it."""
 
-    run_id: str
-    step: str
-    effect: str
-    key: str
+    _command: Command
     attempt: int
     policy: EffectPolicy
-    _command: Command
-    _host: RunHost
-    _heartbeats: Callable[[], Heartbeats]
+    _at_work: RunAtWork
     _ahead_ms: float = 0.0  # of the store's clock, before the steady one; the time matters only if there is a deadline
     dropped: bool = False  # the outcome is not waited for any more; it is still recorded
     abandoned: bool = False  # the run is not here any more: the outcome could not be recorded
@@ -43,13 +47,30 @@ class AttemptScope(Struct, gc=False):
     task: Document | None = None  # of a remote effect, once its outcome is there
 
     @classmethod
-    def of(cls, command: Command, run_id: str, host: RunHost, heartbeats: Callable[[], Heartbeats]) -> AttemptScope:
+    def of(cls, command: Command, at_work: RunAtWork) -> AttemptScope:
         """The next attempt of an effect."""
-        intent, policy, attempt = command.intent, command.policy or command.policy_on(host), command.failures + 1
-        scope = cls(run_id, command.step, intent.name, intent.key, attempt, policy, command, host, heartbeats)
+        host = at_work.host
+        policy = command.policy_on(host)
+        scope = cls(command, command.failures + 1, policy, at_work)
         if policy.retry.deadline is not None:  # a store's clock is not for other threads
             scope._ahead_ms = host.store.now_ms() - float(host.clock.steady_ms())
         return scope
+
+    @property
+    def run_id(self) -> str:
+        return self._at_work.run.id
+
+    @property
+    def step(self) -> str:
+        return self._command.step
+
+    @property
+    def effect(self) -> str:
+        return self._command.intent.name
+
+    @property
+    def key(self) -> str:
+        return self._command.intent.key
 
     def may_enter(self) -> Begin | GiveUp | None:
         """Whether the effect may be called at this very moment, asked in the thread that would call it.
@@ -57,12 +78,12 @@ class AttemptScope(Struct, gc=False):
         The lease first, then whether the run is still here: a new lease is opened only when the runs of the old one
         have been dropped, so one that is good for the run was good when it was looked at.
         """
-        verdict = None
-        if self._host.is_trusted() and not self.dropped:
+        verdict, host = None, self._at_work.host
+        if host.is_trusted() and not self.dropped:
             policy = self.policy
             now_ms = EPOCH
             if policy.retry.deadline is not None:
-                now_ms = Instant(int(self._host.clock.steady_ms() + self._ahead_ms))
+                now_ms = Instant(int(host.clock.steady_ms() + self._ahead_ms))
             verdict = retries.begin(
                 policy.retry, policy.timeout_ms, asked_at_ms=self._command.asked_at_ms, now_ms=now_ms
             )
@@ -70,15 +91,15 @@ class AttemptScope(Struct, gc=False):
         return verdict
 
     def last_beat(self) -> Any:
-        return self._heartbeats().last(self._command.step)
+        return self._at_work.heartbeats().last(self._command.step)
 
     def beat(self, details: Any) -> None:
-        self._heartbeats().beat(self._command, self.attempt, details)
+        self._at_work.heartbeats().beat(self._command, self.attempt, details)
 
     def running(self, beat: SeenBeat | None) -> RunningEffect:
         """The attempt, as others see it while it runs."""
         if self.since_ms is None:
-            self.since_ms = _instant_of(self.began_steady_ms, self._host)
+            self.since_ms = _instant_of(self.began_steady_ms, self._at_work.host)
         return RunningEffect(
             self.effect,
             self.attempt,

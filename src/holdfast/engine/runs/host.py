@@ -16,7 +16,7 @@ from holdfast.events import Emit
 from holdfast.kernel.changes import Answer, Change
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.runs import Run
-from holdfast.kernel.times import Instant
+from holdfast.kernel.times import Instant, Steady
 from holdfast.pack import Effect, EffectPolicy
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -43,8 +43,8 @@ class RunHost(Protocol):
     record_inputs: bool  # of effects, where a workflow does not say
     seals: bool  # whether payloads are sealed at rest
 
-    def is_trusted(self) -> bool:
-        """Whether the lease is good enough to touch the world."""
+    def is_trusted(self, at_steady_ms: Steady | None = None) -> bool:
+        """Whether the lease is good enough to touch the world: now, or at this present reading of the steady clock."""
         ...
 
     async def until_trusted(self) -> None: ...

@@ -69,26 +69,27 @@ _NO_STEPS: frozenset[str] = frozenset()
 class StepsInFlight:
     """The work for the steps of one run, each in a task."""
 
+    parent_ended = "was cancelled"  # why its children are stopped
+    is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
+    _kept_heartbeats: Heartbeats | None = None
+
     def __init__(self, host: RunHost, history: History, complete: Callable[[Completion], None]) -> None:
         self.tasks: dict[str, asyncio.Task[None]] = {}
-        self.parent_ended = "was cancelled"  # why its children are stopped
-        self.is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
-        self._host = host
-        self._run = history.run
+        self.host = host
+        self.run = history.run
         self._journal = history.journal
         self._complete = complete
         self._beats = history.beats
-        self._kept_heartbeats: Heartbeats | None = None
         self._remote: frozenset[str] = _NO_STEPS
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
 
-    def _heartbeats(self) -> Heartbeats:
+    def heartbeats(self) -> Heartbeats:
         """Made by the first effect that asks, in its thread: most runs have none."""
         if self._kept_heartbeats is None:
             with _making_heartbeats:  # two of one run would number their writes alike, and one would be lost
                 if self._kept_heartbeats is None:
-                    self._kept_heartbeats = Heartbeats(self._host, self._run, self._beats)
+                    self._kept_heartbeats = Heartbeats(self.host, self.run, self._beats)
         return self._kept_heartbeats
 
     def begin(self, command: Command) -> None:
@@ -113,7 +114,7 @@ class StepsInFlight:
         self._do(command, work)
 
     def _do(self, command: Command, work: Coroutine[Any, Any, Completion | None]) -> None:
-        task = self.tasks[command.step] = self._host.loop.create_task(self._complete_by(work))
+        task = self.tasks[command.step] = self.host.loop.create_task(self._complete_by(work))
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
@@ -137,13 +138,14 @@ class StepsInFlight:
 
     def has_begun(self, step: str) -> bool:
         """Whether an attempt of the effect has begun and did not come to its end, as far as is known here."""
-        return step in self._begun
+        scope = self._attempts.get(step)
+        return step in self._begun or (scope is not None and scope.entered)
 
     def at_work(self, length: int) -> list[StepAtWork]:
         """The effects that run now, as far as they are waited for; `length` is how far the run has come."""
         if not self._attempts:
             return []
-        run = self._run
+        run = self.run
         return [
             StepAtWork(run.id, run.epoch, length, step, scope.running(self._seen_beat(step)))
             for step, scope in self._attempts.items()
@@ -174,12 +176,13 @@ class StepsInFlight:
     def close(self) -> None:
         """The run is no longer here: drop everything, and whatever comes back all the same."""
         self._complete = _ignore
-        for scope in self._attempts.values():
-            scope.dropped = scope.abandoned = True
-        for task in self.tasks.values():
-            task.cancel()
-        self._attempts.clear()
-        self.tasks.clear()
+        if self._attempts or self.tasks:
+            for scope in self._attempts.values():
+                scope.dropped = scope.abandoned = True
+            for task in self.tasks.values():
+                task.cancel()
+            self._attempts.clear()
+            self.tasks.clear()
 
     def are_under_way(self) -> bool:
         """Whether something is being done at this moment."""
@@ -199,8 +202,9 @@ class StepsInFlight:
 
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""
-        host, effect, call = self._host, command.effect, command.call
+        host, effect, call = self.host, command.effect, command.call
         policy, performer = command.policy or command.policy_on(host), host.performer
+        began_steady_ms = host.clock.steady_ms()
         assert effect is not None
         assert call is not None
         if not (
@@ -210,27 +214,28 @@ class StepsInFlight:
             and policy.retry.deadline is None
             and host.tracing is None
             and performer.room > 0
-            and host.is_trusted()
+            and host.is_trusted(began_steady_ms)
         ):
             return await self._attempt_in_turn(command, effect, policy)
         # Nothing has to be waited for, and nothing limits it.
-        step = command.step
-        scope = self._attempts[step] = AttemptScope.of(command, self._run.id, host, self._heartbeats)
-        scope.entered = True
-        self._begun.add(step)
-        host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
-        scope.began_steady_ms = host.clock.steady_ms()
+        step, attempt = command.step, command.failures + 1
+        scope = self._attempts[step] = AttemptScope(command, attempt, policy, self)
+        scope.entered, scope.began_steady_ms = True, began_steady_ms
+        host.emit(events.EffectBegan(self.run.id, step, attempt, effect.name))
         try:
             outcome = await performer.perform(effect, call.arguments, scope)
+        except BaseException:  # it is interrupted
+            self._begun.add(step)
+            raise
         finally:
             self._attempts.pop(step, None)
         return self._completion(command, scope, outcome)
 
     async def _attempt_in_turn(self, command: Command, effect: Effect[..., Any], policy: EffectPolicy) -> Completion:
         """The same, of an effect that has to wait for its turn, or is limited."""
-        performer = self._host.performer
+        performer = self.host.performer
         if policy.safety == "once":
-            await performer.until_ended(self._run.id, command.step)
+            await performer.until_ended(self.run.id, command.step)
         in_thread = not effect.is_async
         turn = performer.turn_now(in_thread=in_thread) if policy.retry.deadline is None else None
         while turn is not None or (turn := await self._turn(command, policy.retry, in_thread=in_thread)) is not None:
@@ -240,7 +245,7 @@ class StepsInFlight:
             turn = None
         name, made = command.intent.name, command.failures
         error = TimedOut(f"the deadline of effect {name} was over before attempt {made + 1} could begin")
-        return Completion(command.step, Expired(described(error, self._host.codec)))
+        return Completion(command.step, Expired(described(error, self.host.codec)))
 
     async def _attempt_elsewhere(self, command: Command) -> Completion | None:
         """What comes of an attempt by a remote worker."""
@@ -250,7 +255,7 @@ class StepsInFlight:
 
     async def _turn(self, command: Command, retry: Retry, *, in_thread: bool) -> Turn | None:
         """Room for the effect, and a thread if it needs one; None if its deadline comes first."""
-        host = self._host
+        host = self.host
         if retry.deadline is None:
             return await host.performer.turn(host, in_thread=in_thread)
         left_ms = retries.left_ms(retry, asked_at_ms=command.asked_at_ms, now_ms=host.store.now_ms())
@@ -264,17 +269,17 @@ class StepsInFlight:
 
     async def _try(self, command: Command, effect: Effect[..., Any], turn: Turn | None) -> Completion | None:
         """Perform one attempt, in its turn here or by a remote worker. None if it could not be entered, so is none."""
-        host, step, call = self._host, command.step, command.call
+        host, step, call = self.host, command.step, command.call
         assert call is not None
-        scope = self._attempts[step] = AttemptScope.of(command, self._run.id, host, self._heartbeats)
+        scope = self._attempts[step] = AttemptScope.of(command, self)
         self._begun.add(step)
-        host.emit(events.EffectBegan(self._run.id, step, scope.attempt, effect.name))
+        host.emit(events.EffectBegan(self.run.id, step, scope.attempt, effect.name))
         if turn is None:
             work = self._dispatched(command, scope)
         else:
             work = host.performer.attempt(effect, call.arguments, scope, turn, once=scope.policy.safety == "once")
         if host.tracing is not None:
-            work = host.tracing.around(work, Tried(self._run, effect.name, step, scope.attempt, scope.key))
+            work = host.tracing.around(work, Tried(self.run, effect.name, step, scope.attempt, scope.key))
         scope.began_steady_ms = host.clock.steady_ms()
         try:
             outcome = await work
@@ -290,8 +295,9 @@ class StepsInFlight:
 
     def _completion(self, command: Command, scope: AttemptScope, outcome: AttemptOutcome) -> Completion:
         """What has come of an attempt that was entered."""
-        step, took_ms = command.step, self._host.clock.steady_ms() - scope.began_steady_ms
-        self._begun.discard(step)
+        step, took_ms = command.step, self.host.clock.steady_ms() - scope.began_steady_ms
+        if self._begun:
+            self._begun.discard(step)
         if type(outcome) is AttemptReturned:
             return _returned(command, outcome, took_ms, scope)
         interrupted = scope.dropped and not command.future.done()
@@ -299,10 +305,10 @@ class StepsInFlight:
 
     def _raised(self, outcome: AttemptOutcome, *, interrupted: bool) -> Raised:
         assert isinstance(outcome, AttemptRaised)
-        return Raised(outcome.error, described(outcome.error, self._host.codec), interrupted)
+        return Raised(outcome.error, described(outcome.error, self.host.codec), interrupted)
 
     async def _dispatched(self, command: Command, scope: AttemptScope) -> AttemptOutcome:
-        effect, run, host = command.effect, self._run, self._host
+        effect, run, host = command.effect, self.run, self.host
         assert effect is not None
         policy, last = scope.policy, scope.last_beat()
         deadline, first = policy.retry.deadline, run.length - len(self._journal)
@@ -330,7 +336,7 @@ class StepsInFlight:
 
     async def _take_back(self, command: Command) -> Completion:
         """See to it that no worker begins what was dropped, and learn what came of it if one has."""
-        scope = self._attempts[command.step] = AttemptScope.of(command, self._run.id, self._host, self._heartbeats)
+        scope = self._attempts[command.step] = AttemptScope.of(command, self)
         scope.dropped = True
         try:
             outcome = await self._dispatched(command, scope)
@@ -341,17 +347,17 @@ class StepsInFlight:
         return Completion(command.step, self._raised(outcome, interrupted=False), (), 0.0, scope.task)
 
     async def _until_trusted(self) -> None:
-        while not self._host.is_trusted():
-            await self._host.until_trusted()
+        while not self.host.is_trusted():
+            await self.host.until_trusted()
 
     async def _reconcile(self, command: Command) -> Completion:
-        effect, step, performer = command.effect, command.step, self._host.performer
-        policy = command.policy_on(self._host)
+        effect, step, performer = command.effect, command.step, self.host.performer
+        policy = command.policy_on(self.host)
         assert effect is not None
         assert policy.reconcile is not None
-        await performer.until_ended(self._run.id, step)
-        turn = await performer.turn(self._host, in_thread=not is_async(policy.reconcile))
-        question = self._attempts[step] = _Question(self._run.id, step, effect.name, policy.timeout_ms)
+        await performer.until_ended(self.run.id, step)
+        turn = await performer.turn(self.host, in_thread=not is_async(policy.reconcile))
+        question = self._attempts[step] = _Question(self.run.id, step, effect.name, policy.timeout_ms)
         try:
             outcome = await performer.reconcile(effect, policy.reconcile, command.intent.key, question, turn)
         finally:
@@ -374,17 +380,17 @@ class StepsInFlight:
 
     async def _admit(self, command: Command) -> Completion:
         try:
-            run, created = await self._host.admit_child(self._run, command)
+            run, created = await self.host.admit_child(self.run, command)
         except (InputMismatch, ReservedKey, UnknownWorkflow) as error:
-            return Completion(command.step, NotAdmitted(described(error, self._host.codec)))
+            return Completion(command.step, NotAdmitted(described(error, self.host.codec)))
         return Completion(command.step, ChildAdmitted(run.id, run.key or "", created))
 
     async def _claim_token(self, command: Command) -> Completion | None:
-        hook, run = command.hook, self._run
+        hook, run = command.hook, self.run
         assert hook is not None
         assert hook.token is not None
         guard = TokenFree(run.fence, run.namespace, hook.token)
-        answer = await self._host.commit(Change(f"{run.id}/{command.step}", guard, opens=(hook,)))
+        answer = await self.host.commit(Change(f"{run.id}/{command.step}", guard, opens=(hook,)))
         if isinstance(answer, Committed):
             return Completion(command.step, TokenClaimed(None))
         if (holder := answer.current) is not None and holder.id != run.id:
@@ -392,21 +398,23 @@ class StepsInFlight:
         return None  # another worker has this run; the next commit will say so
 
     async def _stop(self, command: Command) -> Completion:
-        reason = f"its parent {self._run.id} {self.parent_ended}"
-        await self._host.cancel(command.child_id, reason, nonce=self._run.id, deadline_at_ms=command.deadline_at_ms)
+        reason = f"its parent {self.run.id} {self.parent_ended}"
+        await self.host.cancel(command.child_id, reason, nonce=self.run.id, deadline_at_ms=command.deadline_at_ms)
         return await self._watch(command)
 
     async def _watch(self, command: Command) -> Completion:
-        if await self._host.watch(command.child_id, Watcher(self._run.id, command.step, self._run.epoch)):
+        if await self.host.watch(command.child_id, Watcher(self.run.id, command.step, self.run.epoch)):
             return Completion(command.step, WATCHING)
         error = UnknownRun(f"no run has the id {command.child_id}")
-        return Completion(command.step, NotAdmitted(described(error, self._host.codec)))
+        return Completion(command.step, NotAdmitted(described(error, self.host.codec)))
 
 
 class _Question:
     """What is asked about a `once` effect of unknown outcome. It may take as long as the effect."""
 
     __slots__ = ("_begin", "abandoned", "dropped", "effect", "run_id", "step")
+
+    entered = False  # asking is no attempt
 
     def __init__(self, run_id: str, step: str, effect: str, timeout_ms: Millis | None) -> None:
         self.run_id = run_id

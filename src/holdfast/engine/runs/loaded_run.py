@@ -68,11 +68,16 @@ from holdfast.workflow import Current
 E = TypeVar("E", bound=EffectEntry)
 ENTRIES_MAX = 500  # of one activation, more or less
 _NO_STEPS: frozenset[str] = frozenset()
+_NONE_LATE: Mapping[str, Late] = {}
 
 
 class LoadedRun:
     """One life of a run in memory: its machine, its work in flight, and what lies between the two."""
 
+    # What few runs have. Python finds what only the class has the slow way, so what is read often is not among it.
+    in_doubt = _NO_STEPS
+    came_to_its_end = _NO_STEPS  # steps of which a late entry says what came of them
+    _came_late: Mapping[str, Late] = _NONE_LATE
     failure: Failure | None = None
     timed_out: Failure | None = None  # the run is ended as by a cancellation, and fails with this
 
@@ -90,7 +95,6 @@ class LoadedRun:
         # When it was admitted, if no worker took it at once.
         self._admitted_at_ms = run.created_at_ms if run.started_at_ms != run.created_at_ms else None
         self.history = history
-        self.in_doubt: frozenset[str] = _NO_STEPS
         self.deadline_at_ms: Instant | None = None
         self.pausing = False
         self._repeated_left = 0  # how many arrivals are to be recorded again
@@ -107,19 +111,19 @@ class LoadedRun:
         self.in_flight = StepsInFlight(host, history, arrive)
         self.arrivals: deque[Arrival] = deque(history.messages)
         self.held_back: tuple[SignalMessage, ...] = ()
-        self._came_late = {} if fresh else {entry.step: entry for entry in journal if isinstance(entry, Late)}
         self.dropped: dict[str, Command] = {}
-        self.came_to_its_end = _NO_STEPS  # steps of which a late entry says what came of them
         self._host = host
         self._store = host.store
-        self._pauses = workflow.pauses
-        self._undo_ms = workflow.undo_ms
+        self._workflow = workflow
         recorded = workflow.record_inputs
         self._records_inputs = host.record_inputs if recorded is None else recorded
         self._to_call: tuple[
             Command, ...
         ] = ()  # effects to be called again: their retry is due, or they never happened
-        self._watch_again = not fresh and any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
+        self._watch_again = False
+        if not fresh:
+            self._came_late = {entry.step: entry for entry in journal if isinstance(entry, Late)}
+            self._watch_again = any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
 
     def close(self) -> None:
         """The run is not here any more, or begins again."""
@@ -133,26 +137,31 @@ class LoadedRun:
 
     def replaying(self) -> Iterable[None]:
         """Bring the code to where the journal ends, in pieces."""
+        if not self.is_fresh:
+            self._take_up_cancellation()
+        return replaying(self.machine, self.run, self.history.journal)
+
+    def _take_up_cancellation(self) -> None:
+        """The run may have been cancelled, or have failed, before it came here."""
         journal = self.history.journal
-        asked = None if len(journal) == 1 else cancels.request_in(self.run, journal)
+        asked = cancels.request_in(self.run, journal)
         if asked is not None:
             self.deadline_at_ms, self.pausing, self.timed_out = asked.deadline_at_ms, asked.pausing, asked.error
-        failed = None if len(journal) == 1 else cancels.failure_in(self.run, journal)
+        failed = cancels.failure_in(self.run, journal)
         if failed is not None and failed.error is not None:
             self._undo_until(failed.deadline_at_ms, failed.error)
-        return replaying(self.machine, self.run, journal)
 
     @property
     def undoes_failure(self) -> bool:
         """Whether the workflow wants to be undone if its code fails, there may be something, and it is not done yet."""
         machine = self.machine
         may_be_left = bool(machine.open) or not machine.left.is_empty
-        return self._undo_ms is not None and not machine.cancelling and not machine.failing and may_be_left
+        return self._workflow.undo_ms is not None and not machine.cancelling and not machine.failing and may_be_left
 
     def undo_failure(self, error: Failure) -> None:
         """The code has failed with this: take back what it did. It begins when nothing is under way any more."""
-        assert self._undo_ms is not None
-        self._undo_until(self._store.now_ms() + self._undo_ms, error)
+        assert self._workflow.undo_ms is not None
+        self._undo_until(self._store.now_ms() + self._workflow.undo_ms, error)
         self.machine.fail_by_unwinding()
 
     def _undo_until(self, deadline_at_ms: Instant | None, error: Failure) -> None:
@@ -208,7 +217,7 @@ class LoadedRun:
                 return
             elif machine.ended is not None and self._may_unwind():
                 deadline_at_ms = None if self.failure is None else self.deadline_at_ms
-                kept = self.timed_out is not None and self._undo_ms is None
+                kept = self.timed_out is not None and self._workflow.undo_ms is None
                 entry = Stopped(self._store.now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms, kept=kept)
             else:
                 due = self._due()
@@ -234,21 +243,20 @@ class LoadedRun:
         if self._records_inputs:
             entry = self._with_input(entry, command, record)
         record.entries.append(entry)
-        machine.apply(entry, self.run.length)
+        machine.deliver(command, entry)
         return True
 
-    def take_lone_effect(self) -> Command | None:
-        """What the code asks for next, if that is an effect that can be performed at once, and all there is to do."""
+    def lone_effect(self) -> Command | None:
+        """What the code has just asked for, if that is an effect to be performed at once, and all there is to do.
+
+        It stays among what is fresh until it is begun.
+        """
         machine, pending = self.machine, self.machine.pending
-        command = pending.take_lone()
-        if command is None:
+        if len(pending.fresh) != 1 or pending.dropped or machine.outcome is not None or machine.notes.are_there:
             return None
-        if machine.outcome is not None or pending.dropped or machine.notes.are_there():
-            pending.give_back(command)
-            return None
+        [command] = pending.fresh
         if self.is_all_there_is(command) and steps.may_call_at_once(command.policy_on(self._host), intended=False):
             return command
-        pending.give_back(command)
         return None
 
     def _due(self) -> Elapsed | Command | None:
@@ -457,7 +465,7 @@ class LoadedRun:
 
     def cancel(self, request: CancelRequest) -> CancelAsked:
         self.deadline_at_ms = request.deadline_at_ms
-        self.pausing, self.timed_out = self._pauses and request.error is None, request.error
+        self.pausing, self.timed_out = self._workflow.pauses and request.error is None, request.error
         if self.pausing:  # the code is not told; what is under way is
             for step in tuple(self.in_flight.tasks):
                 if (command := self.machine.open.get(step)) is not None:
@@ -522,7 +530,7 @@ class LoadedRun:
 
     def take_notes(self, record: ActivationRecord) -> None:
         notes = self.machine.notes
-        if notes.are_there():
+        if notes.are_there:
             record.entries += notes.take()
             record.shown = notes.take_shown()
             record.opens, closes = notes.take_hooks()
@@ -639,7 +647,7 @@ class LoadedRun:
             and command.intent.kind == "effect"
             and len(machine.open) == 1
             and not machine.timers
-            and not machine.inbox.is_awaited()
+            and not machine.inbox.waiting
             and not self.in_flight.tasks
             and self.deadline_at_ms is None
             and not command.reconciles

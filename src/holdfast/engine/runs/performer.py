@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
@@ -45,6 +46,8 @@ from holdfast.pack import Effect
 from holdfast.ports.codec import Codec
 from holdfast.resources import Resource
 
+_set_scope = RUNNING_EFFECT.set
+
 
 class Turn(Struct):
     """Room for one effect, until it ends."""
@@ -58,27 +61,25 @@ class Turn(Struct):
             leave()
 
 
-class _InContext(Struct):
-    """Awaits a coroutine in a context of its own: what an effect sets, no other effect of the run sees."""
-
-    _coroutine: Coroutine[Any, Any, Any]
-    _context: contextvars.Context
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        step, value = self._coroutine.send, None
-        while True:
-            try:
-                awaited = self._context.run(step, value)
-            except StopIteration as done:
-                return done.value
-            try:
-                value = yield awaited
-                step = self._coroutine.send
-            except GeneratorExit:
-                self._coroutine.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is for the coroutine
-                step, value = self._coroutine.throw, error
+@types.coroutine
+def _in_context(context: contextvars.Context, made: Any) -> Generator[Any, Any, Any]:
+    """Awaits what an effect has made in a context of its own: what it sets, no other effect of the run sees."""
+    coroutine: Any = made if type(made) is CoroutineType else _awaiting(made)  # pyright: ignore[reportUnknownVariableType]
+    step: Callable[..., Any] = coroutine.send
+    value = None
+    while True:
+        try:
+            awaited = context.run(step, value)
+        except StopIteration as done:
+            return done.value
+        try:
+            value = yield awaited
+            step = coroutine.send
+        except GeneratorExit:
+            coroutine.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is for the coroutine
+            step, value = coroutine.throw, error
 
 
 class Performer:
@@ -118,14 +119,16 @@ class Performer:
         self.room -= 1
         context, codec = contextvars.copy_context(), self._codec
         try:
-            made = context.run(_called, effect, arguments, scope)
-            call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
-            data = codec.encode(await call, what=effect.result_name)
+            context.run(_set_scope, scope)
+            made = context.run(effect.signature.apply, effect.fn, arguments)
+            data = codec.encode(await _in_context(context, made), what=effect.result_name)
             return AttemptReturned(data, codec.decode(data, effect.signature.returns))
         except BaseException as error:  # noqa: BLE001 - see there
             return _raised(error, scope)
         finally:
-            self._leave()
+            self.room += 1
+            if self._queue:
+                self._next_turn()
 
     def attempt(
         self, effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt, turn: Turn, *, once: bool
@@ -240,7 +243,7 @@ class Performer:
         if type(verdict) is not Begin:
             raise NotEntered
         made = context.run(work) if verdict.limit_ms is None else _limited(work, what, scope, verdict.limit_ms)
-        call = _InContext(made if type(made) is CoroutineType else _awaiting(made), context)  # pyright: ignore[reportUnknownArgumentType]
+        call = _in_context(context, made)
         return self._lived(call, scope) if once else call
 
     def _there(
@@ -335,16 +338,10 @@ def _raised(error: BaseException, scope: StepWork) -> AttemptRaised:
     return AttemptRaised(error)
 
 
-def _called(effect: Effect[..., Any], arguments: dict[str, Any], scope: EffectAttempt) -> Any:
-    """What a call of the effect makes, in the context in which it finds its scope."""
-    RUNNING_EFFECT.set(scope)
-    return effect.signature.apply(effect.fn, arguments)
-
-
 def _context_of(scope: EffectAttempt) -> contextvars.Context:
     """A context for one attempt, in which the effect finds its scope."""
     context = contextvars.copy_context()
-    context.run(RUNNING_EFFECT.set, scope)
+    context.run(_set_scope, scope)
     return context
 
 

@@ -61,9 +61,10 @@ class WorkerLease:
         """How long ago the last successful renewal was sent, by the steady clock."""
         return self._clock.steady_ms() - self._sent_steady_ms
 
-    def is_reliable(self) -> bool:
-        """Whether work may be begun under it."""
-        return self._clock.steady_ms() < self._reliable_until_steady_ms
+    def is_reliable(self, at_steady_ms: Steady | None = None) -> bool:
+        """Whether work may be begun under it: now, or at this present reading of the steady clock."""
+        now_steady_ms = self._clock.steady_ms() if at_steady_ms is None else at_steady_ms
+        return now_steady_ms < self._reliable_until_steady_ms
 
     async def until_reliable(self) -> None:
         """Returns when work may be begun under the lease."""

@@ -67,7 +67,7 @@ class Api:
             self.store,
             emit=lambda _: None,
             on_told=lambda _: None,
-            on_changed=self.subscriptions.changed,
+            on_changed=self.subscriptions.runs_changed,
             on_unsure=lambda: None,
         )
         codec = JsonCodec(limit=1_000_000)

@@ -70,7 +70,8 @@ class FakeHost:
     def emit(self, event: Event) -> None:
         self.events.append(event)
 
-    def is_trusted(self) -> bool:
+    def is_trusted(self, at_steady_ms: float | None = None) -> bool:
+        del at_steady_ms
         return True
 
     async def until_trusted(self) -> None:

@@ -316,5 +316,5 @@ async def test_effects_in_two_threads_that_beat_at_once_share_the_heartbeats_of_
 
     monkeypatch.setattr(in_flight, "Heartbeats", SlowHeartbeats)
     steps = InFlight(performs, "charge").steps
-    both = await asyncio.gather(*(asyncio.to_thread(steps._heartbeats) for _ in range(2)))
+    both = await asyncio.gather(*(asyncio.to_thread(steps.heartbeats) for _ in range(2)))
     assert both == made * 2
