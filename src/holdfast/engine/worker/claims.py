@@ -297,8 +297,8 @@ class Claims:
     def _note_cut_short(self, run: Run, owner: str) -> None:
         """The run has not been let go, and has not ended: its lease was in danger, or it was taken away.
 
-        If the lease is good again, the run is adopted again under the same fence, and its journal does not show what was
-        done for it here and not recorded.
+        If the lease is good again, the run is adopted again under the same fence, and its journal does not show
+        what was done for it here and not recorded.
         """
         if owner != self._cut_short_under:
             self._cut_short_under = owner
