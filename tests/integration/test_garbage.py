@@ -37,13 +37,17 @@ def kept_garbage() -> Iterator[None]:
 
 @pytest.mark.usefixtures("kept_garbage")
 async def test_a_run_leaves_no_cycles_behind(home: Home) -> None:
+    left: Counter[str] = Counter()
     async with home.holdfast(pack) as hf:
-        for n in range(20):
-            await (await hf.start(one(f"warm-{n}"))).run.result()
-        gc.collect()
-        gc.garbage.clear()
-        for n in range(20):
-            await (await hf.start(one(f"o-{n}"))).run.result()
-        gc.collect()
-        left = Counter(type(each).__qualname__ for each in gc.garbage if type(each).__module__.startswith("holdfast"))
+        for attempt in ("warm", "first", "second"):
+            gc.collect()
+            gc.garbage.clear()
+            for n in range(20):
+                await (await hf.start(one(f"{attempt}-{n}"))).run.result()
+            gc.collect()
+            kinds = [type(each) for each in gc.garbage]
+            left = Counter(kind.__qualname__ for kind in kinds if kind.__module__.startswith("holdfast"))
+            # What a test before this one has left, and a thread of it lets go of at last, is found once and not twice.
+            if attempt != "warm" and not left:
+                break
     assert not left
