@@ -20,22 +20,23 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.kernel import exports
+from holdfast.kernel.exports import ExportedJournal
 from holdfast.pack import Pack
 from holdfast.prove.child_processes import run_module
-from holdfast.prove.worlds.outcomes import WorldOutcome
 from holdfast.testing.journals import replay_exported
 
 SEEDS = (1, 2, 3)  # three elements have the same order in all four processes with a chance of 1 in 216
 
 
-async def divergences(worlds: Iterable[WorldOutcome], packs: Iterable[Pack]) -> dict[str, str]:
-    """By run, where its code does something else in another process; only those that do."""
+async def divergences(journals: Iterable[ExportedJournal], packs: Iterable[Pack]) -> dict[str, str]:
+    """By run, where its code does something else in another process; only those that do.
+
+    The journals are those of one case: runs of two cases have equal ids, as their worlds have one seed.
+    """
     modules = sorted({workflow.fn.__module__ for pack in packs for workflow in pack.workflows.values()})
     with TemporaryDirectory(prefix="holdfast-prove-") as directory:
-        for world in worlds:
-            for run in world.runs:
-                exported = exports.export(run, world.journals[run.id], world.blobs[run.id])
-                (Path(directory) / exports.name_of(run.id)).write_bytes(exports.encode(exported))
+        for exported in journals:
+            (Path(directory) / exports.name_of(exported.run.id)).write_bytes(exports.encode(exported))
         found = await asyncio.gather(*(_elsewhere(directory, modules, seed) for seed in SEEDS))
     return {run_id: told for each in found for run_id, told in each.items()}
 

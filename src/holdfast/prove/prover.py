@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.engine.replay_check import prepare
+from holdfast.kernel import exports
 from holdfast.kernel.units import utc_of
 from holdfast.pack import Pack
 from holdfast.prove import evidence, hash_seeds, processes, report
@@ -53,7 +54,8 @@ async def prove(
                     case, seed=options.seed, budget=options.budget, tell=lambda out, name=case.name: tell(name, out)
                 )
                 explored[case.name] = explorer.explore()
-    await _elsewhere(explored, packs)
+    for out in explored.values():
+        await _replay_elsewhere(out, packs)
     cases_told = tuple(
         _case_report(explored[case.name], options)
         if isinstance(case, Case)
@@ -94,21 +96,22 @@ def quiet() -> Generator[None]:
         logger.disabled = before
 
 
-async def _elsewhere(explored: dict[str, Explored], packs: Sequence[Pack]) -> None:
-    clean = {name: each.clean for name, each in explored.items() if each.clean is not None and not each.found}
-    if not clean:
+async def _replay_elsewhere(out: Explored, packs: Sequence[Pack]) -> None:
+    """Replay the clean run of a case in other processes, unless something is wrong with the case already."""
+    world = out.clean
+    if world is None or out.found:
         return
-    told = await hash_seeds.divergences(clean.values(), packs)
-    for name, world in clean.items():
-        wrong = [(run, told[run.id]) for run in world.runs if run.id in told]
-        if wrong:
-            run, words = wrong[0]
-            what = (
-                f"in another process the code of {run.workflow} does something else, without any fault. The usual "
-                f"cause is the order of a set: {words.strip()}"
-            )
-            violation = BrokenRule(rule="it depends on its process", what=what, line=_line_in(words))
-            explored[name].found.append(Found(schedule=CLEAN, violations=[violation], outcome=world))
+    journals = [exports.export(run, world.journals[run.id], world.blobs[run.id]) for run in world.runs]
+    told = await hash_seeds.divergences(journals, packs)
+    wrong = [(run, told[run.id]) for run in world.runs if run.id in told]
+    if wrong:
+        run, words = wrong[0]
+        what = (
+            f"in another process the code of {run.workflow} does something else, without any fault. The usual "
+            f"cause is the order of a set: {words.strip()}"
+        )
+        violation = BrokenRule(rule="it depends on its process", what=what, line=_line_in(words))
+        out.found.append(Found(schedule=CLEAN, violations=[violation], outcome=world))
 
 
 def _line_in(words: str) -> str:

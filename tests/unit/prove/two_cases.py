@@ -1,0 +1,24 @@
+"""A workflow that walks a set of strings, and one that is right: their clean runs have equal ids."""
+
+from __future__ import annotations
+
+from holdfast import Pack
+
+pack = Pack("prover_two_cases")
+
+
+@pack.effect(key="look:{word}")
+async def look(word: str) -> str:
+    return word
+
+
+@pack.workflow(key="a:{order}")
+async def a_walks_a_set(order: str) -> int:
+    for word in {"alpha", "beta", "gamma", "delta"}:
+        await look(word)
+    return 1
+
+
+@pack.workflow(key="b:{order}")
+async def b_is_right(order: str) -> str:
+    return await look(order)
