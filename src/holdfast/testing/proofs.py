@@ -13,7 +13,10 @@ replaced by stand-ins that return a sample of their result's type: no effect is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from types import CodeType, FrameType
 from typing import Any, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType
@@ -108,10 +111,19 @@ class WorkflowProof(Struct, frozen=True):
     runs: tuple[tuple[Any, ...], ...]
     deliver: tuple[Delivery, ...]
     arrange: Callable[[FakeWorld], None]
+    declared_by: CodeType | None = None  # the code of the module that was executed, if it is declared in a module
 
     @property
     def name(self) -> str:
         return self.arrange.__name__
+
+    @property
+    def module(self) -> str:
+        return self.arrange.__module__
+
+    @property
+    def place(self) -> str:
+        return place_of(self.arrange)
 
     def __call__(self, world: FakeWorld) -> None:
         self.arrange(world)
@@ -131,9 +143,46 @@ def prove(
         raise UsageError(f"{workflow!r:.60} is no workflow", hint="Write @prove(checkout, runs=[...]).")
     if unknown := [each for each in deliver if each not in DELIVERIES]:
         raise UsageError(f"deliver={unknown[0]!r} is not known", hint=f"Use one or more of {', '.join(DELIVERIES)}.")
-    given = () if runs is UNSET else tuple(tuple(each) for each in runs)
 
     def decorate(arrange: Callable[[FakeWorld], None]) -> WorkflowProof:
-        return WorkflowProof(workflow, given, tuple(deliver), arrange)
+        around = sys._getframe(1)  # noqa: SLF001 - the module, if it is declared in one
+        is_in_module = around.f_locals is around.f_globals
+        if is_in_module:
+            _check_is_first(arrange, around)
+        given = () if runs is UNSET else _arguments_of(runs, arrange)
+        return WorkflowProof(workflow, given, tuple(deliver), arrange, around.f_code if is_in_module else None)
 
     return decorate
+
+
+def place_of(fn: Callable[..., Any]) -> str:
+    """Where a function begins: `proofs.py:12`."""
+    code = fn.__code__
+    return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _check_is_first(arrange: Callable[[FakeWorld], None], module: FrameType) -> None:
+    """A second proof of one name would take the first one's place in the module, and the first were never tried.
+
+    A module that is loaded again is executed by other code, and so is each cell of a notebook.
+    """
+    before = module.f_globals.get(arrange.__name__)
+    if isinstance(before, WorkflowProof) and before.declared_by is module.f_code:
+        raise UsageError(
+            f"there are two proofs named {arrange.__name__!r} in one module: {before.place} and {place_of(arrange)}",
+            hint="Give each a name of its own: the second would replace the first.",
+        )
+
+
+def _arguments_of(runs: Iterable[Sequence[Any]], arrange: Callable[[FakeWorld], None]) -> tuple[tuple[Any, ...], ...]:
+    proof = f"the proof {arrange.__name__} ({place_of(arrange)})"
+    hint = 'Write a tuple of arguments for each run: runs=[("o-1", 4200)]. Without runs= a sample is taken.'
+    if isinstance(runs, str | bytes) or not isinstance(runs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+        raise UsageError(f"runs={runs!r:.60} of {proof} is no list of runs", hint=hint)
+    given = list(runs)
+    if not given:
+        raise UsageError(f"{proof} has no runs: its runs= is empty", hint=hint)
+    for each in given:
+        if isinstance(each, str | bytes) or not isinstance(each, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"the run {each!r:.60} of {proof} is no tuple of arguments", hint=hint)
+    return tuple(tuple(each) for each in given)
