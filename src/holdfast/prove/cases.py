@@ -109,7 +109,7 @@ def _case(
         name=name,
         call=call,  # pyright: ignore[reportUnknownArgumentType]
         packs=tuple(packs),
-        arrange=_nothing if proof is None else proof.arrange,
+        arrange=_nothing if proof is None else proof,
         deliver=DELIVERIES if proof is None else proof.deliver,
         make_store=store,
     )

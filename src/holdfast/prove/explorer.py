@@ -72,11 +72,13 @@ class Explorer:
         budget: int,
         tell: Callable[[Explored], None] = lambda _: None,
         lease_seconds: float | None = None,
+        live: Callable[[ProvedWorld, Schedule], WorldOutcome] = lambda world, _: world.live(),
     ) -> None:
         self._case = case
         self._seed = seed
         self._budget = budget
         self._tell = tell
+        self._live_world = live
         self._declared = Declarations(case.packs)
         self._out = Explored(case=case, found=[], lease_seconds=lease_seconds or LEASE_SECONDS_MIN)
         self._is_repeated = lease_seconds is not None
@@ -107,7 +109,7 @@ class Explorer:
     def live(self, schedule: Schedule) -> WorldOutcome:
         """One world."""
         world = ProvedWorld(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
-        outcome = world.live()
+        outcome = self._live_world(world, schedule)
         self._out.seconds_lived += outcome.lasted_seconds
         return outcome
 

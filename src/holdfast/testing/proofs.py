@@ -16,13 +16,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.effects import RUNNING_EFFECT
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel.units import Duration
 from holdfast.pack import Effect, Workflow
 from holdfast.testing.stubs import Stub, stub_of
@@ -126,7 +127,15 @@ class WorkflowProof(Struct, frozen=True):
         return place_of(self.arrange)
 
     def __call__(self, world: FakeWorld) -> None:
-        self.arrange(world)
+        """Arrange a world. Raises `UsageError`, which names this proof and the line, if its function raises."""
+        try:
+            self.arrange(world)
+        except Exception as error:
+            words = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            hint = error.hint if isinstance(error, HoldfastError) else ""
+            raise UsageError(
+                f"the proof {self.name} raises {words} ({_line_in(self.arrange, error)})", hint=hint
+            ) from error
 
 
 def prove(
@@ -159,6 +168,12 @@ def place_of(fn: Callable[..., Any]) -> str:
     """Where a function begins: `proofs.py:12`."""
     code = fn.__code__
     return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _line_in(fn: Callable[..., Any], error: Exception) -> str:
+    """The line of this function at which an error was raised, however deep."""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code is fn.__code__]
+    return f"{PurePath(fn.__code__.co_filename).name}:{lines[0]}" if lines else place_of(fn)
 
 
 def _check_is_first(arrange: Callable[[FakeWorld], None], module: FrameType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import Pack
+from holdfast.testing import FakeWorld, prove
 
 pack = Pack("prover_two_cases")
 
@@ -22,3 +23,15 @@ async def a_walks_a_set(order: str) -> int:
 @pack.workflow(key="b:{order}")
 async def b_is_right(order: str) -> str:
     return await look(order)
+
+
+@pack.workflow(key="c:{order}")
+async def a_walks_a_set_of(order: str) -> int:
+    for word in {"alpha", "beta", "gamma", order}:
+        await look(word)
+    return 1
+
+
+@prove(a_walks_a_set_of, runs=[("o-1",), ("o-2",)])
+def two_runs(world: FakeWorld) -> None:
+    world.stub(look, returns="seen")
