@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.kernel import exports
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.pack import Pack
-from holdfast.prove.child_processes import run_module
+from holdfast.prove.child_processes import reply_descriptor, run_module
 from holdfast.testing.journals import replay_exported
 
 SEEDS = (1, 2, 3)  # three elements have the same order in all four processes with a chance of 1 in 216
@@ -55,12 +55,13 @@ async def _elsewhere(directory: str, modules: Sequence[str], seed: int) -> dict[
 
 def main() -> None:
     directory, *modules = sys.argv[1:]
+    reply = reply_descriptor()
     packs: list[Pack] = []
     for name in modules:
         found = (value for value in vars(importlib.import_module(name)).values() if isinstance(value, Pack))
         packs += [pack for pack in found if pack not in packs]
     replayed = replay_exported(directory, packs=packs)
-    os.write(1, msgspec.json.encode({each.run_id: each.divergence for each in replayed if each.divergence}))
+    os.write(reply, msgspec.json.encode({each.run_id: each.divergence for each in replayed if each.divergence}))
 
 
 if __name__ == "__main__":
