@@ -1,4 +1,4 @@
-"""How far a proof is: a bar for each case on a terminal; elsewhere a line now and then, so that a log shows that it goes on.
+"""How far a proof is: a bar for each case on a terminal; elsewhere a line now and then, so that a log shows it.
 
 What users print while their code is imported or proved goes to stderr: stdout has the report alone.
 """

@@ -276,5 +276,6 @@ def _write_evidence(
                 at=at,
                 versions=evidence.versions(),
                 with_processes=options.with_processes,
+                cases=tuple(evidence.CaseEvidence(case.name, case.worlds, case.worlds_known) for case in mine),
             )
             yield str(evidence.write(made, directory))

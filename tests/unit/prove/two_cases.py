@@ -15,7 +15,8 @@ async def look(word: str) -> str:
 
 @pack.workflow(key="a:{order}")
 async def a_walks_a_set(order: str) -> int:
-    for word in {"alpha", "beta", "gamma", "delta"}:
+    words = {"alpha", "beta", "gamma", "delta"}
+    for word in words:
         await look(word)
     return 1
 
@@ -27,7 +28,8 @@ async def b_is_right(order: str) -> str:
 
 @pack.workflow(key="c:{order}")
 async def a_walks_a_set_of(order: str) -> int:
-    for word in {"alpha", "beta", "gamma", order}:
+    words = {"alpha", "beta", "gamma", order}
+    for word in words:
         await look(word)
     return 1
 
