@@ -87,7 +87,7 @@ def find(
 def _call(proof: WorkflowProof, arguments: tuple[Any, ...]) -> Call[Any]:
     """One run that a proof declares. Raises `UsageError`, which names the proof, if it does not fit."""
     try:
-        call = proof.workflow(*arguments)
+        call: Any = proof.workflow(*arguments)
         call.is_taken = True  # it is only looked at
         CODEC.encode(call.arguments, what=proof.workflow.input_name)
     except (HoldfastError, TypeError) as error:

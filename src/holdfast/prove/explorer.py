@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast.prove.cases import Case
 from holdfast.prove.reads import CURES, reads_noted
-from holdfast.prove.report import ProofVerdict
+from holdfast.prove.report import ProofVerdict, blocked_in_words
 from holdfast.prove.rules.declarations import Declarations
 from holdfast.prove.rules.judge import Judge
 from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Schedule
@@ -139,9 +139,7 @@ class Explorer:
             outcome = self.live(CLEAN)
         run = outcome.root_run
         if run is None or run.status.value == "blocked":
-            out.problem = (
-                f"the clean run is blocked: {run.error.decode() if run and run.error else 'it was not admitted'}"
-            )
+            out.problem = blocked_in_words(run.error if run else None)
             return None
         out.clean, out.boundaries = outcome, len(outcome.boundaries)
         return outcome

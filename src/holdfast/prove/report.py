@@ -93,6 +93,15 @@ def read_repeatable(file: Path) -> Repeatable:
     return found
 
 
+def blocked_in_words(error: bytes | None) -> str:
+    """Why nothing could be proved of a run that is blocked without any fault."""
+    if error is None:
+        return "the clean run was not admitted: it never began"
+    failure = msgspec.json.decode(error)
+    words = failure.get("message", "") if isinstance(failure, dict) else str(failure)
+    return f"the clean run is blocked, without any fault, until a person decides: {words}"
+
+
 _FAULTS = {
     "crash": "{host} is killed",
     "late": "{host} stands still past its lease, and what it has sent arrives after the takeover,",

@@ -26,7 +26,7 @@ from holdfast.effects import RUNNING_EFFECT
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel.units import Duration
 from holdfast.pack import Effect, Workflow
-from holdfast.testing.stubs import Stub, stub_of
+from holdfast.testing.stubs import Stub, check_result, stub_of
 
 Delivery = Literal["twice", "together", "late"]
 R = TypeVar("R")
@@ -72,15 +72,18 @@ class FakeWorld:
         calls: Callable[..., Any] | None = None,
     ) -> None:
         """Say what an effect does, as `Simulated.stub` does. Where nothing says what it returns, that is a sample."""
-        self.stubs[effect.name] = stub_of(
+        made = stub_of(
             effect,
             returns=returns,
             then=then,
             fails=fails,
             loses_reply=loses_reply,
-            latency=usual_latency(effect) if latency is None else latency,
+            latency=usual_latency(effect) if latency is None and isinstance(effect, Effect) else latency,
             calls=calls,
         )
+        for value in (returns, then):
+            check_result(effect, value)
+        self.stubs[effect.name] = made
 
     def real(self, *effects: Effect[..., Any]) -> None:
         """Call these effects themselves, in every world, as often as the engine does: with a pretended provider."""
@@ -192,12 +195,12 @@ def _check_is_first(arrange: Callable[[FakeWorld], None], module: FrameType) -> 
 def _arguments_of(runs: Iterable[Sequence[Any]], arrange: Callable[[FakeWorld], None]) -> tuple[tuple[Any, ...], ...]:
     proof = f"the proof {arrange.__name__} ({place_of(arrange)})"
     hint = 'Write a tuple of arguments for each run: runs=[("o-1", 4200)]. Without runs= a sample is taken.'
-    if isinstance(runs, str | bytes) or not isinstance(runs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+    if isinstance(runs, str | bytes) or not isinstance(runs, Iterable):
         raise UsageError(f"runs={runs!r:.60} of {proof} is no list of runs", hint=hint)
     given = list(runs)
     if not given:
         raise UsageError(f"{proof} has no runs: its runs= is empty", hint=hint)
     for each in given:
-        if isinstance(each, str | bytes) or not isinstance(each, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(each, str | bytes) or not isinstance(each, Sequence):
             raise UsageError(f"the run {each!r:.60} of {proof} is no tuple of arguments", hint=hint)
     return tuple(tuple(each) for each in given)
