@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -97,9 +97,8 @@ def blocked_in_words(error: bytes | None) -> str:
     """Why nothing could be proved of a run that is blocked without any fault."""
     if error is None:
         return "the clean run was not admitted: it never began"
-    failure = msgspec.json.decode(error)
-    words = failure.get("message", "") if isinstance(failure, dict) else str(failure)
-    return f"the clean run is blocked, without any fault, until a person decides: {words}"
+    told = msgspec.json.decode(error, type=dict[str, Any]).get("message", "")
+    return f"the clean run is blocked, without any fault, until a person decides: {told}"
 
 
 _FAULTS = {
