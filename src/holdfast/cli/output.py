@@ -96,6 +96,14 @@ class Output:
         if not self.as_json:
             self.errors.print(plain(text, style))
 
+    def progress_line(self, text: str) -> None:
+        """How far it is, where no one watches a bar: for logs."""
+        if self.as_json:
+            self.errors.file.write(encoded({"progress": text.strip()}).decode() + "\n")
+        else:
+            self.errors.print(plain(text))
+        self.errors.file.flush()
+
     def warning(self, text: str) -> None:
         """What was done, and was perhaps not meant."""
         if self.as_json:

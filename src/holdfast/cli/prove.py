@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+import asyncio
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -13,18 +14,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.cli import packs as pack_names, render
-from holdfast.cli.output import Output, plain
-from holdfast.cli.session import Session
+from holdfast.cli.output import plain
+from holdfast.cli.prove_progress import MARKS, ProveProgress, users_output_aside
+from holdfast.cli.session import INTERRUPTED, Session
 from holdfast.errors import InvalidConfig, UsageError
 
 if TYPE_CHECKING:  # other commands need none of it
     from holdfast.pack import Pack
-    from holdfast.prove.explorer import Explored
     from holdfast.prove.report import CaseReport, FoundReport, ProveReport
 
 FAILED = 1
 STYLES = {"proved": "green", "failed": "bold red", "not proved": "yellow"}
-MARKS = {"proved": "✓", "failed": "✗", "not proved": "?"}
 
 
 async def prove(
@@ -48,8 +48,8 @@ async def prove(
     """Crash, pause and cancel workflows at every boundary of a run, and prove that nothing is done twice."""
     from holdfast.prove.report import read_repeatable  # noqa: PLC0415
 
-    if html is not None and not html.absolute().parent.is_dir():
-        raise InvalidConfig(f"{html} cannot be written: there is no such directory")
+    if html is not None:
+        _check_page(html)
     if repeat is not None:
         again = read_repeatable(repeat)
         _repeat(session, tuple(target or again.target), repeat)
@@ -57,14 +57,26 @@ async def prove(
     names = tuple(target or session.config.packs)
     if not names:
         raise InvalidConfig("prove has nothing to prove", hint="Name a module: holdfast prove shop.orders")
-    modules, packs = _loaded(names)
     from holdfast.prove import cases as found_cases, prover  # noqa: PLC0415
     from holdfast.prove.page import page  # noqa: PLC0415
+    from holdfast.prove.world_limits import ProvingStopped  # noqa: PLC0415
 
-    cases = found_cases.find(modules, packs, only=only)
+    with users_output_aside():
+        modules, packs = _loaded(names)
+        cases = found_cases.find(modules, packs, only=only)
+    if not cases:
+        raise InvalidConfig(
+            f"{', '.join(names)} has no workflow to prove", hint="A workflow is declared by @pack.workflow."
+        )
     options = prover.ProveOptions(target=names, seed=seed, budget=budget, with_processes=processes)
-    with _told(session.out, budget) as tell:
-        report = await prover.prove(cases, packs, options, tell)
+    options.check()
+    progress = ProveProgress(session.out, cases=len(cases), budget=budget)
+    try:
+        with progress.shown(), users_output_aside():
+            report = await prover.prove(cases, packs, options, progress.tell, progress.finished)
+    except (ProvingStopped, asyncio.CancelledError):
+        session.out.note(progress.so_far)
+        raise typer.Exit(INTERRUPTED) from None
     if html is not None:
         html.write_text(page(report), encoding="utf-8")
     session.out.show(report, _view(report))
@@ -72,19 +84,34 @@ async def prove(
         raise typer.Exit(FAILED)
 
 
+def _check_page(html: Path) -> None:
+    """Before the work, which may take long."""
+    if html.is_dir():
+        problem = "it is a directory"
+    elif not html.absolute().parent.is_dir():
+        problem = "there is no such directory"
+    elif not os.access(html if html.exists() else html.absolute().parent, os.W_OK):
+        problem = "this user may not"
+    else:
+        return
+    raise InvalidConfig(f"{html} cannot be written: {problem}", hint="Name a file: --html report.html.")
+
+
 def _repeat(session: Session, names: tuple[str, ...], file: Path) -> None:
-    from holdfast.prove import cases as found_cases, prover, report  # noqa: PLC0415
+    from holdfast.prove import cases as found_cases, prover, report, world_limits  # noqa: PLC0415
 
     again = report.read_repeatable(file)
-    modules, packs = _loaded(names)
-    found = [
-        each
-        for each in found_cases.find(modules, packs)
-        if isinstance(each, found_cases.Case) and each.name == again.case
-    ]
+    with users_output_aside():
+        modules, packs = _loaded(names)
+        known = found_cases.find(modules, packs)
+    found = [each for each in known if isinstance(each, found_cases.Case) and each.name == again.case]
     if not found:
         raise UsageError(f"{file} is about {again.case!r}, which {', '.join(names)} does not have")
-    world = prover.repeat(found[0], packs, again)
+    try:
+        with users_output_aside():
+            world = prover.repeat(found[0], packs, again)
+    except world_limits.ProvingStopped:
+        raise typer.Exit(INTERRUPTED) from None
     if world is None:
         session.out.show({"found": None}, plain(f"{again.case}: nothing is wrong with this world any more.", "green"))
         return
@@ -122,21 +149,6 @@ def _loaded(names: Sequence[str]) -> tuple[list[ModuleType], tuple[Pack, ...]]:
             f"{', '.join(names)} has neither a pack nor a proof", hint="A proof is declared by @prove(workflow)."
         )
     return modules, packs
-
-
-@contextmanager
-def _told(out: Output, budget: int) -> Generator[Callable[[str, Explored], None]]:
-    """A bar for each case; nothing where no one looks."""
-    bars: dict[str, int] = {}
-    with out.progress() as progress:
-
-        def tell(name: str, explored: Explored) -> None:
-            if name not in bars:
-                bars[name] = int(progress.add_task(name, total=budget))
-            known = max(explored.worlds_known, explored.worlds)
-            progress.update(bars[name], completed=explored.worlds, total=min(budget, max(known, explored.planned)))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-        yield tell
 
 
 def _view(report: ProveReport) -> RenderableType:

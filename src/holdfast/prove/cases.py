@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.calls import Call
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.pack import Pack
-from holdfast.prove.samples import call_of
+from holdfast.prove.samples import CODEC, call_of
 from holdfast.testing.proofs import DELIVERIES, Delivery, FakeWorld, WorkflowProof
 from holdfast.testing.simulation.network import Observer, StoreModel
 from holdfast.testing.simulation.world import World
@@ -55,8 +55,9 @@ def packs_of(modules: Iterable[ModuleType]) -> tuple[Pack, ...]:
 
 
 def proofs_of(modules: Iterable[ModuleType]) -> list[WorkflowProof]:
-    """The proofs that these modules declare."""
-    return [value for module in modules for value in vars(module).values() if isinstance(value, WorkflowProof)]
+    """The proofs that these modules declare, each once."""
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, WorkflowProof)]
+    return list({id(proof): proof for proof in found}.values())
 
 
 def find(
@@ -72,13 +73,30 @@ def find(
     for name, workflow in workflows.items():
         declared = [proof for proof in proofs if proof.workflow is workflow]
         for proof in declared:
-            calls = [workflow(*arguments) for arguments in proof.runs] or [call_of(workflow)]
+            is_only = sum(other.name == proof.name for other in declared) == 1
+            known_as = proof.name if is_only else f"{proof.module}.{proof.name}"
+            calls = [_call(proof, arguments) for arguments in proof.runs] or [call_of(workflow)]
             for number, call in enumerate(calls, 1):
-                label = f"{name} ({proof.name}{f', run {number}' if len(calls) > 1 else ''})"
+                label = f"{name} ({known_as}{f', run {number}' if len(calls) > 1 else ''})"
                 found.append(_case(label, call, packs, proof, store))
         if not declared:
             found.append(_case(name, call_of(workflow), packs, None, store))
     return found
+
+
+def _call(proof: WorkflowProof, arguments: tuple[Any, ...]) -> Call[Any]:
+    """One run that a proof declares. Raises `UsageError`, which names the proof, if it does not fit."""
+    try:
+        call: Any = proof.workflow(*arguments)
+        call.is_taken = True  # it is only looked at
+        CODEC.encode(call.arguments, what=proof.workflow.input_name)
+    except (HoldfastError, TypeError) as error:
+        words = error.message if isinstance(error, HoldfastError) else str(error)
+        hint = error.hint if isinstance(error, HoldfastError) else ""
+        raise UsageError(
+            f"the run {arguments!r:.60} of the proof {proof.name} ({proof.place}): {words}", hint=hint
+        ) from error
+    return call
 
 
 def _case(
@@ -91,7 +109,7 @@ def _case(
         name=name,
         call=call,  # pyright: ignore[reportUnknownArgumentType]
         packs=tuple(packs),
-        arrange=_nothing if proof is None else proof.arrange,
+        arrange=_nothing if proof is None else proof,
         deliver=DELIVERIES if proof is None else proof.deliver,
         make_store=store,
     )

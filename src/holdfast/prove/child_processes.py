@@ -1,4 +1,4 @@
-"""Other processes of this Python, which import what this one can import."""
+"""Other processes of this Python, which import what this one can import. Their stdout carries one reply."""
 
 from __future__ import annotations
 
@@ -35,8 +35,18 @@ async def run_module(
     try:
         async with asyncio.timeout(limit_seconds):
             output, errors = await process.communicate()
-    except TimeoutError:
+    except (TimeoutError, asyncio.CancelledError):
         process.kill()
-        await process.communicate()
+        await process.wait()
         raise
     return ChildEnd(process.returncode, output, errors)
+
+
+def reply_descriptor() -> int:
+    """Where such a process writes its reply: its stdout so far. What else is printed goes to stderr from now on.
+
+    To be called before any module of the user is imported: it may print, and so may what it calls.
+    """
+    descriptor = os.dup(1)
+    os.dup2(2, 1)
+    return descriptor

@@ -1,8 +1,9 @@
 """Evidence: what was proved of a workflow, bound to its code, as in `.holdfast/evidence/shop.checkout.json`.
 
 It is fresh as long as the digest is: that of the workflow's code, of the effects and kernels of its pack, of their
-declared policies, and of the versions of Holdfast and Python. What was tried with a small budget is kept, and is not
-enough for a worker that needs evidence.
+declared policies, of the files of all modules of the user's own that the modules of the pack import, and of the
+versions of Holdfast and Python. What was tried with a small budget is kept, and is not enough for a worker that needs
+evidence: each case must have had the whole budget, or all of its worlds.
 """
 
 from __future__ import annotations
@@ -20,10 +21,23 @@ from msgspec import Struct
 
 from holdfast.engine.code.digests import digest_of_code
 from holdfast.pack import Pack, Workflow
+from holdfast.prove.sources import own_modules
 
 DIRECTORY = Path(".holdfast") / "evidence"
 PACKAGES = ("holdfast", "msgspec")
 BUDGET = 2_000  # worlds of a case; beyond that, some are drawn
+
+
+class CaseEvidence(Struct, frozen=True):
+    """How much of one case was tried."""
+
+    name: str
+    worlds: int
+    worlds_known: int
+
+    @property
+    def is_enough(self) -> bool:
+        return self.worlds >= min(self.worlds_known, BUDGET)
 
 
 class ProofEvidence(Struct, frozen=True, kw_only=True):
@@ -40,6 +54,17 @@ class ProofEvidence(Struct, frozen=True, kw_only=True):
     at: str
     versions: dict[str, str]
     with_processes: bool = False
+    cases: tuple[CaseEvidence, ...] = ()
+
+    @property
+    def too_little(self) -> str:
+        """Why it is not enough for a worker; nothing if it is."""
+        if self.worlds < min(self.worlds_known, BUDGET):
+            return f"only {self.worlds} of its {self.worlds_known} worlds were tried"
+        for case in self.cases:
+            if not case.is_enough:
+                return f"only {case.worlds} of the {case.worlds_known} worlds of {case.name} were tried"
+        return ""
 
 
 def digest_of(workflow: Workflow[..., Any], pack: Pack) -> str:
@@ -53,6 +78,10 @@ def digest_of(workflow: Workflow[..., Any], pack: Pack) -> str:
         parts += [name, repr(declared), _source(effect.fn)]
     for name, kernel in sorted(pack.kernels.items()):
         parts += [name, _source(kernel)]
+    functions = [workflow.fn, *(effect.fn for effect in pack.effects.values()), *pack.kernels.values()]
+    modules = {str(getattr(inspect.unwrap(fn), "__module__", "")) for fn in functions}
+    for name, data in sorted(own_modules(modules - {"", "__main__"}).items()):
+        parts += [name, blake2b(data, digest_size=16).hexdigest()]
     parts += [f"{name} {number}" for name, number in versions().items()]
     for part in parts:
         digest.update(part.encode() + b"\0")
@@ -98,8 +127,8 @@ def missing(packs: Iterable[Pack], directory: Path = DIRECTORY) -> dict[str, str
                 continue
             if evidence.digest != digest_of(workflow, pack):
                 found[name] = "its code has changed since it was proved"
-            elif evidence.worlds < min(evidence.worlds_known, BUDGET):
-                found[name] = f"only {evidence.worlds} of its {evidence.worlds_known} worlds were tried"
+            elif too_little := evidence.too_little:
+                found[name] = too_little
     return found
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast.prove.cases import Case
 from holdfast.prove.reads import CURES, reads_noted
-from holdfast.prove.report import ProofVerdict
+from holdfast.prove.report import ProofVerdict, blocked_in_words
 from holdfast.prove.rules.declarations import Declarations
 from holdfast.prove.rules.judge import Judge
 from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Schedule
@@ -72,11 +72,13 @@ class Explorer:
         budget: int,
         tell: Callable[[Explored], None] = lambda _: None,
         lease_seconds: float | None = None,
+        live: Callable[[ProvedWorld, Schedule], WorldOutcome] = lambda world, _: world.live(),
     ) -> None:
         self._case = case
         self._seed = seed
         self._budget = budget
         self._tell = tell
+        self._live_world = live
         self._declared = Declarations(case.packs)
         self._out = Explored(case=case, found=[], lease_seconds=lease_seconds or LEASE_SECONDS_MIN)
         self._is_repeated = lease_seconds is not None
@@ -107,7 +109,7 @@ class Explorer:
     def live(self, schedule: Schedule) -> WorldOutcome:
         """One world."""
         world = ProvedWorld(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
-        outcome = world.live()
+        outcome = self._live_world(world, schedule)
         self._out.seconds_lived += outcome.lasted_seconds
         return outcome
 
@@ -137,9 +139,7 @@ class Explorer:
             outcome = self.live(CLEAN)
         run = outcome.root_run
         if run is None or run.status.value == "blocked":
-            out.problem = (
-                f"the clean run is blocked: {run.error.decode() if run and run.error else 'it was not admitted'}"
-            )
+            out.problem = blocked_in_words(run.error if run else None)
             return None
         out.clean, out.boundaries = outcome, len(outcome.boundaries)
         return outcome

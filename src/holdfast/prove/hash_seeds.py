@@ -20,22 +20,23 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.kernel import exports
+from holdfast.kernel.exports import ExportedJournal
 from holdfast.pack import Pack
-from holdfast.prove.child_processes import run_module
-from holdfast.prove.worlds.outcomes import WorldOutcome
+from holdfast.prove.child_processes import reply_descriptor, run_module
 from holdfast.testing.journals import replay_exported
 
 SEEDS = (1, 2, 3)  # three elements have the same order in all four processes with a chance of 1 in 216
 
 
-async def divergences(worlds: Iterable[WorldOutcome], packs: Iterable[Pack]) -> dict[str, str]:
-    """By run, where its code does something else in another process; only those that do."""
+async def divergences(journals: Iterable[ExportedJournal], packs: Iterable[Pack]) -> dict[str, str]:
+    """By run, where its code does something else in another process; only those that do.
+
+    The journals are those of one case: runs of two cases have equal ids, as their worlds have one seed.
+    """
     modules = sorted({workflow.fn.__module__ for pack in packs for workflow in pack.workflows.values()})
     with TemporaryDirectory(prefix="holdfast-prove-") as directory:
-        for world in worlds:
-            for run in world.runs:
-                exported = exports.export(run, world.journals[run.id], world.blobs[run.id])
-                (Path(directory) / exports.name_of(run.id)).write_bytes(exports.encode(exported))
+        for exported in journals:
+            (Path(directory) / exports.name_of(exported.run.id)).write_bytes(exports.encode(exported))
         found = await asyncio.gather(*(_elsewhere(directory, modules, seed) for seed in SEEDS))
     return {run_id: told for each in found for run_id, told in each.items()}
 
@@ -54,12 +55,13 @@ async def _elsewhere(directory: str, modules: Sequence[str], seed: int) -> dict[
 
 def main() -> None:
     directory, *modules = sys.argv[1:]
+    reply = reply_descriptor()
     packs: list[Pack] = []
     for name in modules:
         found = (value for value in vars(importlib.import_module(name)).values() if isinstance(value, Pack))
         packs += [pack for pack in found if pack not in packs]
     replayed = replay_exported(directory, packs=packs)
-    os.write(1, msgspec.json.encode({each.run_id: each.divergence for each in replayed if each.divergence}))
+    os.write(reply, msgspec.json.encode({each.run_id: each.divergence for each in replayed if each.divergence}))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from holdfast.pack import Effect
 from holdfast.ports.store import Store
 from holdfast.prove import cases
 from holdfast.prove.cases import Case
+from holdfast.prove.child_processes import reply_descriptor
 from holdfast.prove.samples import CODEC
 from holdfast.prove.worlds import signals
 from holdfast.prove.worlds.caller import START_REQUEST, SignalPlace
@@ -162,12 +163,13 @@ class _CountingStore:
 
 def main() -> None:
     plan = msgspec.json.decode(sys.argv[1], type=ProcessPlan)
+    reply = reply_descriptor()
     modules = [importlib.import_module(name.partition(":")[0]) for name in plan.target]
     packs = cases.packs_of(modules)
     case = next(each for each in cases.find(modules, packs) if isinstance(each, Case) and each.name == plan.case)
     with performed_here(packs):
         end = asyncio.run(OneProcess(plan, case).live())
-    os.write(1, msgspec.json.encode(end))
+    os.write(reply, msgspec.json.encode(end))
 
 
 if __name__ == "__main__":

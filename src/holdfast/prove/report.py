@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -91,6 +91,14 @@ def read_repeatable(file: Path) -> Repeatable:
     if found.format > FORMAT:
         raise UsageError(f"{file} has format {found.format}, this version reads {FORMAT}")
     return found
+
+
+def blocked_in_words(error: bytes | None) -> str:
+    """Why nothing could be proved of a run that is blocked without any fault."""
+    if error is None:
+        return "the clean run was not admitted: it never began"
+    told = msgspec.json.decode(error, type=dict[str, Any]).get("message", "")
+    return f"the clean run is blocked, without any fault, until a person decides: {told}"
 
 
 _FAULTS = {

@@ -5,12 +5,13 @@ It knows what happened whether or not a worker lived to record it. That is what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from holdfast.errors import UsageError
 from holdfast.pack import Effect
 
 AttemptEnd = Literal["under way", "returned", "raised", "interrupted", "lost"]
@@ -63,6 +64,7 @@ class EffectLedger:
     ) -> list[LedgerCall]:
         """The attempts of an effect so far, of this run or under this key, with these arguments: failed ones, too."""
         name = effect.name if isinstance(effect, Effect) else effect
+        self._check_arguments(effect, name, arguments)
         return [
             call
             for call in self._calls
@@ -82,6 +84,21 @@ class EffectLedger:
     ) -> int:
         """How often it happened: attempts that changed the world, whether or not they were recorded."""
         return sum(call.happened for call in self.calls(effect, run=run, key=key, **arguments))
+
+    def _check_arguments(
+        self, effect: Effect[..., Any] | str | None, name: str | None, asked: Mapping[str, Any]
+    ) -> None:
+        """A misspelt argument fits no call: a test that counts none would be green for nothing."""
+        if isinstance(effect, Effect):
+            known = set(effect.signature.names)
+        else:
+            calls = [call for call in self._calls if name in {None, call.effect, call.effect.partition(".")[2]}]
+            known = {each for call in calls for each in call.arguments} if calls else set(asked)
+        if unknown := sorted(asked.keys() - known):
+            raise UsageError(
+                f"effect {name!r} has no argument {unknown[0]!r}" if name else f"no argument {unknown[0]!r} is known",
+                hint=f"It has {', '.join(sorted(known)) or 'none'}.",
+            )
 
     def __repr__(self) -> str:
         lines = (f"{call.effect} {call.key!r} attempt {call.attempt}: {call.outcome}" for call in self._calls)

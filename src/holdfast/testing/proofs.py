@@ -13,16 +13,20 @@ replaced by stand-ins that return a sample of their result's type: no effect is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from traceback import walk_tb
+from types import CodeType, FrameType
 from typing import Any, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.effects import RUNNING_EFFECT
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.kernel.units import Duration
 from holdfast.pack import Effect, Workflow
-from holdfast.testing.stubs import Stub, stub_of
+from holdfast.testing.stubs import Stub, check_result, stub_of
 
 Delivery = Literal["twice", "together", "late"]
 R = TypeVar("R")
@@ -68,15 +72,18 @@ class FakeWorld:
         calls: Callable[..., Any] | None = None,
     ) -> None:
         """Say what an effect does, as `Simulated.stub` does. Where nothing says what it returns, that is a sample."""
-        self.stubs[effect.name] = stub_of(
+        made = stub_of(
             effect,
             returns=returns,
             then=then,
             fails=fails,
             loses_reply=loses_reply,
-            latency=usual_latency(effect) if latency is None else latency,
+            latency=usual_latency(effect) if latency is None and isinstance(effect, Effect) else latency,
             calls=calls,
         )
+        for value in (returns, then):
+            check_result(effect, value)
+        self.stubs[effect.name] = made
 
     def real(self, *effects: Effect[..., Any]) -> None:
         """Call these effects themselves, in every world, as often as the engine does: with a pretended provider."""
@@ -108,13 +115,30 @@ class WorkflowProof(Struct, frozen=True):
     runs: tuple[tuple[Any, ...], ...]
     deliver: tuple[Delivery, ...]
     arrange: Callable[[FakeWorld], None]
+    declared_by: CodeType | None = None  # the code of the module that was executed, if it is declared in a module
 
     @property
     def name(self) -> str:
         return self.arrange.__name__
 
+    @property
+    def module(self) -> str:
+        return self.arrange.__module__
+
+    @property
+    def place(self) -> str:
+        return place_of(self.arrange)
+
     def __call__(self, world: FakeWorld) -> None:
-        self.arrange(world)
+        """Arrange a world. Raises `UsageError`, which names this proof and the line, if its function raises."""
+        try:
+            self.arrange(world)
+        except Exception as error:
+            words = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            hint = error.hint if isinstance(error, HoldfastError) else ""
+            raise UsageError(
+                f"the proof {self.name} raises {words} ({_line_in(self.arrange, error)})", hint=hint
+            ) from error
 
 
 def prove(
@@ -131,9 +155,52 @@ def prove(
         raise UsageError(f"{workflow!r:.60} is no workflow", hint="Write @prove(checkout, runs=[...]).")
     if unknown := [each for each in deliver if each not in DELIVERIES]:
         raise UsageError(f"deliver={unknown[0]!r} is not known", hint=f"Use one or more of {', '.join(DELIVERIES)}.")
-    given = () if runs is UNSET else tuple(tuple(each) for each in runs)
 
     def decorate(arrange: Callable[[FakeWorld], None]) -> WorkflowProof:
-        return WorkflowProof(workflow, given, tuple(deliver), arrange)
+        around = sys._getframe(1)  # noqa: SLF001 - the module, if it is declared in one
+        is_in_module = around.f_locals is around.f_globals
+        if is_in_module:
+            _check_is_first(arrange, around)
+        given = () if runs is UNSET else _arguments_of(runs, arrange)
+        return WorkflowProof(workflow, given, tuple(deliver), arrange, around.f_code if is_in_module else None)
 
     return decorate
+
+
+def place_of(fn: Callable[..., Any]) -> str:
+    """Where a function begins: `proofs.py:12`."""
+    code = fn.__code__
+    return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _line_in(fn: Callable[..., Any], error: Exception) -> str:
+    """The line of this function at which an error was raised, however deep."""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code is fn.__code__]
+    return f"{PurePath(fn.__code__.co_filename).name}:{lines[0]}" if lines else place_of(fn)
+
+
+def _check_is_first(arrange: Callable[[FakeWorld], None], module: FrameType) -> None:
+    """A second proof of one name would take the first one's place in the module, and the first were never tried.
+
+    A module that is loaded again is executed by other code, and so is each cell of a notebook.
+    """
+    before = module.f_globals.get(arrange.__name__)
+    if isinstance(before, WorkflowProof) and before.declared_by is module.f_code:
+        raise UsageError(
+            f"there are two proofs named {arrange.__name__!r} in one module: {before.place} and {place_of(arrange)}",
+            hint="Give each a name of its own: the second would replace the first.",
+        )
+
+
+def _arguments_of(runs: Iterable[Sequence[Any]], arrange: Callable[[FakeWorld], None]) -> tuple[tuple[Any, ...], ...]:
+    proof = f"the proof {arrange.__name__} ({place_of(arrange)})"
+    hint = 'Write a tuple of arguments for each run: runs=[("o-1", 4200)]. Without runs= a sample is taken.'
+    if isinstance(runs, str | bytes) or not isinstance(runs, Iterable):
+        raise UsageError(f"runs={runs!r:.60} of {proof} is no list of runs", hint=hint)
+    given = list(runs)
+    if not given:
+        raise UsageError(f"{proof} has no runs: its runs= is empty", hint=hint)
+    for each in given:
+        if isinstance(each, str | bytes) or not isinstance(each, Sequence):
+            raise UsageError(f"the run {each!r:.60} of {proof} is no tuple of arguments", hint=hint)
+    return tuple(tuple(each) for each in given)

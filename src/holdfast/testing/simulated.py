@@ -12,10 +12,11 @@ only while the test awaits something, and stretches in which nothing happens pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack, cast
+from typing import Any, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, get_args
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ from holdfast.testing.simulation.calendar import Calendar, CalendarHost
 from holdfast.testing.simulation.passing_time import PassingTime
 from holdfast.testing.simulation.performing import EffectsOfWorld, FaultAt, FaultPlace, SimulatedPerformer
 from holdfast.testing.simulation.world import World
-from holdfast.testing.stubs import stub_of
+from holdfast.testing.stubs import check_result, stub_of
 
 R = TypeVar("R")
 Fake = Callable[..., R] | Callable[..., Coroutine[Any, Any, R]]
@@ -86,11 +87,18 @@ class Simulated(Caller):
         seed: int | str = 0,
         **options: Unpack[SimulatedOptions],
     ) -> None:
+        if not isinstance(replicas, int) or isinstance(replicas, bool):
+            raise UsageError(f"replicas={replicas!r:.60} is no number", hint="Use 1 or more.")
         if replicas < 1:
             raise UsageError(f"replicas={replicas} would execute nothing", hint="Use 1 or more.")
+        if unknown := sorted(options.keys() - SimulatedOptions.__annotations__.keys()):
+            raise UsageError(
+                f"a simulation has no option {unknown[0]!r}",
+                hint=f"It has {', '.join(SimulatedOptions.__annotations__)}, packs, replicas and seed.",
+            )
         super().__init__(cast("Backend", cast("object", _NotEntered())))
         self.seed = seed
-        self._packs = tuple(packs)
+        self._packs = _checked(packs)
         self._options = options
         self._world = World(seed)
         self._calendar = Calendar(self._world)
@@ -108,6 +116,16 @@ class Simulated(Caller):
             lease_ms=milliseconds(options.get("lease", "30s")),
         )
         self._pump: Pump | None = None
+        self._is_over = False
+        self._events_told = 0
+
+    def __enter__(self) -> NoReturn:
+        raise UsageError(
+            "a simulation is entered by `async with`", hint="Write: async with Simulated(packs=[...]) as hf: ..."
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to leave: `with` is refused."""
 
     async def __aenter__(self) -> Self:
         if self._pump is not None:
@@ -133,6 +151,7 @@ class Simulated(Caller):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_over = True
         if self._pump is not None:
             self._pump.close()
         self._world.close()
@@ -152,9 +171,24 @@ class Simulated(Caller):
     async def until(self, condition: Callable[[], object]) -> None:
         """Let time pass until the condition is true: `await hf.until(lambda: hf.ledger.count(charge))`.
 
-        Raises `SimulationStuck` if it never will be.
+        It may be async; then it is asked again whenever something has happened. Raises `SimulationStuck` if it never
+        will be true.
         """
-        await self._pumped().until(condition)
+        if not callable(condition):
+            raise UsageError(
+                f"until({condition!r:.60}) cannot ask again", hint="Pass a function: hf.until(lambda: ...)."
+            )
+        pump = self._pumped()
+        found = condition()
+        if not inspect.isawaitable(found):
+            await pump.until(condition)
+            return
+        while True:
+            seen = self._events_told
+            if await found:
+                return
+            await pump.until(lambda seen=seen: self._events_told != seen)
+            found = cast("Awaitable[object]", condition())
 
     # -- effects
 
@@ -182,9 +216,13 @@ class Simulated(Caller):
         connection breaks at the wrong moment: an effect with `safety="once"` then has an unknown outcome. `latency`
         is how long it takes. Where nothing says what comes back, the effect's own function is called.
         """
-        self._effects.stubs[getattr(effect, "name", "")] = stub_of(
+        made = stub_of(
             effect, returns=returns, then=then, fails=fails, loses_reply=loses_reply, latency=latency, calls=calls
         )
+        name = self._name_of_effect(effect)
+        for value in (returns, then):
+            check_result(effect, value)
+        self._effects.stubs[name] = made
 
     def provide(self, resource: Resource[R], value: R) -> None:
         """Let effects that use this resource get `value`: it is neither opened nor closed. Say it before they begin."""
@@ -207,6 +245,7 @@ class Simulated(Caller):
 
         With `restart`, a new worker takes its place at once, as where a supervisor looks after processes.
         """
+        _check_place(when)
 
         def strike(host: CalendarHost) -> None:
             self._kill(host)
@@ -227,6 +266,7 @@ class Simulated(Caller):
 
     def pause_at(self, effect: Effect[..., Any], when: FaultPlace = "after") -> None:
         """Let the worker stand still that performs this effect next: `before` it, or `after` it has happened."""
+        _check_place(when)
         self._effects.faults.append(FaultAt(self._name_of_effect(effect), when, CalendarHost.stop))
 
     async def unpause(self) -> None:
@@ -278,6 +318,7 @@ class Simulated(Caller):
         self._touch()
 
     def _chosen(self, worker: int | None) -> CalendarHost:
+        self._pumped()  # or there is none to be chosen
         if worker is not None:
             if not 0 <= worker < len(self._workers):
                 raise UsageError(f"there is no worker {worker}", hint=f"There are {len(self._workers)}, from 0.")
@@ -300,6 +341,7 @@ class Simulated(Caller):
         return all(any(map(host.is_instance, instances)) for host in self._workers if host and host.is_running)
 
     def _tell(self, event: Event) -> None:
+        self._events_told += 1
         for listener in self._listeners:
             listener(event)
 
@@ -311,12 +353,35 @@ class Simulated(Caller):
             raise UsageError(
                 "this simulation has not begun", hint="Write: async with Simulated(packs=[...]) as hf: ..."
             )
+        if self._is_over:
+            raise UsageError("this simulation is over", hint="Ask within its `async with`.")
         return self._pump
 
     def _name_of_effect(self, effect: Effect[..., Any]) -> str:
         if not isinstance(effect, Effect):
             raise UsageError(f"{effect!r:.60} is not an effect", hint="Pass what @pack.effect returned.")
+        known = {name for pack in self._packs for name in pack.effects}
+        if effect.name not in known:
+            raise UsageError(
+                f"effect {effect.name!r} is in none of the packs of this simulation",
+                hint=f"Its packs are {', '.join(pack.name for pack in self._packs) or 'none'}: Simulated(packs=[...]).",
+            )
         return effect.name
+
+
+def _checked(packs: Iterable[Pack]) -> tuple[Pack, ...]:
+    if isinstance(packs, Pack) or not isinstance(packs, Iterable):
+        raise UsageError(f"packs={packs!r:.60} is no list", hint="Write Simulated(packs=[shop]).")
+    given = tuple(packs)
+    for each in given:
+        if not isinstance(each, Pack):
+            raise UsageError(f"{each!r:.60} is no pack", hint="Write Simulated(packs=[shop]).")
+    return given
+
+
+def _check_place(when: FaultPlace) -> None:
+    if when not in get_args(FaultPlace):
+        raise UsageError(f"{when!r:.60} is no place of an effect", hint='Use "before" or "after".')
 
 
 __all__ = ["Simulated", "SimulatedOptions"]

@@ -20,9 +20,12 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from holdfast.errors import TimedOut, UsageError
+from holdfast.adapters.payloads import JsonCodec
+from holdfast.errors import NotSerializable, TimedOut, UsageError
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Effect
+
+CODEC = JsonCodec()
 
 
 class StubFailure(ConnectionError):
@@ -104,8 +107,15 @@ def stub_of(
         raise UsageError("a stub can return one thing", hint="Pass one of returns=, then= and calls=.")
     if then is not UNSET and fails is None:
         raise UsageError("then= says what comes after fails=", hint="Pass fails=, or returns= in place of then=.")
-    if isinstance(fails, type):
+    if isinstance(fails, type) and issubclass(fails, BaseException):
         fails = fails()
+    if fails is not None and not isinstance(fails, int | BaseException):
+        raise UsageError(
+            f"fails={fails!r:.60} is neither a number nor an error", hint="Write fails=2 or fails=Declined()."
+        )
+    for name, number in (("fails", fails), ("loses_reply", loses_reply)):
+        if isinstance(number, int) and number < 0:
+            raise UsageError(f"{name}={number} is less than nothing", hint="It says how many attempts under each key.")
     if isinstance(fails, BaseException) and returns is not UNSET:
         raise UsageError("an effect that always fails returns nothing", hint="Write then= in place of returns=.")
     return Stub(
@@ -116,3 +126,16 @@ def stub_of(
         latency_seconds=0.0 if latency is None else milliseconds(latency) / 1000,
         calls=calls,
     )
+
+
+def check_result(effect: Effect[..., Any], value: object) -> None:
+    """Whether the effect could return this: it is written and read as the engine does. Raises `UsageError` if not."""
+    if value is UNSET:
+        return
+    try:
+        CODEC.decode(CODEC.encode(value, what=effect.result_name), effect.signature.returns)
+    except NotSerializable as error:
+        raise UsageError(
+            f"effect {effect.name!r} cannot return {value!r:.60}: {error.message}",
+            hint="Let the stub return what the effect is declared to return.",
+        ) from error

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
 from holdfast.errors import UsageError
 from holdfast.prove.cases import Case, Unproved, find, packs_of, proofs_of
+from holdfast.testing import FakeWorld, prove
 from holdfast.testing.proofs import DELIVERIES
 from tests.unit.prove import cases_of_shop, test_cases as proofs_elsewhere
-from tests.unit.prove.cases_of_shop import checkout, shop, two_orders
+from tests.unit.prove.cases_of_shop import checkout, look, shop, two_orders
 
 here = two_orders  # a module of proofs beside the tests
 
@@ -56,3 +59,66 @@ def test_each_world_has_stubs_of_its_own():
     assert one.stubs is not other.stubs
     assert one.stubs.keys() == {"prover_shop.charge"}
     assert case.call.target is checkout
+
+
+def a_module(name: str, source: str) -> ModuleType:
+    module = ModuleType(name)
+    head = "from holdfast.testing import FakeWorld, prove\nfrom tests.unit.prove.cases_of_shop import look\n"
+    exec(compile(head + source, f"{name}.py", "exec"), vars(module))
+    return module
+
+
+A_PROOF = """
+@prove(look)
+def world(world: FakeWorld) -> None: ...
+"""
+
+
+def test_proofs_of_one_name_in_two_modules_are_two_cases():
+    modules = [a_module("one", A_PROOF), a_module("other", A_PROOF)]
+    found = [each.name for each in find(modules, [shop], only="look") if isinstance(each, Case)]
+    assert found == ["prover_shop.look (one.world)", "prover_shop.look (other.world)"]
+
+
+def test_a_second_proof_of_one_name_in_one_module_is_refused_with_the_line_of_the_first():
+    with pytest.raises(UsageError, match=r"two proofs named 'world' in one module: one\.py:4 and one\.py:7"):
+        a_module("one", A_PROOF + A_PROOF)
+
+
+def test_a_module_with_a_proof_may_be_loaded_again():
+    module = a_module("one", A_PROOF)
+    head = "from holdfast.testing import FakeWorld, prove\nfrom tests.unit.prove.cases_of_shop import look\n"
+    exec(compile(head + A_PROOF, "one.py", "exec"), vars(module))
+    assert len(proofs_of([module])) == 1
+
+
+def test_a_proof_that_is_imported_elsewhere_is_one_proof():
+    assert proofs_of([cases_of_shop, proofs_elsewhere]) == [two_orders]
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ([], "has no runs"),
+        (["ab"], "the run 'ab' of the proof nothing .* is no tuple of arguments"),
+        ([7], "the run 7 of the proof nothing .* is no tuple"),
+        ("ab", "runs='ab' of the proof nothing .* is no list of runs"),
+    ],
+)
+def test_runs_that_are_none_are_refused_with_the_name_of_the_proof(runs, words):
+    def nothing(world: FakeWorld) -> None: ...
+
+    with pytest.raises(UsageError, match=words) as refused:
+        prove(look, runs=runs)(nothing)
+    assert "test_cases.py:" in refused.value.message
+    assert "tuple" in refused.value.hint
+
+
+@pytest.mark.parametrize("arguments", [("o-1",), ("o-1", object())])
+def test_a_run_that_does_not_fit_the_workflow_names_its_proof(arguments):
+    def too_little(world: FakeWorld) -> None: ...
+
+    module = ModuleType("one")
+    module.too_little = prove(checkout, runs=[arguments])(too_little)  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"of the proof too_little \(test_cases\.py:"):
+        find([module], [shop])

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.kernel.times import Millis
+from holdfast.prove import report
 from holdfast.prove.page import draw, page
 from holdfast.prove.report import FORMAT, CaseReport, FoundReport, ProveReport, Repeatable, read_repeatable
 from holdfast.prove.schedules import PlannedFault, Schedule
@@ -97,3 +98,9 @@ def test_a_column_with_a_number_in_it_is_one_of_numbers():
     assert made.count('class="number"') == 3  # the heading, too
     assert '<td class="number">1,234</td>' in made
     assert '<td class="number">0.2</td>' in made
+
+
+def test_why_a_clean_run_is_blocked_is_told_in_words():
+    error = b'{"type":"replay_diverged","message":"the code asks for another step"}'
+    assert report.blocked_in_words(error).endswith("until a person decides: the code asks for another step")
+    assert "never began" in report.blocked_in_words(None)

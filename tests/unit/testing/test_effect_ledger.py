@@ -3,7 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast import Pack
+import pytest
+
+from holdfast import Pack, UsageError
 from holdfast.testing import EffectLedger, LedgerCall
 
 shop = Pack("shop")
@@ -29,7 +31,9 @@ def test_calls_are_found_by_effect_run_key_and_arguments():
     assert ledger.calls(charge) == ledger.calls("shop.charge") == ledger.calls("charge") == [first, second]
     assert ledger.calls(charge, run="r-2") == ledger.calls(key="charge:o-2") == ledger.calls(order="o-2") == [second]
     assert ledger.calls(charge, order="o-2", run="r-1") == []
-    assert ledger.calls(charge, customer="c-1") == []
+    assert ledger.calls(charge, order="o-3") == []
+    with pytest.raises(UsageError, match="no argument 'customer'"):  # a misspelt one would fit no call either
+        ledger.calls(charge, customer="c-1")
 
 
 def test_only_what_happened_is_counted():

@@ -88,7 +88,11 @@ class ProvedWorld:
         try:
             return self._live()
         finally:
-            self._world.close()
+            self.close()
+
+    def close(self) -> None:
+        """End every host. It may be interrupted, and called again."""
+        self._world.close()
 
     def _live(self) -> WorldOutcome:
         before = self._look()
