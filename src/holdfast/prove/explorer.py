@@ -19,6 +19,7 @@ from msgspec import Struct
 from holdfast.prove.cases import Case
 from holdfast.prove.reads import CURES, reads_noted
 from holdfast.prove.report import ProofVerdict
+from holdfast.prove.rules.clean_runs import unexpected_end
 from holdfast.prove.rules.declarations import Declarations
 from holdfast.prove.rules.judge import Judge
 from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Schedule
@@ -140,6 +141,9 @@ class Explorer:
             out.problem = (
                 f"the clean run is blocked: {run.error.decode() if run and run.error else 'it was not admitted'}"
             )
+            return None
+        out.problem = unexpected_end(run, self._case.fails)
+        if out.problem:
             return None
         out.clean, out.boundaries = outcome, len(outcome.boundaries)
         return outcome

@@ -108,6 +108,7 @@ class WorkflowProof(Struct, frozen=True):
     runs: tuple[tuple[Any, ...], ...]
     deliver: tuple[Delivery, ...]
     arrange: Callable[[FakeWorld], None]
+    fails: type[BaseException] | None = None  # what the clean run is to fail with
 
     @property
     def name(self) -> str:
@@ -122,10 +123,12 @@ def prove(
     *,
     runs: Iterable[Sequence[Any]] | UnsetType = UNSET,
     deliver: Sequence[Delivery] = DELIVERIES,
+    fails: type[BaseException] | None = None,
 ) -> Callable[[Callable[[FakeWorld], None]], WorkflowProof]:
     """Declare a proof of `workflow`, once for each of these argument lists; without them, for a sample of its input.
 
-    `deliver` says how starts and signals are repeated: twice in sequence, two together, once more after the end.
+    `deliver` says how starts and signals are repeated: twice in sequence, two together, once more after the end. With
+    `fails` the run is to fail with this exception; without it, a run that fails by itself is not proved.
     """
     if not isinstance(workflow, Workflow):
         raise UsageError(f"{workflow!r:.60} is no workflow", hint="Write @prove(checkout, runs=[...]).")
@@ -134,6 +137,6 @@ def prove(
     given = () if runs is UNSET else tuple(tuple(each) for each in runs)
 
     def decorate(arrange: Callable[[FakeWorld], None]) -> WorkflowProof:
-        return WorkflowProof(workflow, given, tuple(deliver), arrange)
+        return WorkflowProof(workflow, given, tuple(deliver), arrange, fails)
 
     return decorate

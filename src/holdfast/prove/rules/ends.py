@@ -14,21 +14,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import msgspec
-
 from holdfast.errors import UnknownOutcome
 from holdfast.kernel import markers
-from holdfast.kernel.journal import Failure, Stopped
+from holdfast.kernel.journal import Stopped
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Millis
 from holdfast.pack import Workflow
 from holdfast.prove.rules.declarations import Declarations
-from holdfast.prove.rules.wording import of_failure, of_list, of_times, of_value, place_of
+from holdfast.prove.rules.wording import failure_of, of_failure, of_list, of_times, of_value, place_of
 from holdfast.prove.worlds.outcomes import WorldOutcome
 from holdfast.prove.worlds.trace import BrokenRule
 from holdfast.testing.simulation.hosts import BEGAN_AT_MS
-
-_decode_failure = msgspec.json.Decoder(Failure).decode
 
 
 def broken_by_end(world: WorldOutcome, clean: WorldOutcome, declared: Declarations) -> Iterator[BrokenRule]:
@@ -67,7 +63,7 @@ def broken_by_observations(world: WorldOutcome, clean: WorldOutcome, declared: D
 
 
 def _blocked(world: WorldOutcome, run: Run, declared: Declarations) -> Iterator[BrokenRule]:
-    failure = _failure_of(run)
+    failure = failure_of(run)
     if failure is None:
         yield BrokenRule(rule="it is blocked", what=of_failure(failure))
         return
@@ -78,7 +74,7 @@ def _blocked(world: WorldOutcome, run: Run, declared: Declarations) -> Iterator[
 
 
 def _unlike_clean(run: Run, clean: Run) -> Iterator[BrokenRule]:
-    failure, expected = _failure_of(run), _failure_of(clean)
+    failure, expected = failure_of(run), failure_of(clean)
     if run.status is not clean.status:
         what = f"it is {run.status.value}, and {clean.status.value} in the clean run"
         yield BrokenRule(
@@ -114,7 +110,7 @@ def _cancelled(world: WorldOutcome, run: Run, declared: Declarations, *, asked: 
     rule, journal = "a cancellation did not end it", world.journals[run.id]
     begun = _begun_after(world, run, after_ms=Millis(journal[asked].at_ms - BEGAN_AT_MS))
     if run.status is Status.FAILED:
-        failure = _failure_of(run)
+        failure = failure_of(run)
         what = f"it was cancelled, and failed: {of_failure(failure)}"
         yield BrokenRule(rule=rule, what=what, line="" if failure is None else failure.line)
         return
@@ -158,7 +154,3 @@ def _left(world: WorldOutcome, declared: Declarations, what: str) -> BrokenRule:
     step, fn = repeated[0].step, declared.effects[repeated[0].effect].fn
     told = f"{what}; {step} was called {of_times(len(repeated))} ({place_of(fn)})"
     return BrokenRule(rule=rule, what=told, step=step)
-
-
-def _failure_of(run: Run) -> Failure | None:
-    return None if run.error is None else _decode_failure(run.error)
