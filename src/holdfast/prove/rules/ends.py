@@ -4,6 +4,7 @@ rule                                   what it compares
 ─────────────────────────────────────  ──────────────────────────────────────────────────────────────────
 another end                            status, result, attributes and markers with the clean run's
 other runs                             the child runs with the clean run's
+other steps                            the effects that happened in the clean run with those that were asked for
 a cancellation did not end it          the journal after the request
 it never ended, it is blocked          the run with the clean run's end
 left something else behind             what the proof observes
@@ -16,12 +17,14 @@ from collections.abc import Iterator
 
 from holdfast.errors import UnknownOutcome
 from holdfast.kernel import markers
-from holdfast.kernel.journal import Stopped
+from holdfast.kernel.journal import IntentEntry, Stopped
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Millis
 from holdfast.pack import Workflow
+from holdfast.prove.rules.comparisons import Place, is_comparable, is_same, is_same_json, steps_called
 from holdfast.prove.rules.declarations import Declarations
 from holdfast.prove.rules.wording import failure_of, of_failure, of_list, of_times, of_value, place_of
+from holdfast.prove.schedules import CLEAN
 from holdfast.prove.worlds.outcomes import WorldOutcome
 from holdfast.prove.worlds.trace import BrokenRule
 from holdfast.testing.simulation.hosts import BEGAN_AT_MS
@@ -38,10 +41,11 @@ def broken_by_end(world: WorldOutcome, clean: WorldOutcome, declared: Declaratio
         yield from _blocked(world, run, declared)
     elif (asked := world.cancel_position(run.id)) is not None:
         yield from _cancelled(world, run, declared, asked=asked)
-    else:
-        yield from _unlike_clean(run, expected)
+    elif is_comparable(world, clean):
+        yield from _unlike_clean(world, clean, run, expected)
         if run.status is expected.status:
             yield from _other_runs(world, clean)
+            yield from _other_steps(world, clean)
 
 
 def broken_by_observations(world: WorldOutcome, clean: WorldOutcome, declared: Declarations) -> Iterator[BrokenRule]:
@@ -58,7 +62,7 @@ def broken_by_observations(world: WorldOutcome, clean: WorldOutcome, declared: D
         if is_undone and after != world.before[name]:
             what = f"{name}: {after}; before the run, which was undone, it was {world.before[name]}"
             yield _left(world, declared, what)
-        elif is_alike and after != clean.after[name]:
+        elif is_alike and not is_same_json(world, clean, lambda each, name=name: each.after.get(name)):
             yield _left(world, declared, f"{name}: {after}, and {clean.after[name]} in the clean run")
 
 
@@ -73,7 +77,7 @@ def _blocked(world: WorldOutcome, run: Run, declared: Declarations) -> Iterator[
     yield BrokenRule(rule="it is blocked", what=of_failure(failure), step=failure.step, line=failure.line)
 
 
-def _unlike_clean(run: Run, clean: Run) -> Iterator[BrokenRule]:
+def _unlike_clean(world: WorldOutcome, before: WorldOutcome, run: Run, clean: Run) -> Iterator[BrokenRule]:
     failure, expected = failure_of(run), failure_of(clean)
     if run.status is not clean.status:
         what = f"it is {run.status.value}, and {clean.status.value} in the clean run"
@@ -83,26 +87,76 @@ def _unlike_clean(run: Run, clean: Run) -> Iterator[BrokenRule]:
             line="" if failure is None else failure.line,
         )
         return
-    if run.output != clean.output:
+    if not is_same_json(world, before, lambda each: _root(each).output):
         what = f"the result is {of_value(run.output)}, and {of_value(clean.output)} in the clean run"
         yield BrokenRule(rule="another end", what=what)
-    if of_failure(failure) != of_failure(expected):
+    if not is_same(world, before, lambda each: of_failure(failure_of(_root(each)))):
         what = f"it failed with {of_failure(failure)}, and with {of_failure(expected)} in the clean run"
         yield BrokenRule(rule="another end", what=what)
-    if run.attributes != clean.attributes:
+    if not is_same_json(world, before, lambda each: _root(each).attributes):
         what = f"the attributes are {of_value(run.attributes)}, and {of_value(clean.attributes)} in the clean run"
         yield BrokenRule(rule="another end", what=what)
-    here, there = ([name for name, _ in markers.decode(each.markers)] for each in (run, clean))
-    if here != there:
+    if not is_same(world, before, _markers):
+        here, there = _markers(world), _markers(before)
         what = f"the markers are {of_list(here)}, and {of_list(there)} in the clean run"
         yield BrokenRule(rule="another end", what=what)
 
 
+def _root(world: WorldOutcome) -> Run:
+    run = world.root_run
+    assert run is not None
+    return run
+
+
+def _markers(world: WorldOutcome) -> list[str]:
+    return [name for name, _ in markers.decode(_root(world).markers)]
+
+
+def _children(world: WorldOutcome) -> list[tuple[str, str]]:
+    return sorted((run.workflow, run.key or "") for run in world.runs)
+
+
 def _other_runs(world: WorldOutcome, clean: WorldOutcome) -> Iterator[BrokenRule]:
-    ours, theirs = (Counter((run.workflow, run.key) for run in each.runs) for each in (world, clean))
-    if ours != theirs:
-        more = ", ".join(f"{name} {key or ''}".strip() for name, key in ((ours - theirs) | (theirs - ours)))
+    if not is_same(world, clean, lambda each: [list(child) for child in _children(each)]):
+        ours, theirs = Counter(_children(world)), Counter(_children(clean))
+        more = ", ".join(f"{name} {key}".strip() for name, key in ((ours - theirs) | (theirs - ours)))
         yield BrokenRule(rule="other runs", what=f"there are not the same child runs as in the clean run: {more}")
+
+
+def _other_steps(world: WorldOutcome, clean: WorldOutcome) -> Iterator[BrokenRule]:
+    """What the clean run has done, this world has at least asked for: it ends alike, so it needed it as well."""
+    missing = _happened(clean) - _asked(world)
+    if world.schedule == CLEAN:
+        yield from _skipped(_happened(world) - _asked(clean), "another life of the clean run does, and one does not")
+        for life in clean.earlier:
+            missing |= _happened(life) - _asked(clean)
+    here = {world.name_of(run.id) for run in world.runs}  # the key of a child may hold the time
+    yield from _skipped({place for place in missing if place[0] in here}, "the clean run does it")
+
+
+def _skipped(places: set[Place], why: str) -> Iterator[BrokenRule]:
+    for _, step in sorted(places):
+        what = f"{step} is not performed, though the run ends alike, and {why}: what a process keeps in memory decides"
+        yield BrokenRule(rule="other steps", what=what, step=step)
+
+
+def _happened(world: WorldOutcome) -> set[Place]:
+    return {
+        (world.name_of(run_id), step)
+        for (run_id, step), calls in world.calls_by_step().items()
+        if any(call.happened for call in calls)
+    }
+
+
+def _asked(world: WorldOutcome) -> set[Place]:
+    """What was asked for; of runs that are in this world."""
+    noted = {
+        (world.name_of(run_id), entry.step)
+        for run_id, journal in world.journals.items()
+        for entry in journal
+        if isinstance(entry, IntentEntry)
+    }
+    return noted | steps_called(world)
 
 
 def _cancelled(world: WorldOutcome, run: Run, declared: Declarations, *, asked: int) -> Iterator[BrokenRule]:

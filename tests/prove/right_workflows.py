@@ -1,0 +1,76 @@
+"""Workflows that are right, and of which each does something that looks like a mistake from outside."""
+
+from __future__ import annotations
+
+from holdfast import Pack, current, now, set_attributes, timeout, uuid4
+from holdfast.testing import FakeWorld, prove
+
+shop = Pack("right")
+
+
+class Rejected(Exception):
+    """The order is not taken."""
+
+
+@shop.effect(key="charge:{order}")
+async def charge(order: str) -> str:
+    return order
+
+
+@shop.effect(key="stamp:{order}:{at}")
+async def stamp(order: str, at: str) -> str:
+    return f"{order} {at}"
+
+
+@shop.workflow(key="run_id:{order}")
+async def returns_its_id(order: str) -> str:
+    await charge(order)
+    return current().run_id
+
+
+@shop.workflow(key="time:{order}")
+async def tells_the_time(order: str) -> str:
+    began_at = now()
+    await charge(order)
+    took = now() - began_at
+    await set_attributes(paid_at=now().isoformat(), seconds=took.seconds)
+    return f"{order} was paid after {took}"
+
+
+@shop.workflow(key="uuid:{order}")
+async def draws_an_id(order: str) -> str:
+    await charge(order)
+    return str(uuid4())
+
+
+@shop.workflow(key="key:{order}")
+async def has_the_time_in_a_key(order: str) -> str:
+    await charge(order)
+    await stamp(order, now().isoformat())
+    return order
+
+
+@shop.workflow(key="fails:{order}")
+async def fails_with_its_id(order: str) -> str:
+    await charge(order)
+    raise Rejected(f"run {current().run_id} is refused at {now()}: {object()!r}")
+
+
+@prove(fails_with_its_id, runs=[("o-1",)], fails=Rejected)
+def refused(world: FakeWorld) -> None:
+    del world
+
+
+@shop.workflow(key="timeout:{order}")
+async def does_without_what_is_late(order: str) -> str:
+    try:
+        async with timeout("5s"):
+            return await charge(order)
+    except TimeoutError:
+        return "no offer"
+
+
+@shop.workflow(key="late:{order}")
+async def fails_when_it_is_late(order: str) -> str:
+    async with timeout("5s"):
+        return await charge(order)
