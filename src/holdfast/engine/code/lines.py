@@ -8,16 +8,16 @@ from types import FrameType
 
 from holdfast import calls
 
-_lines: dict[tuple[object, int], str] = {}
+_lines: dict[tuple[str, int], str] = {}
 _FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent), calls.__file__)
 
 
 def line_of(frame: FrameType) -> str:
     """`file.py:12` of the code that asks; nothing if asyncio asks on its behalf (gather)."""
-    place = (frame.f_code, frame.f_lineno)
+    path = frame.f_code.co_filename  # equal code objects may stand in two files
+    place = (path, frame.f_lineno)
     line = _lines.get(place)
     if line is None:
-        path = frame.f_code.co_filename
         line = _lines[place] = "" if is_foreign(path) else f"{PurePath(path).name}:{frame.f_lineno}"
     return line
 
