@@ -89,10 +89,20 @@ def _shared_keys(world: WorldOutcome, declared: Declarations) -> Iterator[Broken
             by_key.setdefault(call.key, {}).setdefault((call.run, call.step), call)
     for key, places in by_key.items():
         calls = list(places.values())
-        if len(calls) > 1 and not all(call.is_undo for call in calls):
+        if len(calls) > 1 and not _is_one_undo(world, calls):
             steps = of_list([call.step for call in calls])
             what = f"{steps} share the key {key!r}: the other side takes the second for a repetition of the first"
             yield BrokenRule(rule="one key for two steps", what=what, step=calls[1].step)
+
+
+def _is_one_undo(world: WorldOutcome, calls: list[ProvedCall]) -> bool:
+    """Whether all of them take back one piece of work, in the same words; the code may have begun to by itself."""
+    undos = [call for call in calls if call.is_undo]
+    if not undos or len({(call.effect, call.encoded) for call in calls}) > 1:
+        return False
+    known = world.calls_by_step()
+    undone = [known.get((call.run, call.step.removeprefix("undo:")), []) for call in undos]
+    return len({(each[0].effect, each[0].key) for each in undone if each}) <= 1
 
 
 def _outside(world: WorldOutcome) -> Iterator[BrokenRule]:
