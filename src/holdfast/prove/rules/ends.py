@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from holdfast.errors import UnknownOutcome
 from holdfast.kernel import markers
-from holdfast.kernel.journal import IntentEntry, Stopped
+from holdfast.kernel.journal import GaveUp, Intended, IntentEntry, Performed, Stopped
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Millis
 from holdfast.pack import Workflow
@@ -71,10 +71,19 @@ def _blocked(world: WorldOutcome, run: Run, declared: Declarations) -> Iterator[
     if failure is None:
         yield BrokenRule(rule="it is blocked", what=of_failure(failure))
         return
-    is_in_doubt = any(declared.safety(call.effect) == "once" and call.outcome != "raised" for call in world.calls)
-    if failure.type == UnknownOutcome.code and is_in_doubt:
+    if failure.type == UnknownOutcome.code and _is_in_doubt(world, run, declared):
         return  # it waits for a person, as it must: `once` without `reconcile`
     yield BrokenRule(rule="it is blocked", what=of_failure(failure), step=failure.step, line=failure.line)
+
+
+def _is_in_doubt(world: WorldOutcome, run: Run, declared: Declarations) -> bool:
+    """Whether an effect that must be called once was recorded as intended, and it is not known what came of it."""
+    journal = world.journals[run.id]
+    ended = {entry.step for entry in journal if isinstance(entry, Performed | GaveUp)}
+    return any(
+        isinstance(entry, Intended) and entry.step not in ended and declared.safety(entry.intent.name) == "once"
+        for entry in journal
+    )
 
 
 def _unlike_clean(world: WorldOutcome, before: WorldOutcome, run: Run, clean: Run) -> Iterator[BrokenRule]:
