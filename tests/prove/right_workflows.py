@@ -74,3 +74,40 @@ async def does_without_what_is_late(order: str) -> str:
 async def fails_when_it_is_late(order: str) -> str:
     async with timeout("5s"):
         return await charge(order)
+
+
+@shop.effect(key="pay:{order}", safety="once")
+async def pay(order: str) -> str:
+    return order
+
+
+@shop.workflow(key="once:{order}")
+async def waits_for_a_person(order: str) -> str:
+    return await pay(order)
+
+
+@shop.effect(key="refund:{order}")
+async def refund(order: str) -> None:
+    del order
+
+
+@shop.effect(key="buy:{order}", undo=refund)
+async def buy(order: str) -> str:
+    return order
+
+
+@shop.workflow(key="lost:{order}")
+async def loses_a_reply(order: str) -> str:
+    return await buy(order)
+
+
+@prove(loses_a_reply, runs=[("o-1",)])
+def bad_line(world: FakeWorld) -> None:
+    world.stub(buy, returns="paid", loses_reply=True)
+
+
+@shop.workflow(key="twice:{order}")
+async def undoes_and_buys_again(order: str) -> str:
+    await buy(order)
+    await refund(order)
+    return await buy(order)
