@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from holdfast import Pack, current, now, set_attributes, timeout, uuid4
 from holdfast.testing import FakeWorld, prove
 
@@ -111,3 +113,10 @@ async def undoes_and_buys_again(order: str) -> str:
     await buy(order)
     await refund(order)
     return await buy(order)
+
+
+@shop.workflow(key="seeded:{order}")
+async def draws_by_its_input(order: str) -> float:
+    chance = random.Random(order)  # the same on every replay
+    await charge(order)
+    return chance.random() + chance.triangular()

@@ -230,7 +230,7 @@ class Explorer:
     def _reads(self) -> list[BrokenRule]:
         """What the workflow reads that no journal records: it shows in the clean run, if one looks."""
         noted: dict[tuple[str, str], None] = {}
-        with reads_noted(lambda what, line: noted.setdefault((what, line))):
+        with reads_noted(lambda what, line: noted.setdefault((what, line)), packages=self._declared.packages):
             self.live(CLEAN)
         return [
             BrokenRule(
