@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
-from holdfast import Pack, current, now, set_attributes, timeout, uuid4
+from holdfast import Pack, current, now, set_attributes, shield, sleep, timeout, uuid4
 from holdfast.testing import FakeWorld, prove
 
 shop = Pack("right")
@@ -120,3 +121,32 @@ async def draws_by_its_input(order: str) -> float:
     chance = random.Random(order)  # the same on every replay
     await charge(order)
     return chance.random() + chance.triangular()
+
+
+@shop.effect(key="clean:{order}")
+async def clean(order: str) -> str:
+    return order
+
+
+async def in_a_shield(order: str) -> None:
+    async with shield("1m"):
+        await clean(order)
+
+
+@shop.workflow(key="helper:{order}")
+async def cleans_in_a_helper(order: str) -> str:
+    try:
+        await sleep("1h")
+    except asyncio.CancelledError:
+        await in_a_shield(order)
+        raise
+    return order
+
+
+@shop.workflow(key="shielded:{order}")
+async def ends_in_a_shield(order: str) -> str:
+    await charge(order)
+    async with shield("1m"):
+        await clean(order)
+        await stamp(order, "end")
+    return order

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 
 from holdfast.errors import UnknownOutcome
 from holdfast.kernel import markers
-from holdfast.kernel.journal import GaveUp, Intended, IntentEntry, Performed, Stopped
+from holdfast.kernel.journal import Dropped, GaveUp, Intended, IntentEntry, Performed, Stopped
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Millis
-from holdfast.pack import Workflow
 from holdfast.prove.rules.comparisons import Place, is_comparable, is_same, is_same_json, steps_called
 from holdfast.prove.rules.declarations import Declarations
+from holdfast.prove.rules.shielded import is_shielded
 from holdfast.prove.rules.wording import failure_of, of_failure, of_list, of_times, of_value, place_of
 from holdfast.prove.schedules import CLEAN
 from holdfast.prove.worlds.outcomes import WorldOutcome
@@ -57,13 +57,33 @@ def broken_by_observations(world: WorldOutcome, clean: WorldOutcome, declared: D
     is_undone = (
         run.status is Status.CANCELLED and receipt is not None and receipt.outcome in {"no_effects", "compensated"}
     )
-    is_alike = run.status is expected.status and world.cancel_position(run.id) is None
+    is_alike = (
+        run.status is expected.status and world.cancel_position(run.id) is None and _has_to_look_alike(world, clean)
+    )
     for name, after in world.after.items():
         if is_undone and after != world.before[name]:
             what = f"{name}: {after}; before the run, which was undone, it was {world.before[name]}"
             yield _left(world, declared, what)
         elif is_alike and not is_same_json(world, clean, lambda each, name=name: each.after.get(name)):
             yield _left(world, declared, f"{name}: {after}, and {clean.after[name]} in the clean run")
+
+
+def _has_to_look_alike(world: WorldOutcome, clean: WorldOutcome) -> bool:
+    """Whether it took the way of the clean run; or another one, in which what was given up has happened all the same."""
+    if is_comparable(world, clean):
+        return True
+    return bool(_given_up(world)) and bool(_happened(world) - steps_called(clean))
+
+
+def _given_up(world: WorldOutcome) -> set[Place]:
+    """What the code did not wait for any longer, and what happened all the same."""
+    dropped = {
+        (world.name_of(run_id), entry.step)
+        for run_id, journal in world.journals.items()
+        for entry in journal
+        if isinstance(entry, Dropped)
+    }
+    return dropped & _happened(world)
 
 
 def _blocked(world: WorldOutcome, run: Run, declared: Declarations) -> Iterator[BrokenRule]:
@@ -186,7 +206,7 @@ def _cancelled(world: WorldOutcome, run: Run, declared: Declarations, *, asked: 
     else:
         what = "it was cancelled, and went on"
     what += f": it began {of_list(begun)} after that" if begun else ""
-    if _may_go_on(declared.workflow(run.workflow), world, run) or not (begun or run.status is Status.COMPLETED):
+    if _may_go_on(declared, world, run, asked=asked, begun=begun) or not (begun or run.status is Status.COMPLETED):
         return
     last = next((call.step for call in reversed(world.calls) if call.run == run.id and not call.is_undo), "")
     yield BrokenRule(rule=rule, what=what, step=begun[0] if begun else last)
@@ -199,21 +219,23 @@ def _begun_after(world: WorldOutcome, run: Run, *, after_ms: Millis) -> list[str
     return list(dict.fromkeys(step for step in first if step not in known))
 
 
-def _may_go_on(workflow: Workflow[..., object], world: WorldOutcome, run: Run) -> bool:
+def _may_go_on(declared: Declarations, world: WorldOutcome, run: Run, *, asked: int, begun: list[str]) -> bool:
     """Whether the code says itself that it may go on: in a shield, or by the outcomes that it declares."""
-    if "shield" in workflow.fn.__code__.co_names:
+    if is_shielded(world, run, declared, asked=asked, begun=begun):
         return True
-    receipt = world.receipts.get(run.id)
+    outcomes, receipt = declared.workflow(run.workflow).outcomes, world.receipts.get(run.id)
     outcome = "completed_first" if run.status is Status.COMPLETED else receipt and receipt.outcome
-    return workflow.outcomes is not None and outcome in workflow.outcomes
+    return outcomes is not None and outcome in outcomes
 
 
 def _left(world: WorldOutcome, declared: Declarations, what: str) -> BrokenRule:
-    """With the step that was called more than once: it is what makes the difference, nearly always."""
+    """With the step that was called more than once, or was given up: it makes the difference, nearly always."""
     rule = "left something else behind"
     repeated = next((calls for calls in world.calls_by_step().values() if len(calls) > 1), None)
     if repeated is None:
-        return BrokenRule(rule=rule, what=what)
+        given_up = min((step for _, step in _given_up(world)), default="")
+        told = f"{what}; {given_up} was not waited for any longer, and has happened" if given_up else what
+        return BrokenRule(rule=rule, what=told, step=given_up)
     step, fn = repeated[0].step, declared.effects[repeated[0].effect].fn
     told = f"{what}; {step} was called {of_times(len(repeated))} ({place_of(fn)})"
     return BrokenRule(rule=rule, what=told, step=step)

@@ -47,7 +47,15 @@ LEASES_MAX = 60  # that one part of a world may last
 class ProvedWorld:
     """Puts a world together, and lets it go on until it is over."""
 
-    def __init__(self, case: Case, schedule: Schedule, *, seed: int, lease_seconds: float = LEASE_SECONDS_MIN, slower_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        case: Case,
+        schedule: Schedule,
+        *,
+        seed: int,
+        lease_seconds: float = LEASE_SECONDS_MIN,
+        slower_seconds: float = 0.0,
+    ) -> None:
         """With `slower_seconds` it begins later, and each effect takes so much longer."""
         self._case = case
         self._schedule = schedule
