@@ -13,7 +13,7 @@ from __future__ import annotations
 import opcode
 import os
 import random  # noqa: TID251 - to recognise its use
-import secrets  # noqa: TID251 - to recognise its use
+import secrets
 import sys
 import sysconfig
 import uuid
@@ -107,12 +107,12 @@ class _Reader:
 
     def look(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "c_call":
-            what = _read_by(argument, frame)
-            if what is not None and running_scope() is not None and not self._is_foreign(frame):
-                if id(getattr(argument, "__self__", None)) not in self._seeded:
-                    self._note(what, _line(frame))
-        elif event == "call" and (what := _PYTHON.get(frame.f_code)) is not None and running_scope() is not None:
-            if not self._is_seeded(frame):
+            what, is_seeded = _read_by(argument, frame), id(getattr(argument, "__self__", None)) in self._seeded
+            if what is not None and not is_seeded and running_scope() is not None and not self._is_foreign(frame):
+                self._note(what, _line(frame))
+        elif event == "call":
+            what = _PYTHON.get(frame.f_code)
+            if what is not None and running_scope() is not None and not self._is_seeded(frame):
                 self._note_who_asked(what, frame)
 
     def _is_seeded(self, frame: FrameType) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -88,21 +88,28 @@ def _timers(world: WorldOutcome) -> set[Place]:
 
 
 def _agree(here: Any, there: Any, others: list[Any]) -> bool:
-    if isinstance(here, dict) and isinstance(there, dict) and all(_is_alike(there, each) for each in others):
-        return here.keys() == there.keys() and all(
-            _agree(here[name], there[name], [each[name] for each in others]) for name in there
+    """Whether they are the same, value by value; one in which any of the others differs from `there` counts as that."""
+    is_whole = not all(_is_alike(there, each) for each in others)
+    if not is_whole and isinstance(here, dict) and isinstance(there, dict):
+        mine, known = cast("dict[str, Any]", here), cast("dict[str, Any]", there)
+        return mine.keys() == known.keys() and all(
+            _agree(mine[name], value, [each[name] for each in others]) for name, value in known.items()
         )
-    if isinstance(here, list) and isinstance(there, list) and all(_is_alike(there, each) for each in others):
-        return len(here) == len(there) and all(
-            _agree(here[n], there[n], [each[n] for each in others]) for n in range(len(there))
+    if not is_whole and isinstance(here, list) and isinstance(there, list):
+        ours, theirs = cast("list[Any]", here), cast("list[Any]", there)
+        return len(ours) == len(theirs) and all(
+            _agree(ours[n], value, [each[n] for each in others]) for n, value in enumerate(theirs)
         )
     return any(each != there for each in others) or _without_addresses(here) == _without_addresses(there)
 
 
 def _is_alike(there: Any, other: Any) -> bool:
+    """Whether both are made of the same parts."""
     if isinstance(there, dict):
-        return isinstance(other, dict) and other.keys() == there.keys()
-    return isinstance(other, list) and len(other) == len(there)
+        return isinstance(other, dict) and cast("dict[str, Any]", other).keys() == cast("dict[str, Any]", there).keys()
+    if isinstance(there, list):
+        return isinstance(other, list) and len(cast("list[Any]", other)) == len(cast("list[Any]", there))
+    return False
 
 
 def _without_addresses(value: Any) -> Any:

@@ -69,7 +69,7 @@ def broken_by_observations(world: WorldOutcome, clean: WorldOutcome, declared: D
 
 
 def _has_to_look_alike(world: WorldOutcome, clean: WorldOutcome) -> bool:
-    """Whether it took the way of the clean run; or another one, in which what was given up has happened all the same."""
+    """Whether it took the way of the clean run; or another one, on which what was given up has happened as well."""
     if is_comparable(world, clean):
         return True
     return bool(_given_up(world)) and bool(_happened(world) - steps_called(clean))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from holdfast.engine.code.machine import Machine
@@ -46,7 +46,7 @@ def _is_step_shielded(world: WorldOutcome, run: Run, declared: Declarations, ste
 @contextmanager
 def _replayed(
     world: WorldOutcome, run: Run, declared: Declarations, prefix: tuple[Entry, ...]
-) -> Iterator[Machine | None]:
+) -> Generator[Machine | None]:
     """The code of the run after these entries; nothing if it contradicts them, which another rule tells."""
     if not prefix or not isinstance(prefix[0], Started | Continued):
         yield None
