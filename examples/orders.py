@@ -1,6 +1,7 @@
 """A checkout that charges once, however often it is started and however often the bank says "later".
 
     python -m examples.orders
+    holdfast prove examples.orders
 
 What to look at
 - `key="checkout:{order}"`: two starts of one order are one run, and both callers get its result.
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 
 from holdfast import Holdfast, InputMismatch, Pack, Permanent, Retry, RetryAfter, effect_key
+from holdfast.testing import FakeWorld, prove
 
 shop = Pack("shop")
 
@@ -81,6 +83,11 @@ async def checkout(order: str, card: str, items: dict[str, int]) -> Order:
     except CardDeclined as declined:
         return Order("rejected", reason=str(declined))
     return Order("shipped", payment, await ship(order))
+
+
+@prove(checkout, runs=[("o-1", "visa", {"book": 1200})])
+def the_bank_hiccups(world: FakeWorld) -> None:
+    world.stub(charge, fails=2, then="payment-1")
 
 
 async def story(url: str) -> None:

@@ -119,10 +119,10 @@ async def _idle(_: object) -> float:
     return 1.0
 
 
-async def _all_owners(self: leases.Leases) -> list[str]:
+async def _all_owners(self: leases.Leases, _: object = None) -> list[str]:
     parts = await self._asks.everywhere(scripts.FIRSTS, prefix=b"o\0")
     owners = {part for reply in parts for part in rows.texts(reply)}
-    return await self.end(sorted(owners), expired=False) if owners else []
+    return await self.end(sorted(owners)) if owners else []
 
 
 async def _unmarked(self: confirmations.Confirmations, node: Any, wanted: int, topology: object) -> int:

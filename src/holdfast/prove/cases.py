@@ -28,6 +28,7 @@ class Case(Struct, frozen=True, kw_only=True):
     packs: tuple[Pack, ...]
     arrange: Callable[[FakeWorld], None]
     deliver: tuple[Delivery, ...] = DELIVERIES
+    fails: type[BaseException] | None = None  # what the clean run is to fail with
     make_store: StoreMaker | None = None  # of every world; a test may hand in one with a mistake
 
     def fake_world(self) -> FakeWorld:
@@ -111,6 +112,7 @@ def _case(
         packs=tuple(packs),
         arrange=_nothing if proof is None else proof,
         deliver=DELIVERIES if proof is None else proof.deliver,
+        fails=None if proof is None else proof.fails,
         make_store=store,
     )
 

@@ -19,9 +19,11 @@ from msgspec import Struct
 from holdfast.prove.cases import Case
 from holdfast.prove.reads import CURES, reads_noted
 from holdfast.prove.report import ProofVerdict, blocked_in_words
+from holdfast.prove.rules.clean_runs import unexpected_end
 from holdfast.prove.rules.declarations import Declarations
 from holdfast.prove.rules.judge import Judge
 from holdfast.prove.schedules import CLEAN, FAULTS, Boundary, PlannedFault, Schedule
+from holdfast.prove.worlds.faults import PAST_LEASE
 from holdfast.prove.worlds.outcomes import WorldOutcome
 from holdfast.prove.worlds.proved_world import LEASE_SECONDS_MIN, ProvedWorld
 from holdfast.prove.worlds.trace import BrokenRule
@@ -29,6 +31,7 @@ from holdfast.prove.worlds.trace import BrokenRule
 LEASE_FACTOR = 16
 LEASE_TRIES = 6
 LEASES_MAX = 20  # that a clean run lasts, if it lasts long: nothing but renewals happens in most of them
+SLOWER_SECONDS = 0.1
 FOUND_MAX = 5  # different violations of one case, then it is enough
 
 
@@ -90,6 +93,7 @@ class Explorer:
         clean = self._clean_world()
         if clean is None:
             return out
+        clean.slower = [self.live(CLEAN, slower_seconds=each) for each in self._slower_seconds()]
         judge = Judge(clean, self._declared)
         for schedule in (CLEAN, *self._deliveries(clean)):
             self._try(judge, schedule)
@@ -106,9 +110,19 @@ class Explorer:
         out.worlds_known = out.worlds + max(0, self._left)
         return out
 
-    def live(self, schedule: Schedule) -> WorldOutcome:
+    def _slower_seconds(self) -> tuple[float, ...]:
+        """A little, and as much as a fault takes."""
+        return SLOWER_SECONDS, self._out.lease_seconds * PAST_LEASE + SLOWER_SECONDS
+
+    def live(self, schedule: Schedule, *, slower_seconds: float = 0.0) -> WorldOutcome:
         """One world."""
-        world = ProvedWorld(self._case, schedule, seed=self._seed, lease_seconds=self._out.lease_seconds)
+        world = ProvedWorld(
+            self._case,
+            schedule,
+            seed=self._seed,
+            lease_seconds=self._out.lease_seconds,
+            slower_seconds=slower_seconds,
+        )
         outcome = self._live_world(world, schedule)
         self._out.seconds_lived += outcome.lasted_seconds
         return outcome
@@ -118,28 +132,33 @@ class Explorer:
         clean = self._clean_world()
         if clean is None:
             return None
+        clean.slower = [self.live(CLEAN, slower_seconds=each) for each in self._slower_seconds()]
         outcome = self.live(schedule)
         return self._found(Judge(clean, self._declared), schedule, outcome)
 
     def _clean_world(self) -> WorldOutcome | None:
         """The clean run, with a lease that suits how long it takes."""
         out = self._out
-        outcome = self.live(CLEAN)
+        lives = [outcome := self.live(CLEAN)]
         for _ in range(LEASE_TRIES):
             if outcome.is_over:
                 break
             out.lease_seconds *= LEASE_FACTOR
-            outcome = self.live(CLEAN)
+            lives.append(outcome := self.live(CLEAN))
         if not outcome.is_over:
             out.problem = "the clean run does not come to an end"
             return None
         fitting = max(LEASE_SECONDS_MIN, outcome.lasted_seconds / LEASES_MAX)
         if fitting != out.lease_seconds and not self._is_repeated:
             out.lease_seconds = fitting
-            outcome = self.live(CLEAN)
+            lives.append(outcome := self.live(CLEAN))
+        outcome.earlier = lives[:-1]
         run = outcome.root_run
         if run is None or run.status.value == "blocked":
             out.problem = blocked_in_words(run.error if run else None)
+            return None
+        out.problem = unexpected_end(run, self._case.fails)
+        if out.problem:
             return None
         out.clean, out.boundaries = outcome, len(outcome.boundaries)
         return outcome
@@ -211,7 +230,7 @@ class Explorer:
     def _reads(self) -> list[BrokenRule]:
         """What the workflow reads that no journal records: it shows in the clean run, if one looks."""
         noted: dict[tuple[str, str], None] = {}
-        with reads_noted(lambda what, line: noted.setdefault((what, line))):
+        with reads_noted(lambda what, line: noted.setdefault((what, line)), packages=self._declared.packages):
             self.live(CLEAN)
         return [
             BrokenRule(

@@ -115,6 +115,7 @@ class WorkflowProof(Struct, frozen=True):
     runs: tuple[tuple[Any, ...], ...]
     deliver: tuple[Delivery, ...]
     arrange: Callable[[FakeWorld], None]
+    fails: type[BaseException] | None = None  # what the clean run is to fail with
     declared_by: CodeType | None = None  # the code of the module that was executed, if it is declared in a module
 
     @property
@@ -146,10 +147,12 @@ def prove(
     *,
     runs: Iterable[Sequence[Any]] | UnsetType = UNSET,
     deliver: Sequence[Delivery] = DELIVERIES,
+    fails: type[BaseException] | None = None,
 ) -> Callable[[Callable[[FakeWorld], None]], WorkflowProof]:
     """Declare a proof of `workflow`, once for each of these argument lists; without them, for a sample of its input.
 
-    `deliver` says how starts and signals are repeated: twice in sequence, two together, once more after the end.
+    `deliver` says how starts and signals are repeated: twice in sequence, two together, once more after the end. With
+    `fails` the run is to fail with this exception; without it, a run that fails by itself is not proved.
     """
     if not isinstance(workflow, Workflow):
         raise UsageError(f"{workflow!r:.60} is no workflow", hint="Write @prove(checkout, runs=[...]).")
@@ -162,7 +165,8 @@ def prove(
         if is_in_module:
             _check_is_first(arrange, around)
         given = () if runs is UNSET else _arguments_of(runs, arrange)
-        return WorkflowProof(workflow, given, tuple(deliver), arrange, around.f_code if is_in_module else None)
+        declared_by = around.f_code if is_in_module else None
+        return WorkflowProof(workflow, given, tuple(deliver), arrange, fails, declared_by)
 
     return decorate
 

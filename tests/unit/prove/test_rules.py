@@ -62,6 +62,10 @@ CALLED = a_call()
         ([a_call(encoded=b'{"cents":2}')], ["another key"]),
         ([CALLED, a_call("charge#2")], ["one key for two steps"]),
         ([a_call("undo:refund#1", key="r"), a_call("undo:refund#2", key="r")], []),  # an undo by hand is the undo
+        (
+            [a_call("undo:refund#1", key="r"), a_call("undo:refund#2", key="r", encoded=b"{}")],
+            ["one key for two steps"],
+        ),
     ],
 )
 def test_calls_are_judged(calls, rules):

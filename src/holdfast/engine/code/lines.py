@@ -8,16 +8,17 @@ from types import FrameType
 
 from holdfast import calls
 
-_lines: dict[tuple[object, int], str] = {}
+_lines: dict[tuple[str, int], str] = {}
 _FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent), calls.__file__)
 
 
 def line_of(frame: FrameType) -> str:
     """`file.py:12` of the code that asks; nothing if asyncio asks on its behalf (gather)."""
-    place = (frame.f_code, frame.f_lasti)
+    code = frame.f_code
+    path = code.co_filename  # equal code objects may stand in two files
+    place = (code, path, frame.f_lasti)  # what the line is found by: to ask the frame for it takes longer
     line = _lines.get(place)
     if line is None:
-        path = frame.f_code.co_filename
         line = _lines[place] = "" if is_foreign(path) else f"{PurePath(path).name}:{frame.f_lineno}"
     return line
 

@@ -263,6 +263,11 @@ class Machine:
         command = self.open.get(step)
         return command is not None and isinstance(command.future, StepFuture) and command.future.is_shielded()
 
+    @property
+    def is_in_shield(self) -> bool:
+        """Whether any of the code is in a shield."""
+        return self._kept_shields is not None and self._kept_shields.any_holds()
+
     def waits(self) -> tuple[Wait, ...]:
         """What the code waits for."""
         return (*self.pending.waits(), *(Wait("hook", name) for name in self.inbox.awaited()))

@@ -11,9 +11,11 @@ one key for two steps                  the ledger
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
+from holdfast.prove.rules.comparisons import Place, is_comparable, is_same, is_same_json
 from holdfast.prove.rules.declarations import Declarations
 from holdfast.prove.rules.wording import of_list, of_times
 from holdfast.prove.worlds.outcomes import WorldOutcome
@@ -49,19 +51,34 @@ def _of_step(step: str, calls: list[ProvedCall], declared: Declarations) -> Iter
 
 
 def _unlike_clean(world: WorldOutcome, clean: WorldOutcome) -> Iterator[BrokenRule]:
-    if world.root != clean.root:
+    if world.root != clean.root or not is_comparable(world, clean):
         return  # keys may hold the id of the run
-    known = {(clean.name_of(run_id), step): calls[0] for (run_id, step), calls in clean.calls_by_step().items()}
+    known = _first_calls(clean)
     for (run_id, step), calls in world.calls_by_step().items():
         call, before = calls[0], known.get((world.name_of(run_id), step))
         if before is None or before.effect != call.effect:
             continue
-        if before.key != call.key:
+        place = world.name_of(run_id), step
+        if not is_same(world, clean, partial(_key_at, place)):
             what = f"{step} is called under {call.key!r} here, and under {before.key!r} in the clean run"
             yield BrokenRule(rule="another key", what=what, step=step)
-        elif before.encoded != call.encoded:
+        elif not is_same_json(world, clean, partial(_arguments_at, place)):
             what = f"{step} has other arguments here than in the clean run: {_differences(before, call)}"
             yield BrokenRule(rule="another key", what=what, step=step)
+
+
+def _first_calls(world: WorldOutcome) -> dict[Place, ProvedCall]:
+    return {(world.name_of(run_id), step): calls[0] for (run_id, step), calls in world.calls_by_step().items()}
+
+
+def _key_at(place: Place, world: WorldOutcome) -> str | None:
+    call = _first_calls(world).get(place)
+    return None if call is None else call.key
+
+
+def _arguments_at(place: Place, world: WorldOutcome) -> bytes | None:
+    call = _first_calls(world).get(place)
+    return None if call is None else call.encoded
 
 
 def _shared_keys(world: WorldOutcome, declared: Declarations) -> Iterator[BrokenRule]:
@@ -72,10 +89,20 @@ def _shared_keys(world: WorldOutcome, declared: Declarations) -> Iterator[Broken
             by_key.setdefault(call.key, {}).setdefault((call.run, call.step), call)
     for key, places in by_key.items():
         calls = list(places.values())
-        if len(calls) > 1 and not all(call.is_undo for call in calls):
+        if len(calls) > 1 and not _is_one_undo(world, calls):
             steps = of_list([call.step for call in calls])
             what = f"{steps} share the key {key!r}: the other side takes the second for a repetition of the first"
             yield BrokenRule(rule="one key for two steps", what=what, step=calls[1].step)
+
+
+def _is_one_undo(world: WorldOutcome, calls: list[ProvedCall]) -> bool:
+    """Whether all of them take back one piece of work, in the same words; the code may have begun to by itself."""
+    undos = [call for call in calls if call.is_undo]
+    if not undos or len({(call.effect, call.encoded) for call in calls}) > 1:
+        return False
+    known = world.calls_by_step()
+    undone = [known.get((call.run, call.step.removeprefix("undo:")), []) for call in undos]
+    return len({(each[0].effect, each[0].key) for each in undone if each}) <= 1
 
 
 def _outside(world: WorldOutcome) -> Iterator[BrokenRule]:

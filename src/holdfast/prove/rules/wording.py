@@ -7,15 +7,25 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
+import msgspec
+
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.runs import Run
 
 LETTERS_MAX = 120  # of a value
+
+_decode_failure = msgspec.json.Decoder(Failure).decode
 
 
 def place_of(fn: Callable[..., Any]) -> str:
     """Where a function of the user is, as journals name lines."""
     code = inspect.unwrap(fn).__code__
     return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def failure_of(run: Run) -> Failure | None:
+    """What a run has failed with, or is blocked by."""
+    return None if run.error is None else _decode_failure(run.error)
 
 
 def of_failure(failure: Failure | None) -> str:

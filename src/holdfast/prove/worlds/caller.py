@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from random import Random  # noqa: TID251 - seeded
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from holdfast.assembly import Holdfast
 from holdfast.calls import Call
@@ -16,13 +19,14 @@ from holdfast.errors import HoldfastError, TransientError
 from holdfast.kernel import waits
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.times import Instant
 from holdfast.prove.schedules import Repeat, Schedule
 from holdfast.prove.worlds import signals
 from holdfast.prove.worlds.store_observer import CALLER
 from holdfast.prove.worlds.trace import WorldTrace
 from holdfast.stores.memory.writes import Tables
 from holdfast.testing.proofs import FakeWorld
-from holdfast.testing.simulation.hosts import Host
+from holdfast.testing.simulation.hosts import BEGAN_AT_MS, Host, SeededIds
 from holdfast.testing.simulation.world import World
 
 START_REQUEST = "the-start"  # the request id of a start without a key
@@ -40,6 +44,17 @@ class SignalPlace(NamedTuple):
     @property
     def dedupe(self) -> str:
         return f"{self.hook}-{self.number}"
+
+
+class RootIds(SeededIds):
+    """Ids of runs that the time has no part in."""
+
+    def __init__(self, seed: int | str) -> None:
+        super().__init__(Random(f"{seed}/root"))
+
+    def run_id(self, now_ms: Instant) -> str:
+        del now_ms
+        return super().run_id(BEGAN_AT_MS)
 
 
 class ProofCaller:
@@ -81,6 +96,8 @@ class ProofCaller:
         """Live on a new host from now on."""
         self._hosts += 1
         host = self._host = self._world.host(f"{CALLER}-{self._hosts}")
+        if not self._tables.runs:  # whichever caller starts the run, and whenever: it has the same id in every world
+            host.platform = replace(host.platform, ids=RootIds(self._world.seed))
         self._hf = None
 
         async def stay() -> None:

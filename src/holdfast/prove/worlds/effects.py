@@ -32,6 +32,7 @@ class StubbedEffects:
         trace: WorldTrace,
         faults: FaultInjector,
         is_recorded: Callable[[str, str], bool],
+        slower_seconds: float = 0.0,
     ) -> None:
         self._host = host
         self._fake = fake
@@ -39,6 +40,7 @@ class StubbedEffects:
         self._trace = trace
         self._faults = faults
         self._is_recorded = is_recorded
+        self._slower_seconds = slower_seconds
 
     def is_real(self, effect: Effect[..., Any]) -> bool:
         return effect.name in self._fake.real_effects
@@ -48,8 +50,9 @@ class StubbedEffects:
         call = self._begin(requested)
         await self._boundary("before", call)
         try:
-            if not self.is_real(effect):
-                await asyncio.sleep(stub.latency_seconds)  # noqa: TID251 - of virtual time
+            latency_seconds = 0.0 if self.is_real(effect) else stub.latency_seconds
+            if latency_seconds or self._slower_seconds or not self.is_real(effect):
+                await asyncio.sleep(self._slowed(effect, latency_seconds))  # noqa: TID251 - of virtual time
             returned = await result_in(self._fake, requested)
         except asyncio.CancelledError:
             call.outcome = "interrupted"
@@ -71,6 +74,12 @@ class StubbedEffects:
         if not self._ledger.count(effect, key=key):
             raise NotPerformed
         return await reconciled_in(self._fake, effect)
+
+    def _slowed(self, effect: Effect[..., Any], seconds: float) -> float:
+        """So long, and as much longer as this world is slower, as far as the effect has the time."""
+        limit_ms = effect.policy.timeout_ms
+        room = self._slower_seconds if limit_ms is None else max(0.0, (limit_ms / 1000 - seconds) / 2)
+        return seconds + min(self._slower_seconds, room)
 
     def _begin(self, requested: RequestedAttempt) -> ProvedCall:
         effect, arguments, scope = requested.effect, requested.arguments, requested.scope

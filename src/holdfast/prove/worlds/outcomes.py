@@ -34,6 +34,8 @@ class WorldOutcome(Struct, kw_only=True):
     is_over: bool
     lasted_seconds: float
     faults_met: list[Boundary]
+    slower: list[WorldOutcome] = []  # of the clean one: itself, later and when its effects take longer
+    earlier: list[WorldOutcome] = []  # of the clean one: how it was lived before, with other leases
 
     @property
     def root_run(self) -> Run | None:

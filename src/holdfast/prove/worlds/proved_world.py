@@ -40,16 +40,27 @@ from holdfast.testing.simulation.world import NothingHappens, TimeStandsStill, W
 LEASE_SECONDS_MIN = 6.0
 STEPS_MAX = 100_000  # of one world; most have some thousands
 WORKERS = 2
+LATER_SECONDS = 61.234  # another second, and another minute
 LEASES_MAX = 60  # that one part of a world may last
 
 
 class ProvedWorld:
     """Puts a world together, and lets it go on until it is over."""
 
-    def __init__(self, case: Case, schedule: Schedule, *, seed: int, lease_seconds: float = LEASE_SECONDS_MIN) -> None:
+    def __init__(
+        self,
+        case: Case,
+        schedule: Schedule,
+        *,
+        seed: int,
+        lease_seconds: float = LEASE_SECONDS_MIN,
+        slower_seconds: float = 0.0,
+    ) -> None:
+        """With `slower_seconds` it begins later, and each effect takes so much longer."""
         self._case = case
         self._schedule = schedule
         self._lease_seconds = lease_seconds
+        self._slower_seconds = slower_seconds
         self._pace = pace_for(lease_seconds)
         self._world = World(seed)
         self._fake = case.fake_world()
@@ -100,6 +111,9 @@ class ProvedWorld:
             self._boot()
         self._caller.join()
         self._world.run(lambda: self._caller.has_joined, seconds=self._lease_seconds * 10)
+        if self._slower_seconds:
+            later = self._world.now() + LATER_SECONDS
+            self._go_on(lambda: self._world.now() >= later, leases=LEASES_MAX)
         self._faults.is_live = True
         self._caller.start()
         is_over = self._go_on()
@@ -148,6 +162,7 @@ class ProvedWorld:
             trace=self._trace,
             faults=self._faults,
             is_recorded=self._is_recorded,
+            slower_seconds=self._slower_seconds,
         )
         return Holdfast(
             self._model.seen_from(host),
