@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import PurePath
-from types import FrameType
+from types import CodeType, FrameType
 
 from holdfast import calls
 
-_lines: dict[tuple[str, int], str] = {}
+_lines: dict[tuple[CodeType, str, int], str] = {}
 _FOREIGN = (str(PurePath(asyncio.__file__).parent), str(PurePath(__file__).parent), calls.__file__)
 
 
