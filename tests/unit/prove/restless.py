@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Pack, hook
+from holdfast import Pack
 
 pack = Pack("prover_restless")
 
@@ -27,7 +27,7 @@ async def swallows(order: str) -> str:
         try:
             await look(order)
             while True:
-                await hook("go", type=str)
+                pass
         except BaseException:
             continue
 
