@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Pack
+from holdfast import Pack, hook
 
 pack = Pack("prover_restless")
 
@@ -27,7 +27,7 @@ async def swallows(order: str) -> str:
         try:
             await look(order)
             while True:
-                pass
+                await hook("go", type=str)
         except BaseException:
             continue
 
