@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -76,8 +76,6 @@ class EffectPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 class Effect(Generic[P, R]):
     """A function that touches the world: the only place where a retry may live."""
-
-    awaited_as: Final = "effect"  # the kind of step that a workflow asks for by awaiting a call
 
     def __init__(
         self,
@@ -166,8 +164,6 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
 
 class Workflow(Generic[P, R]):
     """An async function that composes effects, waits and children durably."""
-
-    awaited_as: Final = "child"
 
     def __init__(
         self,

@@ -288,7 +288,7 @@ class Machine:
         target = call.target
         key = target.key.fill(call.arguments) if target.key else None
         line = line_of(sys._getframe(2))  # noqa: SLF001 - perform ← Call.__await__ ← the code
-        return self._ask(target.awaited_as, call, key, line)
+        return self._ask("effect" if isinstance(target, Effect) else "child", call, key, line)
 
     def dropped(self, call: Call[Any]) -> None:
         # What is dropped while the run is let go or cancelled would perhaps have been awaited; what is dropped on a
