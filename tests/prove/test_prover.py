@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.prove import cases, prover
 from holdfast.prove.report import CaseReport, read_repeatable
-from tests.unit.prove import restless, two_cases
+from tests.prove import restless
+from tests.unit.prove import two_cases
 
 BUDGET = 10
 
