@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from holdfast.errors import UnknownOutcome
 from holdfast.kernel import markers
-from holdfast.kernel.journal import Dropped, GaveUp, Intended, IntentEntry, Performed, Stopped
+from holdfast.kernel.journal import Dropped, GaveUp, Intended, IntentEntry, Performed, StepEntry, Stopped
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Millis
 from holdfast.prove.rules.comparisons import Place, is_comparable, is_same, is_same_json, steps_called
@@ -77,13 +77,7 @@ def _has_to_look_alike(world: WorldOutcome, clean: WorldOutcome) -> bool:
 
 def _given_up(world: WorldOutcome) -> set[Place]:
     """What the code did not wait for any longer, and what happened all the same."""
-    dropped = {
-        (world.name_of(run_id), entry.step)
-        for run_id, journal in world.journals.items()
-        for entry in journal
-        if isinstance(entry, Dropped)
-    }
-    return dropped & _happened(world)
+    return _noted(world, Dropped) & _happened(world)
 
 
 def _blocked(world: WorldOutcome, run: Run, declared: Declarations) -> Iterator[BrokenRule]:
@@ -179,13 +173,17 @@ def _happened(world: WorldOutcome) -> set[Place]:
 
 def _asked(world: WorldOutcome) -> set[Place]:
     """What was asked for; of runs that are in this world."""
-    noted = {
+    return _noted(world, IntentEntry) | steps_called(world)
+
+
+def _noted(world: WorldOutcome, kind: type[StepEntry]) -> set[Place]:
+    """The steps that have an entry of this kind."""
+    return {
         (world.name_of(run_id), entry.step)
         for run_id, journal in world.journals.items()
         for entry in journal
-        if isinstance(entry, IntentEntry)
+        if isinstance(entry, kind)
     }
-    return noted | steps_called(world)
 
 
 def _cancelled(world: WorldOutcome, run: Run, declared: Declarations, *, asked: int) -> Iterator[BrokenRule]:
