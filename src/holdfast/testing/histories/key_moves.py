@@ -240,12 +240,19 @@ class _Key:
 
             return again_or_created
 
+        # The first sending may have created it, and its reply may be lost: sent again it finds its own signal received.
+        is_own = called.hook != "" and _dedupe(each) != "" and run in self._orphans and self._was_born_during(each)
+
         def is_found(state: KeyState) -> bool:
             live_enough = state.phase in {"live", "closing"} if called.hook else state.phase != "over"
-            joined = called.join or state.phase == "ended"
+            joined = called.join or state.phase == "ended" or is_own
             return state.holder == run and live_enough and joined and self._may_have(run, called.input)
 
         return _if(is_found)
+
+    def _was_born_during(self, each: Operation) -> bool:
+        since, until = self._lives.birth(each.run)
+        return since <= each.ended and each.began <= until
 
     def _refused(self, each: Operation) -> _After:
         assert each.returned is not None

@@ -101,6 +101,9 @@ LEGAL: dict[str, Told] = {
         .start("s2", "r2", hook="go", dedupe="e")
         .start("s3", "r1", created=False, hook="go", dedupe="d")
     ),
+    "its own signal received, when it was sent again": (
+        Told().call("s1", hook="go", dedupe="d", join=False).admit().back("s1", run="r1", created=False)
+    ),
     "its retention is over": Told().start("s1", "r1").wait(100).start("s2", "r2").final("r1", END, retention_ms=50),
     "its retention is not over": (
         Told().start("s1", "r1").start("s2", "r1", created=False).final("r1", END, retention_ms=5_000)
@@ -164,6 +167,9 @@ ILLEGAL: dict[str, Told] = {
     "refused though the key is free": Told().refused("s1", "input_mismatch", input="2"),
     "in flight though it has ended": Told().start("s1", "r1").write(END).refused("s2", "in_flight", "r1", join=False),
     "joined though it should not": Told().start("s1", "r1").start("s2", "r1", created=False, join=False),
+    "joined with a signal though it should not": (
+        Told().start("s1", "r1").start("s2", "r1", created=False, join=False, hook="go", dedupe="d")
+    ),
     "replaced by two": Told().start("s1", "r1").start("s2", "r2", replaces="r1").start("s3", "r3", replaces="r1"),
     "overtaken by none": Told().start("s1", "r1").refused("s2", "overtaken", "r1", replaces="r1"),
     "found after it was replaced": Told().start("s1", "r1").start("s2", "r2", replaces="r1").find("f", "r1"),
