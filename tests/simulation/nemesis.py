@@ -188,6 +188,10 @@ class Nemesis:
             self.sometimes["lease stolen"] += 1
         self.sometimes["run rescued"] += 1
 
+    def unheard(self, call: StoreCall) -> None:
+        if writes := _writes_of(call):
+            self.applied_fault("reply lost", call.host.name, lost=writes)
+
     def forgot(self, writes: tuple[str, ...], runs: tuple[str, ...]) -> None:
         if writes:
             self.sometimes["unknown lost"] += 1

@@ -52,6 +52,10 @@ class StoreWitness(Observer, Protocol):
         """A run was taken from an owner whose lease had expired."""
         ...
 
+    def unheard(self, call: StoreCall) -> None:
+        """A call arrives at a primary whose replies are lost."""
+        ...
+
     def forgot(self, writes: tuple[str, ...], runs: tuple[str, ...]) -> None: ...
 
 
@@ -271,6 +275,7 @@ class ClusterStore(StoreModel):
             return
         if self._kept is not None and call.verb in WRITING:
             fate = fate._replace(reply_lost=True)
+            self.witness.unheard(call)
             self.give_up_on(call, reply)
         self._call = call
         super()._apply(call, reply, fate)

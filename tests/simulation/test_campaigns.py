@@ -9,10 +9,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from holdfast.testing.histories.history import FaultApplied
 from tests.simulation.campaigns import SOMETIMES, Tally, run_seeds, shrink
 from tests.simulation.judging import Judged
-from tests.simulation.plans import draw
+from tests.simulation.plans import Fault, draw
 from tests.simulation.plants import planted
 from tests.simulation.seeds import HAPPENS_IN
 from tests.simulation.worlds import simulate
@@ -31,6 +33,13 @@ def test_worlds_under_faults_violate_nothing(first: int) -> None:
     tally = run_seeds(range(first, first + PART))
     assert not tally.wrong, tally.wrong
     assert not tally.undecided
+
+
+def test_whose_writes_a_lost_primary_took_along_is_on_record() -> None:
+    """Or a worker that could not record an effect for a while seems to have repeated it for nothing: seed 18633."""
+    plan = replace(draw(0), faults=(Fault(at=0.5, kind="failover", seconds=2.0),))
+    faults = [each.fault for each in simulate(plan).history if isinstance(each, FaultApplied)]
+    assert "reply lost" in faults
 
 
 def test_what_must_sometimes_happen_does() -> None:
