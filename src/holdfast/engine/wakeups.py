@@ -44,7 +44,7 @@ from holdfast.engine.worker.mail import Mail
 from holdfast.engine.worker.slots import Slots
 from holdfast.engine.worker.waker import Waker
 from holdfast.events import Emit
-from holdfast.kernel import handovers, leaders
+from holdfast.kernel import handovers
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.notices import ANYTHING, Notice, Ready
@@ -187,10 +187,9 @@ class Wakeups:
                 self._woken.worker.claims.make_sure()
             if kind == apikeys.KIND:
                 self._api_keys.forget()
-            if kind != leaders.KIND:  # which process leads a duty concerns no part of this one
-                self._subscriptions.documents_changed(namespace, kind)
-                self._subscriptions.anything_changed()
-                self._task_watch.look()
+            self._subscriptions.documents_changed(namespace, kind)
+            self._subscriptions.anything_changed()
+            self._task_watch.look()
 
     def _take(self, woken: Woken, ready: tuple[Ready, ...]) -> bool:
         """Have what is ready and served here claimed. False if none is, or if there is no room for it."""

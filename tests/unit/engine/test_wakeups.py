@@ -11,7 +11,6 @@ import pytest
 from holdfast.engine.api import apikeys
 from holdfast.engine.wakeups import Wakeups, Woken
 from holdfast.events import LeaseWasLost
-from holdfast.kernel import leaders
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from tests.builders import NOW_MS, a_run
 
@@ -133,7 +132,6 @@ def test_what_happens_here(happens: Callable[[Wakeups], None], told: list[str]) 
             ],
             False,
         ),
-        (Notice(documents=(("", leaders.KIND),)), ["waiters.look_at"], False),
         (Notice(ready=(NOW,)), ["waiters.look_at", "claims.ring"], True),
         (Notice(ready=(SOON,)), ["waiters.look_at", "waking.nudge"], True),
         (Notice(ready=(ELSEWHERE, UNKNOWN)), ["waiters.look_at"], False),

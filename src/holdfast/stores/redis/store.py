@@ -24,7 +24,7 @@ from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
-from holdfast.ports.notices import Notice, Ready
+from holdfast.ports.notices import Notice, Ready, of_documents
 from holdfast.ports.store import (
     COUNT_MAX,
     Backlog,
@@ -434,12 +434,7 @@ class RedisStore:
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
         written = await self._documents.write(writings)
-        changed = {
-            (each.document.namespace, each.document.kind)
-            for each, stored in zip(writings, written, strict=True)
-            if stored
-        }
-        self._notifier.tell(Notice(documents=tuple(sorted(changed))), now_ms=self.now_ms())
+        self._notifier.tell(of_documents(writings, written), now_ms=self.now_ms())
         return written
 
     async def document(self, namespace: str, kind: str, id: str) -> Document | None:

@@ -26,12 +26,6 @@ def write(db: Database, writing: Writing, *, now_ms: Instant) -> bool:
     return bool(db.changes()) or db.execute(SQL["stored_document"], row).fetchall() == [values]
 
 
-def changed_kinds(writings: Sequence[Writing], stored: Sequence[bool]) -> tuple[tuple[str, str], ...]:
-    """Namespace and kind of those that were stored."""
-    written = (each.document for each, is_stored in zip(writings, stored, strict=True) if is_stored)
-    return tuple(dict.fromkeys((document.namespace, document.kind) for document in written))
-
-
 def one(db: Database, namespace: str, kind: str, id: str, *, now_ms: Instant) -> Document | None:
     place = {"namespace": namespace, "kind": kind, "id": id, "now_ms": now_ms}
     rows = db.execute(SQL["document"], place).fetchall()

@@ -28,7 +28,7 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.ports.clock import Clock
-from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
+from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready, of_documents
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
@@ -357,7 +357,7 @@ class SqliteStore:
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
         return await self._write(
             lambda db: [documents.write(db, writing, now_ms=self.now_ms()) for writing in writings],
-            lambda stored: Notice(documents=documents.changed_kinds(writings, stored)),
+            lambda stored: of_documents(writings, stored),
         )
 
     async def document(self, namespace: str, kind: str, id: str) -> Document | None:

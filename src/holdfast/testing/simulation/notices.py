@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.kernel.changes import Answer, Committed
-from holdfast.kernel.documents import Writing
 from holdfast.kernel.runs import SETTLED, Run
-from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
+from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready, of_documents
 from holdfast.ports.store import Claimed
 
 
@@ -21,7 +20,7 @@ def notice_of(verb: str, args: Sequence[Any], result: Any, rows: Callable[[Seque
             claimed: Claimed = result
             return Notice(tuple(run.id for run in claimed.runs)) if claimed.runs else NOTHING
         case "write":
-            return _of_documents(args[0], result)
+            return of_documents(args[0], result)
         case "join" | "leave":
             return ANYTHING
         case "rescue" | "relay":
@@ -42,8 +41,3 @@ def _of_commit(answers: Sequence[Answer], rows: Callable[[Sequence[str]], list[R
         tuple(dict.fromkeys(ready)),
         settled=tuple(dict.fromkeys(run.id for run in moved if run.status in SETTLED)),
     )
-
-
-def _of_documents(writings: Sequence[Writing], stored: Sequence[bool]) -> Notice:
-    written = (each.document for each, is_stored in zip(writings, stored, strict=True) if is_stored)
-    return Notice(documents=tuple(dict.fromkeys((document.namespace, document.kind) for document in written)))
