@@ -240,19 +240,22 @@ class _Key:
 
             return again_or_created
 
-        # The first sending may have created it, and its reply may be lost: sent again it finds its own signal received.
-        is_own = called.hook != "" and _dedupe(each) != "" and run in self._orphans and self._was_born_during(each)
-
         def is_found(state: KeyState) -> bool:
             live_enough = state.phase in {"live", "closing"} if called.hook else state.phase != "over"
-            joined = called.join or state.phase == "ended" or is_own
+            joined = called.join or state.phase == "ended" or self._may_be_own(each)
             return state.holder == run and live_enough and joined and self._may_have(run, called.input)
 
-        return _if(is_found)
+        found, create = _if(is_found), _create(run, _may_create(each))
+        return (lambda state: found(state) or create(state)) if self._may_be_own(each) else found
 
-    def _was_born_during(self, each: Operation) -> bool:
+    def _may_be_own(self, each: Operation) -> bool:
+        """Whether a signal-or-start that created nothing may have found what it had created itself.
+
+        The first sending may have created the run, and its reply may be lost: sent again, it finds its own signal.
+        """
         since, until = self._lives.birth(each.run)
-        return since <= each.ended and each.began <= until
+        was_born_during = since <= each.ended and each.began <= until
+        return each.called.hook != "" and _dedupe(each) != "" and each.run in self._orphans and was_born_during
 
     def _refused(self, each: Operation) -> _After:
         assert each.returned is not None

@@ -104,6 +104,15 @@ LEGAL: dict[str, Told] = {
     "its own signal received, when it was sent again": (
         Told().call("s1", hook="go", dedupe="d", join=False).admit().back("s1", run="r1", created=False)
     ),
+    "its own signal received, when it was sent again in place of one that had ended": (
+        Told()
+        .start("s1", "r1")
+        .write(END)
+        .call("s2", hook="go", dedupe="d")
+        .admit("r2")
+        .back("s2", run="r2", created=False)
+        .find("f", "r2")
+    ),
     "its retention is over": Told().start("s1", "r1").wait(100).start("s2", "r2").final("r1", END, retention_ms=50),
     "its retention is not over": (
         Told().start("s1", "r1").start("s2", "r1", created=False).final("r1", END, retention_ms=5_000)
