@@ -531,7 +531,7 @@ class Hanging:
         @self.pack.workflow
         async def impatient(n: int) -> str:
             try:
-                async with asyncio.timeout(0.05):
+                async with asyncio.timeout(0.5):  # long enough for its thread to begin, on a busy machine too
                     await patient(n)
             except TimeoutError:
                 pass

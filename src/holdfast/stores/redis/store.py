@@ -24,7 +24,7 @@ from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
 from holdfast.ports.bus import Bus
 from holdfast.ports.clock import Clock
-from holdfast.ports.notices import Notice, Ready, of_documents
+from holdfast.ports.notices import Notice, Ready
 from holdfast.ports.store import (
     COUNT_MAX,
     Backlog,
@@ -38,6 +38,7 @@ from holdfast.ports.store import (
     Member,
     Serves,
 )
+from holdfast.stores.notices import of_documents
 from holdfast.stores.redis import inspections, rows, scripts
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import RedisDocuments

@@ -28,8 +28,9 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.ports.clock import Clock
-from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready, of_documents
+from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
+from holdfast.stores.notices import of_documents
 from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database

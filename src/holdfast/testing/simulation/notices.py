@@ -7,8 +7,9 @@ from typing import Any
 
 from holdfast.kernel.changes import Answer, Committed
 from holdfast.kernel.runs import SETTLED, Run
-from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready, of_documents
+from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Claimed
+from holdfast.stores.notices import of_documents
 
 
 def notice_of(verb: str, args: Sequence[Any], result: Any, rows: Callable[[Sequence[str]], list[Run]]) -> Notice:

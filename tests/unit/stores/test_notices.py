@@ -5,7 +5,8 @@ from __future__ import annotations
 from holdfast.kernel import leaders
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.times import Millis
-from holdfast.ports.notices import NOTHING, Notice, of_documents
+from holdfast.ports.notices import NOTHING, Notice
+from holdfast.stores.notices import of_documents
 from tests.builders import NOW_MS
 
 
