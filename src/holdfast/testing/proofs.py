@@ -101,6 +101,16 @@ class FakeWorld:
         """
         self.observed[name] = look
 
+    def look(self) -> dict[str, object]:
+        """What is observed now. Raises `UsageError`, which names the observation and the line, if its function does."""
+        found: dict[str, object] = {}
+        for name, look in self.observed.items():
+            try:
+                found[name] = look()
+            except Exception as error:
+                raise _raised(f"the observation {name!r}", look, error) from error
+        return found
+
     def saw(self, what: str, key: str) -> None:
         """Say, in the place of a provider, that a request came in under this key: to be called by real effects."""
         scope: Any = RUNNING_EFFECT.get()
@@ -135,11 +145,7 @@ class WorkflowProof(Struct, frozen=True):
         try:
             self.arrange(world)
         except Exception as error:
-            words = error.message if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-            hint = error.hint if isinstance(error, HoldfastError) else ""
-            raise UsageError(
-                f"the proof {self.name} raises {words} ({_line_in(self.arrange, error)})", hint=hint
-            ) from error
+            raise _raised(f"the proof {self.name}", self.arrange, error) from error
 
 
 def prove(
@@ -177,10 +183,19 @@ def place_of(fn: Callable[..., Any]) -> str:
     return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
 
 
+def _raised(whose: str, fn: Callable[..., Any], error: Exception) -> UsageError:
+    """What the user's own function has raised, with its line."""
+    ours = isinstance(error, HoldfastError)
+    words = error.message if ours else f"{type(error).__name__}: {error}"
+    return UsageError(f"{whose} raises {words} ({_line_in(fn, error)})", hint=error.hint if ours else "")
+
+
 def _line_in(fn: Callable[..., Any], error: Exception) -> str:
     """The line of this function at which an error was raised, however deep."""
-    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code is fn.__code__]
-    return f"{PurePath(fn.__code__.co_filename).name}:{lines[0]}" if lines else place_of(fn)
+    frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)][1:]  # without the caller's own
+    own = getattr(fn, "__code__", None)  # a partial and what is written in C have none: the line that raised will do
+    code, line = next((each for each in frames if each[0] is own), frames[-1] if frames else (None, 0))
+    return repr(fn)[:60] if code is None else f"{PurePath(code.co_filename).name}:{line}"
 
 
 def _check_is_first(arrange: Callable[[FakeWorld], None], module: FrameType) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -122,3 +123,17 @@ def test_a_run_that_does_not_fit_the_workflow_names_its_proof(arguments):
     module.too_little = prove(checkout, runs=[arguments])(too_little)  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match=r"of the proof too_little \(test_cases\.py:"):
         find([module], [shop])
+
+
+def test_an_observation_that_raises_is_named_with_its_line():
+    world = FakeWorld()
+    world.observe("rows", lambda: {}["none"])
+    with pytest.raises(UsageError, match=r"the observation 'rows' raises KeyError: 'none' \(test_cases\.py:\d+\)"):
+        world.look()
+
+
+def test_an_observation_without_python_code_is_named_all_the_same():
+    world = FakeWorld()
+    world.observe("rows", partial(int, "none"))
+    with pytest.raises(UsageError, match=r"the observation 'rows' raises ValueError: .* \(functools\.partial"):
+        world.look()

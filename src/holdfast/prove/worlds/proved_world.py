@@ -194,7 +194,7 @@ class ProvedWorld:
     # -- what came of it
 
     def _look(self) -> dict[str, str]:
-        return {name: CODEC.encode(look(), what=name).decode() for name, look in self._fake.observed.items()}
+        return {name: CODEC.encode(value, what=name).decode() for name, value in self._fake.look().items()}
 
     def _receipts(self) -> dict[str, Receipt]:
         found: dict[str, Receipt] = {}
