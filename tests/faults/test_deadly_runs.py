@@ -13,7 +13,7 @@ from holdfast.kernel.takeovers import DEADLY_AT
 from tests.faults import ledger
 from tests.faults.cases import Case
 from tests.faults.holdfast_process import load
-from tests.faults.processes import Process, until
+from tests.faults.processes import Process, patiently, until
 from tests.faults.workflows_deadly import DEADLY, EXIT_CODE, innocent, killer
 from tests.faults.workflows_held_by_flags import RUN, hold
 
@@ -75,7 +75,7 @@ async def die_until_blocked(case: Case, run: Run[str]) -> tuple[list[Process], P
     while True:
         process = await case.fork(pack=DEADLY, stay=True, lease=LEASE)
         while process.code is None:
-            if (await run.refresh()).status == "blocked":
+            if (await patiently(run.refresh)).status == "blocked":
                 return dead, process
             await asyncio.sleep(0.02)
         assert process.code == EXIT_CODE, process
