@@ -186,7 +186,7 @@ class Script(LuaSource, Generic[R]):
     def _head(self) -> list[str]:
         """The generated lines."""
         keys = (*self._keys, *chain.from_iterable(self._further_keys))
-        lines = [_locals(keys, [f"KEYS[{place}]" for place, _ in enumerate(keys, 1)])]
+        lines = [_locals(keys, [f"KEYS[{place}]" for place, _ in enumerate(keys, 1)])] if keys else []
         if self._values:
             reads = [arg.lua.format(f"ARGV[{place}]") for place, arg in enumerate(self._values, 1)]
             lines.append(_locals([arg.name for arg in self._values], reads))
