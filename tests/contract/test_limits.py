@@ -151,7 +151,9 @@ async def test_redis_is_told_when_a_count_is_over(store: Store) -> None:
     steps=st.lists(
         st.tuples(
             st.integers(0, 400),
-            st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=3, unique_by=lambda c: c[0]),
+            st.lists(
+                st.tuples(st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=3, unique_by=lambda c: c[0]
+            ),
         ),
         max_size=12,
     ),
@@ -178,9 +180,7 @@ def test_every_store_says_what_the_kernel_says(
 
 
 @pytest.fixture
-def new_loop_store(
-    backend: Backend, store: Store
-) -> Callable[[Callable[[Store, FakeClock], Awaitable[None]]], None]:
+def new_loop_store(backend: Backend, store: Store) -> Callable[[Callable[[Store, FakeClock], Awaitable[None]]], None]:
     """Hypothesis calls without a loop: what it wants is done by the one of the fixtures."""
     loop = asyncio.get_event_loop_policy().get_event_loop()
 

@@ -13,7 +13,8 @@ Rules
   are two limits. So five in a second and a hundred in an hour go together.
 - If one of them stands in the way, nothing is taken of the others. A cost of 0 takes nothing: it is a look.
 - What can never pass, since it costs more than may go at once, is a mistake and no verdict.
-- Where the store is away, each of n replicas lets through an n-th of what is allowed.
+- Where the store is away, each of n replicas lets through an n-th of what is allowed. Those that limit anything say so
+  in a document each, which expires when they do not say it again.
 - A count whose time has come need not be kept: it is as if nothing had ever been taken.
 """
 
@@ -23,14 +24,19 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.errors import UsageError
 from holdfast.kernel import rates
+from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.rates import Exceeded, Granted, Micros, Rate
 from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import milliseconds
 
+KIND: Final = "limiter"
+EVERYWHERE: Final = ""
+ANNOUNCED_MS: Final = Millis(30_000)
 NAME_MAX: Final = 256
 COST_MAX: Final = 1_000_000
 COUNTS_MAX: Final = 100_000  # that one process keeps
@@ -155,9 +161,22 @@ def parse(text: str) -> Rate:
 def text_of(rate: Rate) -> str:
     """The rate as `parse` reads it."""
     per_ms = milliseconds(rate.per)
-    unit, unit_ms = next((each for each in _UNITS if per_ms % each[1] == 0))
+    unit, unit_ms = next(each for each in _UNITS if per_ms % each[1] == 0)
     per = f"{rate.count}/{per_ms // unit_ms}{unit}"
     return per if rate.at_once == rate.count else f"{per} burst {rate.at_once}"
+
+
+def announce(instance: str, *, last: Document | None, now_ms: Instant) -> Writing:
+    """What a process says that limits something. `last` is what it said before."""
+    replaces = None if last is None else last.version
+    version = next_version(replaces, now_ms=now_ms)
+    return Writing(Document(EVERYWHERE, KIND, instance, version, b"", expires_at_ms=now_ms + ANNOUNCED_MS), replaces)
+
+
+def withdraw(last: Document, *, now_ms: Instant) -> Writing:
+    """What it says when it leaves."""
+    version = next_version(last.version, now_ms=now_ms)
+    return Writing(msgspec.structs.replace(last, version=version, expires_at_ms=now_ms), last.version)
 
 
 class Counts:

@@ -33,9 +33,7 @@ class RedisLimiter:
         call = scripts.SPEND.call(
             {},
             now=self._instant(),
-            costs=[
-                (cost.rate.interval_us * cost.cost, cost.rate.interval_us * cost.rate.at_once) for cost in costs
-            ],
+            costs=[(cost.rate.interval_us * cost.cost, cost.rate.interval_us * cost.rate.at_once) for cost in costs],
         )
         keys = tuple(self._shards.count_key(namespace, cost.place) for cost in costs)
         [reply] = await self._client.run([call._replace(keys=keys)], writes=True, confirmed=False)

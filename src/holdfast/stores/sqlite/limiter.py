@@ -30,9 +30,7 @@ CREATE INDEX IF NOT EXISTS counts_due ON counts (due_at_us);
 """
 _DUE = "SELECT due_at_us FROM counts WHERE place = :place"
 _KEEP = "INSERT INTO counts VALUES (:place, :due_at_us) ON CONFLICT DO UPDATE SET due_at_us = excluded.due_at_us"
-_OVER = (
-    "DELETE FROM counts WHERE place IN (SELECT place FROM counts WHERE due_at_us <= :now_us ORDER BY due_at_us LIMIT :n)"
-)
+_OVER = "DELETE FROM counts WHERE place IN (SELECT place FROM counts WHERE due_at_us <= :now_us LIMIT :n)"
 
 
 class SqliteLimiter:

@@ -139,7 +139,7 @@ class RedisClient:
     async def run(
         self, calls: Sequence[ScriptCall], *, writes: bool, confirmed: bool = True
     ) -> list[Reply | ScriptFailed]:
-        """The replies, in order. `writes`: replicas confirm them first, as far as the URL wants it and `confirmed` does.
+        """The replies, in order. `writes`: replicas confirm them first, as far as the URL and `confirmed` want it.
 
         Without `writes`, a script that wants to write fails, and what was asked is asked again when the reply is lost.
         The calls are independent: one that has to be tried again may be executed after those behind it.
