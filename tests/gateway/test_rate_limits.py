@@ -12,10 +12,10 @@ import pytest
 
 from holdfast import Holdfast, Rate, RetryAfter, UsageError
 from holdfast.blocking import Blocking
+from holdfast.config import RateLimitSettings
 from holdfast.errors import LimitExceeded
 from holdfast.events import LimitChecked, LimitsCountedAgain, LimitsFellBack
 from holdfast.gateway.endpoints import GatewaySettings
-from holdfast.gateway.limiting import RateLimitSettings
 from holdfast.gateway_client import Client
 from tests.gateway.conftest import Gateway, Serve
 from tests.gateway.works import Works
@@ -80,8 +80,8 @@ async def test_what_the_tenant_refuses_costs_the_key_nothing(serve: Serve) -> No
 async def test_starts_have_a_limit_of_their_own(serve: Serve, works: Works) -> None:
     gateway = await serve(works.pack, keys=True, settings=settings(start=Rate(3, per=SLOW), tenant=Rate(50, per=SLOW)))
     client = await gateway.client()
-    path = "/v1/workflows/adds/runs"
-    started = Counter([(await client.post(path, json={"input": {"text": f"{n}"}})).status_code for n in range(5)])
+    path = "/v1/workflows/plain/runs"
+    started = Counter([(await client.post(path, json={"input": {"name": f"{n}"}})).status_code for n in range(5)])
     assert started == {201: 3, 429: 2}
     listed = await client.get("/v1/runs")
     assert (listed.status_code, len(listed.json()["runs"])) == (200, 3)

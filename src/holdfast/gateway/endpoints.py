@@ -24,10 +24,11 @@ from starlette.types import ASGIApp, Receive, Scope as AsgiScope, Send
 
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller
+from holdfast.config import RateLimitSettings
 from holdfast.errors import HoldfastError, NotPermitted
 from holdfast.events import PartFailed
 from holdfast.gateway import problems, requests
-from holdfast.gateway.limiting import RateLimitSettings, RequestLimits
+from holdfast.gateway.limiting import RequestLimits
 from holdfast.gateway.metrics_peers import MetricsPeers
 from holdfast.gateway.problems import Malformed
 from holdfast.gateway.requests import JSON, Sent

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from msgspec import Struct
 from starlette.types import Scope
 
+from holdfast.config import RateLimitSettings
 from holdfast.errors import LimitExceeded
 from holdfast.events import LimitChecked
 from holdfast.kernel import limits
@@ -43,22 +43,6 @@ HEADERS = (
 )
 _US_PER_S = 1_000_000
 _V6_PREFIX = 64
-
-
-class RateLimitSettings(Struct, frozen=True, kw_only=True):
-    """What is limited; nothing that is left out. `proxies` are networks whose `X-Forwarded-For` is believed."""
-
-    api_key: Rate | None = None
-    tenant: Rate | None = None
-    start: Rate | None = None
-    address: Rate | None = None
-    proxies: tuple[str, ...] = ()
-
-    @property
-    def by_name(self) -> dict[str, Rate]:
-        """Those that there are."""
-        named = {"address": self.address, "api_key": self.api_key, "tenant": self.tenant, "start": self.start}
-        return {name: rate for name, rate in named.items() if rate is not None}
 
 
 class Passage(NamedTuple):
