@@ -25,7 +25,7 @@ from holdfast.kernel.bulks import PREVIEW_MAX, BulkError, BulkReport, BulkVerb
 from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as EffectState
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.limits import LimitVerdict
-from holdfast.kernel.rates import Rate
+from holdfast.kernel.rates import Micros, Rate
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
@@ -58,6 +58,7 @@ __all__ = [
     "Line",
     "Marker",
     "Member",
+    "Micros",
     "Millis",
     "Outcome",
     "Page",
