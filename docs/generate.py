@@ -204,7 +204,18 @@ GROUPS = (
 NOT_BUILT = {
     *("Run", "Call", "ChildRun", "Effect", "Workflow", "Started", "Hook", "Runs", "Page", "Marker", "Wait", "Story"),
     *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
-    *("Cancelling", "LimitVerdict", "Serves", "Depth", "Line", "Journal", "Blocking", "BlockingRun", "BlockingStarted", "BlockingRuns"),
+    *(
+        "Cancelling",
+        "LimitVerdict",
+        "Serves",
+        "Depth",
+        "Line",
+        "Journal",
+        "Blocking",
+        "BlockingRun",
+        "BlockingStarted",
+        "BlockingRuns",
+    ),
     *("BlockingPage", "Runtime", "Finding", "ApiKeys", "ApiKey", "GatewayApiKeys", "Caller", "Snapshot", "Metrics"),
     *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost", "FakeWorld"),
 }

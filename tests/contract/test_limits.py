@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from holdfast.kernel import limits
-from holdfast.kernel.limits import Cost, Counts
+from holdfast.kernel.limits import Cost, RateCounts
 from holdfast.kernel.rates import Exceeded, Granted, Rate
 from holdfast.kernel.times import Instant, Millis
 from holdfast.ports.store import Store
@@ -170,7 +170,7 @@ def test_every_store_says_what_the_kernel_says(
     rate = Rate(count, per="1s", burst=burst)
 
     async def compare(store: Store, clock: FakeClock) -> None:
-        namespace, model = f"n{id(steps)}-{count}-{burst}-{clock.steady}", Counts()
+        namespace, model = f"n{id(steps)}-{count}-{burst}-{clock.steady}", RateCounts()
         for gap_ms, wanted in steps:
             clock.advance(gap_ms)
             costs = [own(name, rate, cost) for name, cost in wanted]

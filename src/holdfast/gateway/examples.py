@@ -71,7 +71,7 @@ _API_KEY: Mapping[str, Any] = {
 OF_TYPE: Mapping[Any, Any] = {
     wire.StartBody: {"input": _INPUT, "attributes": {"customer": "ada"}},
     wire.CancelBody: {"reason": "the customer has changed their mind", "deadline": "30s"},
-    wire.LimitBody: {"name": "mail:ada", "rate": {"count": 5, "per": "1h"}},
+    wire.SpendBody: {"name": "mail:ada", "rate": {"count": 5, "per": "1h"}},
     wire.LimitVerdictView: {"allowed": True, "remaining": 4, "retry_after": 0.0, "reset_after": 720.0},
     wire.LimitsView: {
         "limits": [{"limit": "tenant", "rate": "1000/1s burst 2000", "remaining": 1999, "reset_after": 0.001}],

@@ -28,7 +28,7 @@ from holdfast.config import RateLimitSettings
 from holdfast.errors import LimitExceeded
 from holdfast.events import LimitChecked
 from holdfast.kernel import limits
-from holdfast.kernel.limits import Cost, Counts, Verdicts
+from holdfast.kernel.limits import Cost, RateCounts, Verdicts
 from holdfast.kernel.rates import Exceeded, Rate
 from holdfast.runtime import RateLimits, Runtime
 
@@ -94,7 +94,7 @@ class AddressGuard:
     def __init__(self, rate: Rate, proxies: Sequence[str], runtime: Runtime) -> None:
         self._rate = rate
         self._proxies = tuple(ipaddress.ip_network(each) for each in proxies)
-        self._counts = Counts()
+        self._counts = RateCounts()
         self._runtime = runtime
 
     def admit(self, scope: Scope) -> Passage:

@@ -31,7 +31,7 @@ async def listed(request: ApiRequest[NoParameters, None]) -> JsonResponse:
     )
 
 
-async def spend(request: ApiRequest[NoParameters, wire.LimitBody]) -> JsonResponse:
+async def spend(request: ApiRequest[NoParameters, wire.SpendBody]) -> JsonResponse:
     """Take `cost` of what may happen under a name of your own, if all of it may go now.
 
     It is counted for all gateways and workers of the namespace. The status is `200` whatever the verdict is.
@@ -64,7 +64,7 @@ ENDPOINTS = (
         handler=spend,
         summary="Take of a limit of your own",
         scope="write",
-        body=wire.LimitBody,
+        body=wire.SpendBody,
         responses={200: wire.LimitVerdictView},
     ),
 )

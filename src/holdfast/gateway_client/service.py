@@ -267,7 +267,7 @@ class GatewayBackend:
         """Not sent again after a broken connection: it may have been counted."""
         limits.checked(Cost("own", name, rate, cost))
         per = milliseconds(rate.per) / 1000
-        body = wire.LimitBody(name=name, rate=wire.RateBody(count=rate.count, per=per, burst=rate.burst), cost=cost)
+        body = wire.SpendBody(name=name, rate=wire.RateBody(count=rate.count, per=per, burst=rate.burst), cost=cost)
         said = (await self._transport.post("/v1/limits", body, again=False)).of(wire.LimitVerdictView)
         return LimitVerdict(said.allowed, said.remaining, said.retry_after, said.reset_after)
 

@@ -9,7 +9,7 @@
     `own`      name that the caller chooses           in the store, by `hf.limit`
 
 Rules
-- What is counted has the rate as part of its name: a rate that was changed begins anew, and two rates under one name
+- What is counted has the rate as part of its name: a rate that was changed begins again, and two rates under one name
   are two limits. So five in a second and a hundred in an hour go together.
 - If one of them stands in the way, nothing is taken of the others. A cost of 0 takes nothing: it is a look.
 - What can never pass, since it costs more than may go at once, is a mistake and no verdict.
@@ -179,7 +179,7 @@ def withdraw(last: Document, *, now_ms: Instant) -> Writing:
     return Writing(msgspec.structs.replace(last, version=version, expires_at_ms=now_ms), last.version)
 
 
-class Counts:
+class RateCounts:
     """What one process keeps by itself: at most `COUNTS_MAX`, of which the oldest give way.
 
     What need not be kept is removed once a second, by whatever is spent then.

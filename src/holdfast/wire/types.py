@@ -267,7 +267,7 @@ class RateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     burst: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
 
-class LimitBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpendBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is counted, at which rate, and for how many this one counts; 0 takes nothing: it is a look."""
 
     name: Annotated[str, Meta(min_length=1, max_length=256)]

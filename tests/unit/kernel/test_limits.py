@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from holdfast.errors import UsageError
 from holdfast.kernel import limits
-from holdfast.kernel.limits import COST_MAX, COUNTS_MAX, Cost, Counts, LimitVerdict
+from holdfast.kernel.limits import COST_MAX, COUNTS_MAX, Cost, LimitVerdict, RateCounts
 from holdfast.kernel.rates import Exceeded, Granted, Rate
 from holdfast.kernel.times import Instant
 
@@ -19,12 +19,12 @@ def cost(name: str = "mail", rate: Rate = TEN, cost: int = 1, limit: str = "own"
     return Cost(limit, name, rate, cost)
 
 
-def spent(counts: Counts, *costs: Cost, at_ms: int = 0) -> bool:
+def spent(counts: RateCounts, *costs: Cost, at_ms: int = 0) -> bool:
     return all(isinstance(each, Granted) for each in counts.spend(costs, now_ms=Instant(NOW_MS + at_ms)))
 
 
 def test_what_is_refused_by_one_takes_nothing_of_the_others() -> None:
-    counts, narrow = Counts(), Rate(1, per="1s")
+    counts, narrow = RateCounts(), Rate(1, per="1s")
     assert spent(counts, cost("wide"), cost("narrow", narrow))
     wide, refused = counts.spend([cost("wide"), cost("narrow", narrow)], now_ms=NOW_MS)
     assert isinstance(wide, Granted)
@@ -33,12 +33,12 @@ def test_what_is_refused_by_one_takes_nothing_of_the_others() -> None:
 
 
 def test_without_a_burst_any_of_the_count_may_go_at_once_where_others_are_refused() -> None:
-    counts = Counts()
+    counts = RateCounts()
     assert [spent(counts, cost(rate=Rate(5, per="1h"))) for _ in range(6)] == [True] * 5 + [False]
 
 
 def test_what_is_kept_is_removed_when_its_time_has_come() -> None:
-    counts = Counts()
+    counts = RateCounts()
     for n in range(5):
         assert spent(counts, cost(f"user-{n}"))
     assert len(counts) == 5
@@ -49,7 +49,7 @@ def test_what_is_kept_is_removed_when_its_time_has_come() -> None:
 
 
 def test_no_process_keeps_more_than_its_share_of_memory() -> None:
-    counts, slow = Counts(), Rate(1, per="1d")
+    counts, slow = RateCounts(), Rate(1, per="1d")
     for n in range(COUNTS_MAX + 3):
         spent(counts, cost(f"user-{n}", slow))
     assert len(counts) == COUNTS_MAX
@@ -58,7 +58,7 @@ def test_no_process_keeps_more_than_its_share_of_memory() -> None:
 
 
 def test_those_with_the_same_names_are_parted() -> None:
-    counts, one = Counts(), Rate(1, per="1m")
+    counts, one = RateCounts(), Rate(1, per="1m")
     for within in ("a", "b"):
         assert isinstance(counts.spend([cost(rate=one)], now_ms=NOW_MS, within=within)[0], Granted)
 
@@ -118,8 +118,24 @@ def test_what_can_be_paid_is_not() -> None:
     assert limits.checked(cost(cost=0)) == cost(cost=0)
 
 
+def test_a_look_keeps_nothing() -> None:
+    counts = RateCounts()
+    assert spent(counts, cost(cost=0))
+    assert len(counts) == 0
+
+
+def test_a_process_that_limits_says_so_until_it_leaves() -> None:
+    first = limits.announce("host-1", last=None, now_ms=NOW_MS)
+    again = limits.announce("host-1", last=first.document, now_ms=NOW_MS)
+    gone = limits.withdraw(again.document, now_ms=NOW_MS)
+    assert (first.replaces, again.replaces, gone.replaces) == (None, first.document.version, again.document.version)
+    assert first.document.version < again.document.version < gone.document.version
+    assert again.document.expires_at_ms == NOW_MS + limits.ANNOUNCED_MS
+    assert gone.document.expires_at_ms == NOW_MS
+
+
 def test_a_verdict_says_when_to_come_again() -> None:
-    counts = Counts()
+    counts = RateCounts()
     [first] = counts.spend([cost(cost=9)], now_ms=NOW_MS)
     [second] = counts.spend([cost(cost=3)], now_ms=NOW_MS)
     assert limits.verdict_of(first) == LimitVerdict(True, 1, 0.0, 0.9)
@@ -132,7 +148,7 @@ def test_the_shares_of_all_replicas_let_no_more_pass_than_the_limit(
 ) -> None:
     rate = Rate(count, per="1s", burst=burst)
     each = limits.share(rate, replicas)
-    counts = [Counts() for _ in range(replicas)]
+    counts = [RateCounts() for _ in range(replicas)]
     passed = sum(
         spent(mine, cost(rate=each), at_ms=at_ms) for at_ms in range(0, seconds * 1_000, 50) for mine in counts
     )

@@ -20,7 +20,7 @@ from holdfast.engine.pace import Pace
 from holdfast.errors import TransientError
 from holdfast.events import Emit, LimitChecked, LimitsCountedAgain, LimitsFellBack
 from holdfast.kernel import limits
-from holdfast.kernel.limits import Cost, Counts, LimitVerdict, Verdicts
+from holdfast.kernel.limits import Cost, LimitVerdict, RateCounts, Verdicts
 from holdfast.kernel.rates import Exceeded, Rate
 from holdfast.kernel.times import Steady
 from holdfast.ports.clock import Clock
@@ -40,7 +40,7 @@ class RateLimits:
         self._emit = emit
         self._pace = pace
         self._on_first_use: Callable[[], None] | None = on_first_use
-        self._own = Counts()
+        self._own = RateCounts()
         self._until_steady_ms = Steady(0.0)  # the store is left alone
         self._said_at_steady_ms: Steady | None = None
         self.replicas = 1  # that limit something, as the store has said last

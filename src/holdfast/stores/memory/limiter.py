@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.kernel.limits import Cost, Counts, Verdicts
+from holdfast.kernel.limits import Cost, RateCounts, Verdicts
 from holdfast.kernel.times import Instant
 
 
@@ -13,7 +13,7 @@ class MemoryLimiter:
 
     def __init__(self, now_ms: Callable[[], Instant]) -> None:
         self._now_ms = now_ms
-        self.counts = Counts()
+        self.counts = RateCounts()
 
     async def spend(self, namespace: str, costs: Sequence[Cost]) -> Verdicts:
         return self.counts.spend(costs, now_ms=self._now_ms(), within=namespace)

@@ -30,13 +30,12 @@ class RedisLimiter:
         self._instant = instant
 
     async def spend(self, namespace: str, costs: Sequence[Cost]) -> Verdicts:
-        call = scripts.SPEND.call(
-            {},
+        call = scripts.SPEND.call_each(
+            [self._shards.count_key(namespace, cost.place) for cost in costs],
             now=self._instant(),
             costs=[(cost.rate.interval_us * cost.cost, cost.rate.interval_us * cost.rate.at_once) for cost in costs],
         )
-        keys = tuple(self._shards.count_key(namespace, cost.place) for cost in costs)
-        [reply] = await self._client.run([call._replace(keys=keys)], writes=True, confirmed=False)
+        [reply] = await self._client.run([call], writes=True, confirmed=False)
         if isinstance(reply, ScriptFailed):  # its memory is full, for one
             raise StoreUnavailable(f"limits cannot be counted: {reply.message}")
         now_ms, *found = rows.numbers(reply)
