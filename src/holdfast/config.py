@@ -34,19 +34,24 @@ SCHEMES = ("sqlite", "http", "https", *REDIS_SCHEMES)
 BUS_SCHEMES = ("nats", "tls")
 ROLES = ("gateway", "worker", "scheduler")
 PROCESSES_MAX = 512
+PATIENCE = "100ms"  # with a store that counts limits
 # Up to the last @ of all, since people forget to escape what a password holds; of several URLs the last host is shown.
 # A file has no password, and may have an @ in its name.
 _CREDENTIALS = re.compile(r"(?<=//)(?<!///)(?<!sqlite://).*@", re.DOTALL)
 
 
 class RateLimitSettings(Struct, frozen=True, kw_only=True):
-    """What is limited; nothing that is left out. `proxies` are networks whose `X-Forwarded-For` is believed."""
+    """What is limited; nothing that is left out. `proxies` are networks whose `X-Forwarded-For` is believed.
+
+    A store that takes longer than `patience` to count is away: then each replica limits by itself.
+    """
 
     api_key: Rate | None = None
     tenant: Rate | None = None
     start: Rate | None = None
     address: Rate | None = None
     proxies: tuple[str, ...] = ()
+    patience: units.Duration = PATIENCE
 
     @property
     def by_name(self) -> dict[str, Rate]:
@@ -80,6 +85,7 @@ class Config(Struct, frozen=True, kw_only=True):
     limits_start: Rate | None = None
     limits_address: Rate | None = None
     limits_proxies: tuple[str, ...] = ()
+    limits_patience: str = PATIENCE
 
     @property
     def is_gateway(self) -> bool:
@@ -95,6 +101,7 @@ class Config(Struct, frozen=True, kw_only=True):
             start=self.limits_start,
             address=self.limits_address,
             proxies=self.limits_proxies,
+            patience=self.limits_patience,
         )
 
     @property
@@ -200,6 +207,13 @@ def _limit(value: object) -> Rate:
 
 def _networks(value: object) -> tuple[str, ...]:
     return tuple(str(ipaddress.ip_network(name)) for name in _names(value))
+
+
+def _patience(value: object) -> str:
+    text = _duration(value)
+    if units.milliseconds(text) < 1:
+        raise ValueError
+    return text
 
 
 def _truth(value: object) -> bool:
@@ -309,6 +323,13 @@ SETTINGS = (
         "table `[limits]`.",
         "networks or addresses, such as 10.0.0.0/8",
         _networks,
+    ),
+    Setting(
+        "limits_patience",
+        "How long the store may take to count, before each replica limits by itself. In the file: `patience` in the "
+        "table `[limits]`.",
+        "a duration from 1ms on",
+        _patience,
     ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -61,6 +61,9 @@ def test_processes_are_a_number_or_as_many_as_there_are_cores(text, processes):
         ("HOLDFAST_LEASE", "soon"),
         ("HOLDFAST_BUSY_LIMIT", "soon"),
         ("HOLDFAST_LEASE", "1ms"),
+        ("HOLDFAST_LIMITS_START", "50 in a second"),
+        ("HOLDFAST_LIMITS_PROXIES", "a proxy"),
+        ("HOLDFAST_LIMITS_PATIENCE", "0s"),
         ("HOLDFAST_REQUIRE_KEYS", "maybe"),
         ("HOLDFAST_NAMESPACE", "n" * 300),
     ],
@@ -142,6 +145,7 @@ def test_limits_are_a_table_of_the_file_and_variables_of_the_environment():
     assert read.limits_api_key == Rate(100, per="1s", burst=200)
     assert read.limits_tenant == Rate(1_000, per="1m")
     assert (read.limits_start, read.limits_address) == (Rate(50, per="1s"), Rate(20, per="1s", burst=100))
+    assert (read.limits_patience, read.rate_limits.patience) == ("100ms", "100ms")
     assert read.limits_proxies == ("10.0.0.0/8", "::1/128")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from holdfast.config import RateLimitSettings
 from holdfast.errors import LimitExceeded
 from holdfast.events import LimitChecked, LimitsCountedAgain, LimitsFellBack
 from holdfast.gateway.endpoints import GatewaySettings
+from holdfast.gateway.server import HttpServer
 from holdfast.gateway_client import Client
+from holdfast.server import application
 from tests.gateway.conftest import Gateway, Serve
 from tests.gateway.works import Works
 from tests.integration.conftest import Home
@@ -25,6 +29,7 @@ SLOW = "1h"  # so long that nothing comes back while a test runs
 
 
 def settings(*, keys: bool = True, **limits: Any) -> GatewaySettings:
+    limits = {"patience": "30s"} | limits  # a machine that is busy is no store that is away
     return GatewaySettings(require_keys=keys, rate_limits=RateLimitSettings(**limits))
 
 
@@ -157,6 +162,33 @@ async def test_the_limits_can_be_looked_at(serve: Serve) -> None:
     }
 
 
+async def test_the_dashboard_shows_what_is_limited_and_what_was_refused(serve: Serve) -> None:
+    gateway = await serve(settings=settings(keys=False, tenant=Rate(2, per=SLOW), start=Rate(9, per=SLOW)))
+    url = await (pages := HttpServer(gateway.context.wait_limit)).start(application(gateway.context), "127.0.0.1", 0)
+    try:
+        async with httpx2.AsyncClient(base_url=url, trust_env=False) as browser:
+            await browser.get("/limits")  # it counts from the first page on
+            assert await statuses(browser, 5) == {200: 2, 429: 3}
+            page = (await browser.get("/limits")).text
+            rows = dict(re.findall(r'<tr id="l-(\w+)">(.*?)</tr>', page, re.DOTALL))
+            assert rows.keys() == {"tenant", "start"}
+            assert re.findall(r">([^<>]+)</td>", rows["tenant"]) == [
+                "tenant",
+                "2/1h",
+                "the namespace",
+                "0",
+                "2",
+                "3",
+                "0.1",
+            ]
+            assert "by itself" not in page
+            limits = gateway.hf.runtime.limits
+            limits.is_away, limits._until_steady_ms = True, math.inf
+            assert "does not count" in (await browser.get("/limits")).text
+    finally:
+        await pages.stop()
+
+
 # -- limits of one's own
 
 
@@ -236,7 +268,7 @@ class Away:
 
 @pytest.mark.parametrize("hangs", [True, False])
 async def test_while_the_store_does_not_count_each_replica_lets_its_share_pass(serve: Serve, hangs: bool) -> None:
-    gateway = await serve(keys=True, settings=settings(api_key=Rate(10, per=SLOW)))
+    gateway = await serve(keys=True, settings=settings(api_key=Rate(10, per=SLOW), patience="200ms"))
     heard: list[Any] = []
     gateway.hf.listen(heard.append)
     client = await gateway.client()

@@ -30,6 +30,7 @@ from holdfast.events import LimitChecked
 from holdfast.kernel import limits
 from holdfast.kernel.limits import Cost, RateCounts, Verdicts
 from holdfast.kernel.rates import Exceeded, Rate
+from holdfast.kernel.units import milliseconds
 from holdfast.runtime import RateLimits, Runtime
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -64,7 +65,7 @@ class RequestLimits:
         self._policies: dict[bool, bytes] = {
             starts: _policy(self._costs("", starts=starts)) for starts in (True, False)
         }
-        limits.use()
+        limits.use(patience_ms=milliseconds(settings.patience))
 
     async def admit(self, caller_id: str, namespace: str, *, starts: bool) -> Passage:
         """Take one of each limit that a request of this caller is held against, or of none."""

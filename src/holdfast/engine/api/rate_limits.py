@@ -2,8 +2,9 @@
 
     the store                 what is counted
     ────────────────────────  ──────────────────────────────────────────────────────────────────
-    counts within 0.1 s       in the store: exact over all replicas
+    counts within 0.1 s *     in the store: exact over all replicas
     fails, or takes longer    here, to this replica's share, for a second; then one call tries the store again
+    * unless the settings of the gateway say otherwise
 
 A limiter that is away must neither stop all requests nor let all pass. What a limit protects is more than a login or
 the check of a key, which are refused while the store is away.
@@ -22,7 +23,7 @@ from holdfast.events import Emit, LimitChecked, LimitsCountedAgain, LimitsFellBa
 from holdfast.kernel import limits
 from holdfast.kernel.limits import Cost, LimitVerdict, RateCounts, Verdicts
 from holdfast.kernel.rates import Exceeded, Rate
-from holdfast.kernel.times import Steady
+from holdfast.kernel.times import Millis, Steady
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Store
 
@@ -41,13 +42,16 @@ class RateLimits:
         self._pace = pace
         self._on_first_use: Callable[[], None] | None = on_first_use
         self._own = RateCounts()
+        self._patience_seconds = pace.limit_seconds_max
         self._until_steady_ms = Steady(0.0)  # the store is left alone
         self._said_at_steady_ms: Steady | None = None
         self.replicas = 1  # that limit something, as the store has said last
         self.is_away = False
 
-    def use(self) -> None:
+    def use(self, *, patience_ms: Millis | None = None) -> None:
         """Something is going to be limited: how many replicas do has to be known before the store is away."""
+        if patience_ms is not None:
+            self._patience_seconds = patience_ms / 1000
         first_use, self._on_first_use = self._on_first_use, None
         if first_use is not None:
             first_use()
@@ -73,10 +77,10 @@ class RateLimits:
                 return self._by_itself(namespace, costs)
             self._leave_alone()  # the others need not wait for this one
         try:
-            async with asyncio.timeout(self._pace.limit_seconds_max):
+            async with asyncio.timeout(self._patience_seconds):
                 verdicts = await self._store.limiter.spend(namespace, costs)
         except (TimeoutError, TransientError) as error:
-            self._fall_back(str(error) or f"it takes longer than {self._pace.limit_seconds_max:g} s")
+            self._fall_back(str(error) or f"it takes longer than {self._patience_seconds:g} s")
             return self._by_itself(namespace, costs)
         if self.is_away:
             self.is_away = False
