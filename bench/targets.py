@@ -119,6 +119,18 @@ def _more_processes(ours: str) -> list[Comparison]:
     ]
 
 
+LIMITED_MS = 0.3  # what limits may add to a request on Redis
+
+
+def _limits(ours: str, bound: float | None = None) -> list[Comparison]:
+    return [
+        Comparison(
+            "limits", ours, ours, f"{p}_ms", Sense.EXCESS, bound if p == "p50" else None, figure_theirs=f"plain_{p}_ms"
+        )
+        for p in ("p50", "p99")
+    ]
+
+
 COMPARISONS = [
     # What the design allows, and what Holdfast keeps of it.
     *_against("holdfast", "sketch", W1=KEPT, W2=KEPT, W3=1.6, W4=KEPT),
@@ -140,6 +152,9 @@ COMPARISONS = [
     Comparison("W8", "holdfast_http", "echo", "p99_ms", Sense.LATENCY, beyond="holdfast"),
     Comparison("W8", "holdfast_http", "echo", "rate", Sense.RATE),
     Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
+    *_limits("holdfast_limited"),
+    *_limits("holdfast_redis_limited"),
+    *_limits("holdfast_redis_limited_everysec", LIMITED_MS),
     *_start_ups(("import_ms", "asyncio_ms", IMPORT), ("names_ms", "asyncio_ms", IMPORT), ("help_ms", "pass_ms", HELP)),
     Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
     *(

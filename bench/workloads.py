@@ -15,6 +15,7 @@ W9-2     the same by 2 worker processes; W9-4 by 4; W9-core by one, all on one c
 crowded  W1, longer, on a file that already holds 100,000 finished runs                    runs/s
 empty    the same on an empty file, measured in turns with it                              runs/s
 depth    one run of 10,000 sequential effects: the last hundred against those round the 100th
+limits   a request to a gateway that limits, in turns with one that does not               p50, p99
 startup  processes that begin: the interpreter, an import, `holdfast --help`                processor time
 fill     no measurement: makes the file that `crowded` starts from
 """
@@ -89,6 +90,17 @@ class Searchable(Protocol):
     async def page(self, wanted: Wanted) -> int:
         """Read the first page of the runs that are wanted; returns how many are on it."""
         ...
+
+
+@runtime_checkable
+class LimitsRequests(Protocol):
+    """What a contender has to do besides to take part in `limits`."""
+
+    async def plain(self) -> None:
+        """One request that nothing limits."""
+
+    async def limited(self) -> None:
+        """The same, held against limits that it keeps to."""
 
 
 @runtime_checkable
@@ -278,6 +290,20 @@ async def awaited_starts(contender: Contender, size: int) -> Figures:
     return {"rate": size / took, **_latencies(seconds)}
 
 
+async def limited_requests(contender: Contender, size: int) -> Figures:
+    """What limits add to a request: one after the other, in turns with requests that nothing limits."""
+    assert isinstance(contender, LimitsRequests)
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for turn in range(-WARM_UP_RUNS, size):
+        for name, request in (("plain", contender.plain), ("p", contender.limited)):
+            begin = time.perf_counter()
+            await request()
+            if turn >= 0:
+                seconds[name].append(time.perf_counter() - begin)
+    plain, limited = _latencies(seconds["plain"]), _latencies(seconds["p"])
+    return limited | {f"plain_{name}": value for name, value in plain.items()}
+
+
 async def spread_runs(contender: Contender, size: int) -> Figures:
     """W9: processor time per run of each part, so that it can be said what larger machines would do."""
     assert isinstance(contender, Spread)
@@ -335,6 +361,7 @@ WORKLOADS = {
     "crowded": Workload("W1 among 100,000 finished runs", "runs/s", 10_000, 200, one_effect_runs),
     "empty": Workload("W1 in an empty file", "runs/s", 10_000, 200, one_effect_runs),
     "depth": Workload("one run of 10,000 effects", "effects/s", 10_000, 1_000, depth),
+    "limits": Workload("a request that is limited", "ms", 3_000, 300, limited_requests),
     "startup": Workload("processes that begin", "ms", 20, 3, start_ups),
     "fill": Workload("finished runs for `crowded`", "runs/s", 100_000, 2_000, fill),
 }

@@ -170,6 +170,16 @@ def _polls() -> list[Row]:
             _seconds(PACE.uptake_seconds),
             "and when it has joined",
         ),
+        (
+            "a process that limits something says so, and counts the others",
+            _seconds(PACE.limiters_seconds),
+            f"up to {_count(PACE.limiters_max)} of them",
+        ),
+        (
+            "SQLite: counts of limits that are over are removed",
+            _seconds(SQLITE_PACE.limits_sweep_seconds),
+            f"{_count(SQLITE_PACE.limits_sweep_max)} at a time, while there are any",
+        ),
         ("an API key is read again", _shown(PACE.api_key_ms), "sooner, if a notice says that it has changed"),
         (
             "who waits for many results or tasks rests after each look",
@@ -218,6 +228,9 @@ def _patience() -> list[Row]:
         ("NATS: the longest pause between two attempts", _seconds(link.PAUSE_S_MAX), "with jitter, forever"),
         ("NATS: a message for a topic is tried again", _seconds(topics.PATIENCE_S), "under the same id"),
         ("SQLite: a locked file is waited for", _shown(SQLITE_PACE.busy_ms), ""),
+        ("a limit waits for the store", _seconds(PACE.limit_seconds_max), "then each replica lets its share pass"),
+        ("… and leaves it alone", _shown(PACE.limit_away_ms), "then one request tries it again"),
+        ("… and says so in the log", _shown(PACE.limit_said_ms), "at most once in this time"),
         ("`/readyz` waits for the store", _seconds(GATEWAY.store_seconds_max), "then it is not ready"),
         ("metrics wait for the store", _seconds(metrics.LOOK_SECONDS_MAX), "then what it would say is missing"),
     ]

@@ -94,6 +94,7 @@ GROUPS = (
         "Permanent",
         "RetryAfter",
         "NotPerformed",
+        "Rate",
         "Effect",
         "Workflow",
         "Call",
@@ -126,6 +127,12 @@ GROUPS = (
         "heartbeat",
         "cancel_requested",
     ),
+    Group(
+        "Limits",
+        "What may be asked in an effect besides. Imported from `holdfast.effects`.",
+        "limit",
+        module=effects,
+    ),
     Group("What callers get", "What the verbs return.", "Range", "Marker", "Wait", "Story", "Receipt"),
     Group(
         "More that callers get",
@@ -142,6 +149,7 @@ GROUPS = (
         "Backlog",
         "Depth",
         "Line",
+        "LimitVerdict",
         module=client,
     ),
     Group(
@@ -196,7 +204,18 @@ GROUPS = (
 NOT_BUILT = {
     *("Run", "Call", "ChildRun", "Effect", "Workflow", "Started", "Hook", "Runs", "Page", "Marker", "Wait", "Story"),
     *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
-    *("Cancelling", "Serves", "Depth", "Line", "Journal", "Blocking", "BlockingRun", "BlockingStarted", "BlockingRuns"),
+    *(
+        "Cancelling",
+        "LimitVerdict",
+        "Serves",
+        "Depth",
+        "Line",
+        "Journal",
+        "Blocking",
+        "BlockingRun",
+        "BlockingStarted",
+        "BlockingRuns",
+    ),
     *("BlockingPage", "Runtime", "Finding", "ApiKeys", "ApiKey", "GatewayApiKeys", "Caller", "Snapshot", "Metrics"),
     *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost", "FakeWorld"),
 }
@@ -286,10 +305,14 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
 
 def _constructor(name: str, cls: type) -> str:
     if issubclass(cls, msgspec.Struct):
-        fields = zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)
-        return _laid_out(
-            name, ["*", *(f"{field}: {cls.__annotations__[field]} = {_default(value)}" for field, value in fields)], ""
-        )
+        required = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
+        fields = [f"{field}: {_annotation(cls.__annotations__[field])}" for field in cls.__struct_fields__]
+        # Those that may be left out are passed by name.
+        given = [
+            f"{field} = {_default(value)}"
+            for field, value in zip(fields[required:], cls.__struct_defaults__, strict=True)
+        ]
+        return _laid_out(name, [*([] if required else ["*"]), *fields[:required], *given], "")
     if "__init__" not in vars(cls):
         return f"{name}(message)"
     return _signature(name, cls)

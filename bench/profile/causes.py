@@ -169,6 +169,7 @@ OTHER = Cause(
         "engine/api/decisions.py",
         "engine/api/documents.py",
         "engine/api/apikeys.py",
+        "engine/api/rate_limits.py",
         "engine/pace.py",
         "engine/replica.py",
         "engine/replay_check.py",

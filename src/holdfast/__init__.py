@@ -18,7 +18,7 @@ A name is imported when it is first asked for, so that `holdfast --help` loads n
 TYPE_CHECKING = False  # type checkers take it for true, as that of `typing`, whose import costs more than this module
 if TYPE_CHECKING:
     from holdfast.assembly import Holdfast
-    from holdfast.client import Marker, Range, Receipt, Run, Signal, Started, Story, Wait
+    from holdfast.client import Marker, Range, Rate, Receipt, Run, Signal, Started, Story, Wait
     from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
     from holdfast.errors import (
         HoldfastError,
@@ -74,6 +74,7 @@ __all__ = [
     "Pack",
     "Permanent",
     "Range",
+    "Rate",
     "Receipt",
     "Retry",
     "RetryAfter",
@@ -113,7 +114,7 @@ __all__ = [
 _HOMES = {
     "assembly": "Holdfast",
     "blocking": "",
-    "client": "Marker Range Receipt Run Signal Started Story Wait",
+    "client": "Marker Range Rate Receipt Run Signal Started Story Wait",
     "effects": "attempt cancel_requested effect_key heartbeat",
     "errors": (
         "HoldfastError InFlight InputMismatch NotAllowedNow NotPerformed Overtaken Permanent RetryAfter RunCancelled "

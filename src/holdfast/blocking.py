@@ -446,6 +446,7 @@ class Blocking:
 
     workflows: ClassVar[Callable[[Any], tuple[Description, ...]]] = _of_caller(Caller.workflows)
     workflow = _of_caller(Caller.workflow)
+    limit = _of_caller(Caller.limit)
     workers: ClassVar[Callable[[Any], list[Member]]] = _of_caller(Caller.workers)
     backlog: ClassVar[Callable[[Any], Backlog]] = _of_caller(Caller.backlog)
     export_journals = _of_caller(Caller.export_journals)

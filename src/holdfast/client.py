@@ -24,6 +24,8 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.bulks import PREVIEW_MAX, BulkError, BulkReport, BulkVerb
 from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as EffectState
 from holdfast.kernel.explanations import Line, Story
+from holdfast.kernel.limits import LimitVerdict
+from holdfast.kernel.rates import Micros, Rate
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
@@ -33,6 +35,7 @@ from holdfast.kernel.waits import Kind as WaitKind, Wait
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Depth, Member, Serves
 from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot, words
+from holdfast.workflow import running_scope
 
 __all__ = [
     "Backlog",
@@ -51,14 +54,17 @@ __all__ = [
     "Exported",
     "Instant",
     "Left",
+    "LimitVerdict",
     "Line",
     "Marker",
     "Member",
+    "Micros",
     "Millis",
     "Outcome",
     "Page",
     "PreviewedRun",
     "Range",
+    "Rate",
     "Receipt",
     "Replayed",
     "Run",
@@ -395,6 +401,21 @@ class Caller:
         Raises `UnknownHook` if no live run holds it, `PayloadRefused` if the payload does not fit the hook's type.
         """
         return await snapshot(await self._service.signals.to_token(token, payload, dedupe), self._service)
+
+    async def limit(self, name: str, rate: Rate, *, cost: int = 1) -> LimitVerdict:
+        """Take `cost` of what may happen under a name, if all of it may go now: `limit("mail:ada", Rate(5, per="1h"))`.
+
+        It is counted for all processes of this namespace, in the store's clock. If `verdict.allowed` is false, nothing
+        was taken, and after `verdict.retry_after` seconds as much may go. A `cost` of 0 takes nothing: it is a look.
+        While the store is away each process lets its share pass. In a workflow it raises `UsageError`, since a replay
+        would ask again: ask in an effect.
+        """
+        if running_scope() is not None:
+            raise UsageError(
+                f"limit({name!r:.60}) was called in a workflow, whose replay would ask again",
+                hint="Call `await holdfast.effects.limit(...)` in an effect, and raise RetryAfter there.",
+            )
+        return await self._service.limit(name, rate, cost)
 
     async def explain(self, run: Run[Any] | Workflow[..., Any] | str, key: str | None = None) -> Story:
         """The story of a run, of a run id, or of the run that holds a key: `explain(checkout, "checkout:o-1")`."""

@@ -12,6 +12,7 @@ Rules
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +22,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from holdfast.errors import InvalidConfig, UsageError
-from holdfast.kernel import keys, leases, units
+from holdfast.kernel import keys, leases, limits, units
+from holdfast.kernel.rates import Rate
 
 FILE = "holdfast.toml"
 PREFIX = "HOLDFAST_"
@@ -32,9 +34,30 @@ SCHEMES = ("sqlite", "http", "https", *REDIS_SCHEMES)
 BUS_SCHEMES = ("nats", "tls")
 ROLES = ("gateway", "worker", "scheduler")
 PROCESSES_MAX = 512
+PATIENCE = "100ms"  # with a store that counts limits
 # Up to the last @ of all, since people forget to escape what a password holds; of several URLs the last host is shown.
 # A file has no password, and may have an @ in its name.
 _CREDENTIALS = re.compile(r"(?<=//)(?<!///)(?<!sqlite://).*@", re.DOTALL)
+
+
+class RateLimitSettings(Struct, frozen=True, kw_only=True):
+    """What is limited; nothing that is left out. `proxies` are networks whose `X-Forwarded-For` is believed.
+
+    A store that takes longer than `patience` to count is away: then each replica limits by itself.
+    """
+
+    api_key: Rate | None = None
+    tenant: Rate | None = None
+    start: Rate | None = None
+    address: Rate | None = None
+    proxies: tuple[str, ...] = ()
+    patience: units.Duration = PATIENCE
+
+    @property
+    def by_name(self) -> dict[str, Rate]:
+        """Those that there are."""
+        named = {"address": self.address, "api_key": self.api_key, "tenant": self.tenant, "start": self.start}
+        return {name: rate for name, rate in named.items() if rate is not None}
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -57,11 +80,29 @@ class Config(Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ("gateway",)
     processes: int | Literal["auto"] = 1
     prove_required: bool = False
+    limits_api_key: Rate | None = None
+    limits_tenant: Rate | None = None
+    limits_start: Rate | None = None
+    limits_address: Rate | None = None
+    limits_proxies: tuple[str, ...] = ()
+    limits_patience: str = PATIENCE
 
     @property
     def is_gateway(self) -> bool:
         """Whether the URL names a gateway, and not a store."""
         return urlsplit(self.url).scheme in {"http", "https"}
+
+    @property
+    def rate_limits(self) -> RateLimitSettings:
+        """What a gateway limits."""
+        return RateLimitSettings(
+            api_key=self.limits_api_key,
+            tenant=self.limits_tenant,
+            start=self.limits_start,
+            address=self.limits_address,
+            proxies=self.limits_proxies,
+            patience=self.limits_patience,
+        )
 
     @property
     def url_shown(self) -> str:
@@ -160,6 +201,21 @@ def _duration(value: object) -> str:
     return value if isinstance(value, str) else f"{value}s"
 
 
+def _limit(value: object) -> Rate:
+    return limits.parse(_text(value))
+
+
+def _networks(value: object) -> tuple[str, ...]:
+    return tuple(str(ipaddress.ip_network(name)) for name in _names(value))
+
+
+def _patience(value: object) -> str:
+    text = _duration(value)
+    if units.milliseconds(text) < 1:
+        raise ValueError
+    return text
+
+
 def _truth(value: object) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if isinstance(value, bool):
@@ -246,6 +302,35 @@ SETTINGS = (
         "true or false",
         _truth,
     ),
+    *(
+        Setting(
+            f"limits_{name}",
+            f"How many requests a gateway lets through {whom}. Unset: any number. In the file: `{name}` in the table "
+            "`[limits]`.",
+            limits.FORMS,
+            _limit,
+        )
+        for name, whom in (
+            ("api_key", "for each API key"),
+            ("tenant", "for each namespace, whatever API key they show"),
+            ("start", "that start a run, for each namespace"),
+            ("address", "from each address, before their API key is looked at; each process counts for itself"),
+        )
+    ),
+    Setting(
+        "limits_proxies",
+        "The proxies whose `X-Forwarded-For` says from which address a request comes. In the file: `proxies` in the "
+        "table `[limits]`.",
+        "networks or addresses, such as 10.0.0.0/8",
+        _networks,
+    ),
+    Setting(
+        "limits_patience",
+        "How long the store may take to count, before each replica limits by itself. In the file: `patience` in the "
+        "table `[limits]`.",
+        "a duration from 1ms on",
+        _patience,
+    ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -299,9 +384,9 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """What is in a table of the file belongs to the setting of both names: `[prove] required` is `prove_required`."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
-        inner = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        named = {f"{name}_{each}": what for each, what in inner.items()}
-        flat.update(named if named and named.keys() <= _BY_NAME.keys() else {name: value})
+        is_table = isinstance(value, dict) and any(known.startswith(f"{name}_") for known in _BY_NAME)
+        inner = cast("dict[str, Any]", value) if is_table else {}
+        flat.update({f"{name}_{each}": what for each, what in inner.items()} if is_table else {name: value})
     return flat
 
 

@@ -3,9 +3,11 @@
     effect_key()    the key of this effect: the same in every attempt, process and rollout
     attempt()       1 for the first attempt; counts recorded failures, never crashes
     heartbeat(d)    record how far a long effect has come; the next attempt reads it back
+    await limit(n, r)   whether as much may go now: a limit of your own, counted for all processes
     cancel_requested()  whether the outcome is no longer wanted; a sync effect cannot be interrupted, but may look
 
-They work in async effects and in sync ones, which run in a thread. Asked anywhere else they raise `UsageError`.
+They work in async effects and in sync ones, which run in a thread; but `limit` is awaited, so in async ones. Asked
+anywhere else they raise `UsageError`.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 from holdfast.errors import UsageError
+from holdfast.kernel.limits import LimitVerdict
+from holdfast.kernel.rates import Rate
 
 __all__ = [
     "attempt",
     "cancel_requested",
     "effect_key",
     "heartbeat",
+    "limit",
 ]
 
 
@@ -40,6 +45,7 @@ class EffectScope(Protocol):
         ...
 
     def beat(self, details: Any) -> None: ...
+    async def limit(self, name: str, rate: Rate, cost: int) -> LimitVerdict: ...
 
 
 RUNNING_EFFECT: ContextVar[EffectScope | None] = ContextVar("holdfast_effect", default=None)
@@ -71,6 +77,14 @@ def heartbeat(details: Any = _NOTHING) -> Any:
     if details is not _NOTHING:
         scope.beat(details)
     return before
+
+
+async def limit(name: str, rate: Rate, *, cost: int = 1) -> LimitVerdict:
+    """Take `cost` of what may happen under this name, if all of it may go now; see `Holdfast.limit`.
+
+    An effect that may not go yet raises `RetryAfter(verdict.retry_after)`: it is tried again when as much may.
+    """
+    return await _scope("limit").limit(name, rate, cost)
 
 
 def _scope(asked: str) -> EffectScope:

@@ -41,6 +41,7 @@
         ├── GatewayUnavailable    the gateway cannot be reached, or did not respond
         ├── GatewayFault          the gateway itself failed while it handled the request
         ├── TooBusy               too many requests wait here already
+        ├── LimitExceeded         more requests than a limit of the gateway lets through
         ├── LeaseLost             another process took this work over
         └── TimedOut              nothing came within the time given
 
@@ -77,6 +78,7 @@ __all__ = [
     "InvalidConfig",
     "KilledItsWorkers",
     "LeaseLost",
+    "LimitExceeded",
     "NeverAwaited",
     "NotAllowedNow",
     "NotAuthenticated",
@@ -517,6 +519,21 @@ class TooBusy(TransientError):
 
     code = "too_busy"
     hint = "Try again in a moment, or ask another replica."
+
+
+class LimitExceeded(TransientError):
+    """More was asked of a gateway than one of its limits lets through. Nothing was done.
+
+    After `retry_after` seconds as much may go.
+    """
+
+    code = "limit_exceeded"
+    hint = "Come again when Retry-After says. `holdfast limits` shows what is left of which limit."
+    retry_after: float = 1.0
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class LeaseLost(TransientError):

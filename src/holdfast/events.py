@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -27,6 +28,9 @@ __all__ = [
     "EvidenceWaived",
     "KeyWasReleased",
     "LeaseWasLost",
+    "LimitChecked",
+    "LimitsCountedAgain",
+    "LimitsFellBack",
     "MessagesRelayed",
     "NoticesPolled",
     "OutcomeUndeclared",
@@ -409,6 +413,24 @@ class Deposed(Event, frozen=True):
 
     duty: str
     term: int
+
+
+class LimitChecked(Event, frozen=True):
+    """A limit was asked. `limit` is which one: address, api_key, tenant, start, or own, of `hf.limit`."""
+
+    limit: str
+    verdict: Literal["granted", "refused"]
+
+
+class LimitsFellBack(Event, frozen=True):
+    """The store does not count: this process limits by itself, to its share as one of so many `replicas`."""
+
+    why: str
+    replicas: int
+
+
+class LimitsCountedAgain(Event, frozen=True):
+    """The store counts again."""
 
 
 class RequestReplayed(Event, frozen=True):

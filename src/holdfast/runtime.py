@@ -16,6 +16,7 @@ import msgspec
 from holdfast.engine import announcements
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.documents import COMMON, Documents
+from holdfast.engine.api.rate_limits import RateLimits
 from holdfast.engine.duties import hangs
 from holdfast.engine.duties.leaders import DUTIES, leaders_of
 from holdfast.engine.remote.tasks import Tasks
@@ -34,6 +35,7 @@ __all__ = [
     "Bus",
     "Documents",
     "Finding",
+    "RateLimits",
     "Runtime",
     "Scope",
     "Store",
@@ -119,6 +121,16 @@ class Runtime:
     async def leaders(self) -> dict[str, str | None]:
         """Which process leads each duty, by its `instance`; None if no process does."""
         return await leaders_of(self.store, DUTIES)
+
+    @property
+    def limits(self) -> RateLimits:
+        """What gateways and `limit` count with."""
+        return self._replica.limits
+
+    @property
+    def limits_by_itself(self) -> bool:
+        """Whether the store does not count limits, so that this process does, to its share."""
+        return self._replica.limits.is_away
 
     @property
     def threads_given_up(self) -> int:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from starlette.types import ASGIApp
 
 from holdfast.assembly import Holdfast
+from holdfast.config import RateLimitSettings
 from holdfast.dashboard import app as dashboard_app
 from holdfast.gateway import app as gateway_app, health
 from holdfast.gateway.auth import ApiKeyAuth, OpenAuth, is_loopback
@@ -43,6 +44,7 @@ def application(context: AppContext, *, api: bool = True, dashboard: bool = True
         require_keys=context.settings.require_keys,
         wait_limit=context.wait_limit,
         cancel_seconds_max=context.settings.cancel_seconds_max,
+        rates=context.settings.rate_limits.by_name,
     )
     return gateway_app.create(context, more=pages)
 
@@ -88,6 +90,7 @@ async def serve(
     api: bool = True,
     dashboard: bool = True,
     require_keys: bool | None = None,
+    rate_limits: RateLimitSettings | None = None,
     shared: SharedPort | None = None,
     is_orphaned: Callable[[], bool] = lambda: False,
     on_ready: Callable[[str], None] | None = None,
@@ -101,7 +104,8 @@ async def serve(
     require_keys = keys_are_required(host, require_keys)
     check_exposure(host, require_keys=require_keys)
     peers = None if shared is None or shared.peers is None else MetricsPeers(shared.peers, hf.metrics().render)
-    served = context(hf, settings=GatewaySettings(require_keys=require_keys), peers=peers)
+    settings = GatewaySettings(require_keys=require_keys, rate_limits=rate_limits or RateLimitSettings())
+    served = context(hf, settings=settings, peers=peers)
     server = HttpServer(served.wait_limit)
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

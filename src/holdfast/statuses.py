@@ -26,6 +26,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (errors.UsageError, 400),
     (errors.RunError, 409),
     (errors.GatewayFault, 500),
+    (errors.LimitExceeded, 429),
     (errors.TransientError, 503),
 )
 

@@ -21,6 +21,7 @@ PAGES = {
     "workflows": "/workflows",
     "workflow": "/workflows/shop.checkout",
     "workers": "/workers",
+    "limits": "/limits",
 }
 RUNS = ("completed", "waiting", "cancelled", "blocked", "doubtful", "failed", "large", "long", "running")
 

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.config import SETTINGS, Config, read
 from holdfast.errors import InvalidConfig
+from holdfast.kernel.rates import Rate
 
 
 def config(file: Path | None = None, environment: dict[str, str] | None = None, **options: object) -> Config:
@@ -60,6 +61,9 @@ def test_processes_are_a_number_or_as_many_as_there_are_cores(text, processes):
         ("HOLDFAST_LEASE", "soon"),
         ("HOLDFAST_BUSY_LIMIT", "soon"),
         ("HOLDFAST_LEASE", "1ms"),
+        ("HOLDFAST_LIMITS_START", "50 in a second"),
+        ("HOLDFAST_LIMITS_PROXIES", "a proxy"),
+        ("HOLDFAST_LIMITS_PATIENCE", "0s"),
         ("HOLDFAST_REQUIRE_KEYS", "maybe"),
         ("HOLDFAST_NAMESPACE", "n" * 300),
     ],
@@ -131,3 +135,28 @@ def test_a_password_is_not_part_of_a_complaint_either():
         config(url="postgres://shop:hunter2@a", bus="amqp://shop:hunter2@a,amqp://shop:hunter2@b")
     assert "//a" in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_limits_are_a_table_of_the_file_and_variables_of_the_environment():
+    Path("holdfast.toml").write_text(
+        '[limits]\napi_key = "100/1s burst 200"\ntenant = "1000/m"\nproxies = ["10.0.0.0/8", "::1"]\n'
+    )
+    read = config(environment={"HOLDFAST_LIMITS_START": "50/1s", "HOLDFAST_LIMITS_ADDRESS": "20/1s burst 100"})
+    assert read.limits_api_key == Rate(100, per="1s", burst=200)
+    assert read.limits_tenant == Rate(1_000, per="1m")
+    assert (read.limits_start, read.limits_address) == (Rate(50, per="1s"), Rate(20, per="1s", burst=100))
+    assert (read.limits_patience, read.rate_limits.patience) == ("100ms", "100ms")
+    assert read.limits_proxies == ("10.0.0.0/8", "::1/128")
+
+
+def test_all_faults_of_limits_are_reported_together():
+    Path("holdfast.toml").write_text(
+        '[limits]\napi_key = "0/1s"\ntenant = "100/1"\nstart = 50\naddres = "1/1s"\nproxies = ["10.0.0.1/8"]\n'
+    )
+    with pytest.raises(InvalidConfig) as refused:
+        config(environment={"HOLDFAST_LIMITS_ADDRESS": "1/1s burst 0"})
+    said = str(refused.value)
+    for name in ("limits_api_key", "limits_tenant", "limits_start", "limits_addres: no setting", "limits_proxies"):
+        assert f"holdfast.toml: {name}" in said
+    assert "HOLDFAST_LIMITS_ADDRESS: " in said
+    assert "allowed: how many in how long" in said

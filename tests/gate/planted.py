@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.engine.api import apikeys
+from holdfast.engine.api import apikeys, rate_limits
 from holdfast.engine.code import machine, pending
 from holdfast.engine.duties import leaders as engine_leaders, relay, rescuer
 from holdfast.engine.runs import loaded_run
@@ -21,6 +21,7 @@ from holdfast.gateway import streams
 from holdfast.kernel import hooks, leaders, transitions
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Performed
+from holdfast.kernel.limits import Cost, Verdicts
 from holdfast.stores.redis import leases, outbox, rows, scripts, searches, store
 from holdfast.stores.redis.net import confirmations
 from holdfast.stores.redis.net.calls import LuaSource
@@ -104,6 +105,10 @@ TWO_SECONDS_MS = 2_000
 
 
 _recently = apikeys.ApiKeys._recently
+
+
+async def _count_alone(limits: rate_limits.RateLimits, namespace: str, costs: Sequence[Cost]) -> Verdicts:
+    return limits._own.spend(costs, now_ms=limits._store.now_ms(), within=namespace)
 
 
 async def _believe_for_days(self: apikeys.ApiKeys, id: str) -> Any:
@@ -348,6 +353,26 @@ PLANTED = {
         "revoked_key",
         code(apikeys.ApiKeys, _recently=_believe_for_days, forget=lambda _: None),
         core=True,
+    ),
+    "limit": Planted(
+        "what is spent of a limit is not moved on if it was not over already: two that come together count as one",
+        "limits",
+        "limit_missed",
+        lua(
+            SPEND=[
+                (
+                    "math.max(now_us, due_us) + tonumber(cost.takes_us)",
+                    "math.max(now_us + tonumber(cost.takes_us), due_us)",
+                )
+            ]
+        ),
+        core=True,
+    ),
+    "limit-alone": Planted(
+        "each gateway counts its limits alone",
+        "limits",
+        "limit_missed",
+        code(rate_limits.RateLimits, _counted=_count_alone),
     ),
     "key": Planted(
         "a key that is taken does not keep a second run out",

@@ -19,7 +19,7 @@ CORE = [name for name, bug in PLANTED.items() if bug.core]
 GROUPS = (
     ("zombies", "streams"),
     ("timers", "departures"),
-    ("crossings", "revocations"),
+    ("crossings", "revocations", "limits"),
     ("talks", "leaders"),
     ("confirmations",),
 )

@@ -100,6 +100,8 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "GET /v1/api-keys": fixed("/v1/api-keys", 200),
     "POST /v1/api-keys": fixed("/v1/api-keys", 201, {"name": "mine", "scope": "admin"}),
     "DELETE /v1/api-keys/{key_id}": lambda ours: Case(f"/v1/api-keys/{ours.key_id}", 404),
+    "GET /v1/limits": fixed("/v1/limits", 200),
+    "POST /v1/limits": fixed("/v1/limits", 200, {"name": "flower", "rate": {"count": 1, "per": "1h"}}),
     "GET /livez": fixed("/livez", 200),
     "GET /readyz": fixed("/readyz", 200),
     "GET /metrics": fixed("/metrics", 404),

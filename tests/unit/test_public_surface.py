@@ -19,12 +19,13 @@ import holdfast
 from docs.generate import NOT_BUILT, PUBLIC
 from holdfast import assembly, errors, events
 from holdfast.engine.api.documents import Documents
+from holdfast.engine.api.rate_limits import RateLimits
 from holdfast.engine.remote.tasks import Tasks
 from holdfast.ports.bus import Bus
 from holdfast.ports.store import Store
 
 # Those who use their verbs write stores, gateways or workers of their own, and read the pages about that.
-OPAQUE = (Store, Bus, Documents, Tasks)
+OPAQUE = (Store, Bus, Documents, RateLimits, Tasks)
 EXPORTED = [getattr(module, name) for module in PUBLIC for name in module.__all__]
 NAMED = [(module, name) for module in PUBLIC for name in module.__all__]
 IDS = [f"{module.__name__}.{name}" for module, name in NAMED]

@@ -53,6 +53,10 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "workflows": ("inspect.workflows", "List the workflows, and what each takes."),
         "workers": ("inspect.workers", "List the live workers, and how much there is to do."),
+        "limits": (
+            "limits.limits",
+            "Show what the gateway limits and how much of it is left; or of a limit of your own. Takes nothing.",
+        ),
     },
     "Act": {
         "signal": ("operations.signal", "Send a payload to a hook of a run, durably."),

@@ -200,6 +200,7 @@ async def _serve(
         api="gateway" in config.roles,
         dashboard=dashboard,
         require_keys=config.require_keys,
+        rate_limits=config.rate_limits,
         shared=SharedPort(*lifeline.sockets) if lifeline else None,
         is_orphaned=lifeline.cut.is_set if lifeline else lambda: False,
         on_ready=on_ready,

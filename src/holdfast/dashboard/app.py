@@ -7,7 +7,7 @@
     /runs/{run_id}     one run        /login, /logout
     /runs/{run_id}/children           those that it has started
     /runs/{run_id}/input, /output     its values, whole
-    /workflows, /workflows/{name}, /workers
+    /workflows, /workflows/{name}, /workers, /limits
     /login             where API keys are required
     /live              ticks
     /static/{name}     style, script, icon
@@ -17,18 +17,23 @@ Data is reached through `visit.caller`, which knows the visitor's namespace and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from starlette.routing import BaseRoute, Route
 
 from holdfast.assembly import Holdfast
-from holdfast.dashboard import actions, bulk, children, pages, run_page
+from holdfast.dashboard import actions, bulk, children, limits, pages, run_page
 from holdfast.dashboard.context import Handler
 from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.live import WaitSlots
 from holdfast.dashboard.middleware import PageGuard
 from holdfast.dashboard.timeline_view import PARAMETERS
 from holdfast.kernel.apikeys import Scope
+from holdfast.kernel.rates import Rate
+
+NO_RATES: Mapping[str, Rate] = MappingProxyType({})
 
 
 class PageRoute(NamedTuple):
@@ -52,6 +57,7 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/workflows", pages.workflows, "read"),
     PageRoute("GET", "/workflows/{name}", pages.workflow, "read"),
     PageRoute("GET", "/workers", pages.workers, "read"),
+    PageRoute("GET", "/limits", limits.page, "read"),
     PageRoute("POST", "/workflows/{name}/start", actions.start, "write"),
     PageRoute("POST", "/bulk", bulk.start, "write"),
     *(
@@ -61,12 +67,22 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
 )
 
 
-def routes(hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots, cancel_seconds_max: float) -> list[BaseRoute]:
+def routes(
+    hf: Holdfast,
+    *,
+    require_keys: bool,
+    wait_limit: WaitSlots,
+    cancel_seconds_max: float,
+    rates: Mapping[str, Rate] = NO_RATES,
+) -> list[BaseRoute]:
     """All of it. With `require_keys` every page needs an API key; without, all visitors may do everything.
 
     A visitor who cancels a run waits for `cancel_seconds_max` at most; the cancellation may take longer.
+    `rates` are what the gateway beside it limits.
     """
-    guard = PageGuard(hf, require_keys=require_keys, wait_limit=wait_limit, cancel_seconds_max=cancel_seconds_max)
+    guard = PageGuard(
+        hf, require_keys=require_keys, wait_limit=wait_limit, cancel_seconds_max=cancel_seconds_max, rates=rates
+    )
     return [
         *(
             Route(place.path, guard.to(place.handler, place.scope, place.parameters), methods=[place.method])

@@ -13,11 +13,13 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.client import Caller
 from holdfast.dashboard.form_dedupe import FormDedupe
 from holdfast.dashboard.forms import NOTHING, Form
+from holdfast.dashboard.limit_counts import LimitCounts
 from holdfast.dashboard.live import WaitSlots
 from holdfast.dashboard.tallies import Tallies
 from holdfast.dashboard.throughput import Throughput
 from holdfast.errors import HoldfastError
 from holdfast.kernel.apikeys import Scope, allows
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 from holdfast.runtime import Runtime
@@ -38,6 +40,8 @@ class Visit:
     cancel_seconds_max: float
     tallies: Tallies
     runtime: Runtime
+    rates: Mapping[str, Rate]  # what the gateway beside the pages limits
+    limit_counts: LimitCounts
     now_ms: Instant
     form: Form = NOTHING
 

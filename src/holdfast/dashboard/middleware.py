@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
@@ -22,6 +22,7 @@ from holdfast.dashboard.context import Handler, HtmlPage, Visit, problem_of, see
 from holdfast.dashboard.files import Files
 from holdfast.dashboard.form_dedupe import FormDedupe
 from holdfast.dashboard.forms import NOTHING, Form
+from holdfast.dashboard.limit_counts import LimitCounts
 from holdfast.dashboard.live import Ticks, WaitSlots
 from holdfast.dashboard.rendering import Renderer
 from holdfast.dashboard.sessions import COOKIE, LIFETIME_MS, BrowserSession, Sessions
@@ -30,6 +31,7 @@ from holdfast.dashboard.throughput import Throughput
 from holdfast.errors import HoldfastError, NotAuthenticated, NotPermitted, UsageError
 from holdfast.events import PartFailed
 from holdfast.kernel.apikeys import Scope
+from holdfast.kernel.rates import Rate
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -56,7 +58,18 @@ class FormForged(NotPermitted):
 class PageGuard:
     """Turns the handlers of pages into endpoints."""
 
-    def __init__(self, hf: Holdfast, *, require_keys: bool, wait_limit: WaitSlots, cancel_seconds_max: float) -> None:
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        require_keys: bool,
+        wait_limit: WaitSlots,
+        cancel_seconds_max: float,
+        rates: Mapping[str, Rate],
+    ) -> None:
+        self._rates = rates
+        self._limit_counts = LimitCounts(hf.runtime.store.now_ms)
+        hf.listen(self._limit_counts)
         self._hf = hf
         self._require_keys = require_keys
         self._wait_limit = wait_limit
@@ -101,6 +114,8 @@ class PageGuard:
             self._cancel_seconds_max,
             self._tallies,
             self._hf.runtime,
+            self._rates,
+            self._limit_counts,
             now_ms,
             form,
         )

@@ -53,6 +53,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     timeouts_seconds: float = 1.0  # how late a run may be ended that has taken longer than it may
     relay_seconds: float = 1.0
     hangs_seconds: float = 2.0
+    limiters_seconds: float = 10.0
+    limiters_max: int = 1_000  # how many replicas are counted
     uptake_seconds: float = 10.0
     uptake_max: int = 100
 
@@ -64,3 +66,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     api_key_ms: Millis = Millis(2_000)  # how long a key that was read is believed
     api_keys_max: int = 1_000  # how many keys are remembered
     api_keys_page: int = 100  # how many keys are listed in one read
+
+    # Limits.
+    limit_seconds_max: float = 0.1  # then the store is away, and this process limits by itself
+    limit_away_ms: Millis = Millis(1_000)  # how long it does, before one call tries the store again
+    limit_said_ms: Millis = Millis(60_000)  # how often that is said at most

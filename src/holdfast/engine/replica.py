@@ -20,6 +20,7 @@ from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.documents import Documents
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries
+from holdfast.engine.api.rate_limits import RateLimits
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.service import Service
@@ -30,6 +31,7 @@ from holdfast.engine.committer import Committer
 from holdfast.engine.duties.announcer import Announcer
 from holdfast.engine.duties.hangs import Hangs
 from holdfast.engine.duties.leaders import DUTIES, Leaders
+from holdfast.engine.duties.limiters import Limiters
 from holdfast.engine.duties.periodic import Duty, Periodic, name_of
 from holdfast.engine.duties.pruner import Pruner
 from holdfast.engine.duties.relay import Relay
@@ -92,6 +94,10 @@ class Replica:
 
         held = self._held = HeldRuns()
         self.api_keys = ApiKeys(ports.store, pace=ports.pace)
+        self._limiters = Limiters(ports.store, instance=instance, on_counted=self._on_limiters_counted, pace=ports.pace)
+        self.limits = RateLimits(
+            ports.store, clock=ports.clock, emit=ports.emit, pace=ports.pace, on_first_use=self._count_limiters
+        )
         self.subscriptions = Subscriptions()
         self._task_watch = TaskWatch(ports.store, clock=ports.clock, emit=ports.emit, pace=ports.pace)
         self._waiters = Waiters(ports.store, clock=ports.clock, emit=ports.emit, pace=ports.pace, held_here=held.holds)
@@ -153,6 +159,7 @@ class Replica:
             strict=self._strict,
             record_inputs=self._record_inputs,
             codes=codes,
+            limits=self.limits,
         )
         waker = Waker(
             ports.store,
@@ -219,6 +226,13 @@ class Replica:
         for duty in duties:
             self._attend(duty, partial(self.leaders.until_leads, name_of(duty)))
 
+    def _count_limiters(self) -> None:
+        """From the first use on: a process that limits nothing says nothing."""
+        self._run(Periodic(self._limiters, emit=self._ports.emit, pace=self._ports.pace).attend)
+
+    def _on_limiters_counted(self, replicas: int) -> None:
+        self.limits.replicas = replicas
+
     async def _time_out(self, limit: TimeLimit) -> TimeLimit | None:
         return await self.service_in(limit.namespace).operations.time_out(limit)
 
@@ -263,6 +277,7 @@ class Replica:
                 at_work=StepsAtWork(ports.store, namespace, self._held.at_work_for if worker else None),
             ),
             replayer=ReplayCheck(scope),
+            limits=self.limits,
             on_pending=self._wakeups.on_pending,
         )
         return service
@@ -345,7 +360,7 @@ class Replica:
             await self._ports.store.close()
 
     async def _leave(self, left: int) -> None:
-        goodbyes: list[Coroutine[Any, Any, None]] = []
+        goodbyes: list[Coroutine[Any, Any, None]] = [self._said(self._limiters.withdraw())]
         if self.leaders is not None:
             goodbyes.append(self._said(self.leaders.release()))
         if self.lease is not None and not self._is_in_a_once_effect():

@@ -22,8 +22,10 @@ from holdfast.gateway import (
     health,
     hooks,
     keys,
+    limiting,
     openapi,
     problems,
+    rate_limits,
     results,
     runs,
     starts,
@@ -50,6 +52,7 @@ _MAIN: tuple[Endpoint, ...] = (
     *workers.ENDPOINTS,
     *tasks.ENDPOINTS,
     *keys.ENDPOINTS,
+    *rate_limits.ENDPOINTS,
     *health.ENDPOINTS,
 )
 ENDPOINTS: tuple[Endpoint, ...] = (*_MAIN, *openapi.endpoints(_MAIN))
@@ -58,7 +61,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (*_MAIN, *openapi.endpoints(_MAIN))
 def context(hf: Holdfast, *, auth: Auth, settings: GatewaySettings, peers: MetricsPeers | None = None) -> AppContext:
     """What the handlers of one gateway share."""
     hf.metrics()  # which counts from its first call on
-    return AppContext(hf, auth, WaitLimit(settings.waiting_max), settings, peers)
+    limits = limiting.request_limits(settings.rate_limits, hf.runtime.limits)
+    return AppContext(hf, auth, WaitLimit(settings.waiting_max), settings, peers, limits)
 
 
 def create(
@@ -75,6 +79,7 @@ class GatewayApp:
     """The ASGI application of a gateway."""
 
     def __init__(self, apps: Mapping[str, ASGIApp], context: AppContext, more: Iterable[BaseRoute]) -> None:
+        self._guard = limiting.address_guard(context.settings.rate_limits, context.hf.runtime)
         self._is_open = not context.settings.require_keys
         self._paths = PathTree[ASGIApp]()
         for path, app in apps.items():
@@ -83,6 +88,13 @@ class GatewayApp:
         self._framework = Starlette(routes=[*own, *more], exception_handlers={HTTPException: _no_such_path})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._guard is not None and scope["path"] not in health.PATHS:
+            passage = self._guard.admit(scope)
+            if passage.refusal is not None:
+                refused = problems.response(passage.refusal, scope["path"])
+                refused.raw_headers += passage.headers
+                await refused(scope, receive, send)
+                return
         if self._is_open and (refusal := auth.refuse_foreign(scope["headers"])) is not None:
             app: ASGIApp = problems.response(refusal, scope["path"])
         elif (found := self._paths.find(scope["path"])) is not None:

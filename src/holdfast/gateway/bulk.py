@@ -45,6 +45,7 @@ ENDPOINTS = (
         method="POST",
         path="/v1/bulk",
         handler=start,
+        starts=True,
         summary="Retry, cancel, resume or signal all runs that a filter means, as a run of its own",
         scope="write",
         body=wire.BulkBody,

@@ -24,9 +24,11 @@ from starlette.types import ASGIApp, Receive, Scope as AsgiScope, Send
 
 from holdfast.assembly import Holdfast
 from holdfast.client import Caller
+from holdfast.config import RateLimitSettings
 from holdfast.errors import HoldfastError, NotPermitted
 from holdfast.events import PartFailed
 from holdfast.gateway import problems, requests
+from holdfast.gateway.limiting import RequestLimits
 from holdfast.gateway.metrics_peers import MetricsPeers
 from holdfast.gateway.problems import Malformed
 from holdfast.gateway.requests import JSON, Sent
@@ -53,6 +55,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     heartbeat_seconds: float = 15.0  # of a stream on which nothing happens
     store_seconds_max: float = 1.0  # a store that is slower is not ready
     cancel_seconds_max: float = 20.0  # for a page of the dashboard; a cancellation may take longer
+    rate_limits: RateLimitSettings = RateLimitSettings()
 
 
 class Header(Struct, frozen=True):
@@ -101,6 +104,7 @@ class AppContext:
     wait_limit: WaitLimit
     settings: GatewaySettings
     peers: MetricsPeers | None = None  # other processes on the same port
+    limits: RequestLimits | None = None  # None: nothing is limited
 
 
 class ApiRequest(Struct, Generic[Q, B], frozen=True):
@@ -161,6 +165,8 @@ class Endpoint:
     headers: Mapping[str, Header] = field(default_factory=dict[str, Header])
     response_headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
     media: str = JSON
+    is_limited: bool = True  # by what the gateway limits for each API key
+    starts: bool = False  # whether it counts as a start
 
     async def __call__(self, context: AppContext, sent: Sent) -> ASGIApp:
         """The response to a request. Never raises: errors become problems."""
@@ -175,10 +181,18 @@ class Endpoint:
             return problems.response(error, sent.path)
 
     async def _handle(self, context: AppContext, sent: Sent) -> ASGIApp:
+        rate_headers: tuple[tuple[bytes, bytes], ...] = ()
         if self.scope is None:  # for all: no key is looked at
             caller = ApiCaller("anyone", "read", context.hf)
         else:
             caller = await context.auth.caller(sent.header("authorization"))
+            if context.limits is not None and self.is_limited:
+                passage = await context.limits.admit(caller.id, caller.verbs.namespace, starts=self.starts)
+                if passage.refusal is not None:
+                    refused = problems.response(passage.refusal, sent.path)
+                    refused.raw_headers += passage.headers
+                    return refused
+                rate_headers = passage.headers
             if not allows(caller.scope, self.scope):
                 raise NotPermitted(
                     f"{self.method} {self.path} needs the scope {self.scope!r}; this key has {caller.scope!r}"
@@ -187,7 +201,7 @@ class Endpoint:
         data = await sent.body(bytes_max=context.settings.body_bytes_max, seconds_max=context.settings.body_seconds_max)
         request = ApiRequest(context, caller, sent.scope["path_params"], query, self._decode_body(data, sent), sent)
         # The key decides the namespace, and the caller may want to know.
-        known = () if self.scope is None else _namespace_header(caller.verbs.namespace)
+        known = () if self.scope is None else (*_namespace_header(caller.verbs.namespace), *rate_headers)
         response = await self.handler(request)
         if isinstance(response, JsonResponse):
             return _encoded(response, known)

@@ -71,6 +71,13 @@ _API_KEY: Mapping[str, Any] = {
 OF_TYPE: Mapping[Any, Any] = {
     wire.StartBody: {"input": _INPUT, "attributes": {"customer": "ada"}},
     wire.CancelBody: {"reason": "the customer has changed their mind", "deadline": "30s"},
+    wire.SpendBody: {"name": "mail:ada", "rate": {"count": 5, "per": "1h"}},
+    wire.LimitVerdictView: {"allowed": True, "remaining": 4, "retry_after": 0.0, "reset_after": 720.0},
+    wire.LimitsView: {
+        "limits": [{"limit": "tenant", "rate": "1000/1s burst 2000", "remaining": 1999, "reset_after": 0.001}],
+        "by_itself": False,
+        "replicas": 2,
+    },
     wire.DecideBody: {"step": "charge#1", "returned": {"receipt": "ch_1042"}, "reason": "seen at the provider"},
     wire.RetryNowBody: {"step": "charge#1", "reason": "the bank is back"},
     wire.BulkBody: {
@@ -206,5 +213,6 @@ OF_PROBLEM: Mapping[int, tuple[type[HoldfastError], str]] = {
     413: (problems.BodyTooLarge, "the body is over 1,048,576 bytes"),
     415: (problems.NotJson, "the body is 'text/plain'"),
     422: (errors.InputRefused, "shop.checkout cannot be started so: Expected `int`, got `str` - at `$.items[0].cents`"),
+    429: (errors.LimitExceeded, "the limit 'tenant' of 1000/1s burst 2000 is exceeded"),
     503: (errors.StoreUnavailable, "the store did not respond in time"),
 }

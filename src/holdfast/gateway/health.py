@@ -60,6 +60,7 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/livez",
+        is_limited=False,
         handler=livez,
         summary="Whether this process answers",
         scope=None,
@@ -68,6 +69,7 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/readyz",
+        is_limited=False,
         handler=readyz,
         summary="Whether requests should be sent here",
         scope=None,
@@ -76,6 +78,7 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/metrics",
+        is_limited=False,
         handler=metrics,
         summary="What this process has done and has to do, for Prometheus",
         scope="read",

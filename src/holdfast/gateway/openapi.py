@@ -19,13 +19,14 @@ import msgspec
 from holdfast import wire
 from holdfast.gateway import examples, reference
 from holdfast.gateway.endpoints import ApiRequest, Endpoint, JsonResponse, NoParameters
+from holdfast.gateway.limiting import HEADERS
 from holdfast.gateway.requests import JSON, Sent
 from holdfast.statuses import title_of
 from holdfast.wire.problems import MEDIA_TYPE
 
 PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 REF = "#/components/schemas/{name}"
-ANYWHERE = (400, 401, 403, 503)
+ANYWHERE = (400, 401, 403, 429, 503)
 WITH_A_BODY = (408, 413, 415)
 
 
@@ -217,7 +218,9 @@ def _responses(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     body = WITH_A_BODY if endpoint.body is not None else (413,)
     for status in sorted({*ANYWHERE, *body, *endpoint.refuses}):
         content = {"schema": schemas[wire.ProblemView], "example": _problem(status, endpoint)}
-        response = {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: content}}
+        response: dict[str, Any] = {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: content}}
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            response["headers"] = {name: {"description": what, "schema": {"type": "string"}} for name, what in HEADERS}
         responses.setdefault(str(status), response)
     return responses
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -90,6 +91,8 @@ def response(error: Exception, instance: str) -> Response:
 
 
 def _headers_of(error: HoldfastError) -> Mapping[str, str]:
+    if isinstance(error, errors.LimitExceeded):
+        return {"Retry-After": f"{math.ceil(error.retry_after)}"}
     for kind, headers in HEADERS:
         if isinstance(error, kind):
             return headers

@@ -105,6 +105,7 @@ ENDPOINTS = (
         path="/v1/workflows/{name}/runs",
         handler=start,
         summary="Start a run, once per key",
+        starts=True,
         scope="write",
         query=StartQuery,
         body=wire.StartBody,

@@ -2,5 +2,6 @@
 
 from holdfast.gateway_client.apikeys import GatewayApiKeys
 from holdfast.gateway_client.client import Client
+from holdfast.wire.types import LimitsView, LimitView
 
-__all__ = ["Client", "GatewayApiKeys"]
+__all__ = ["Client", "GatewayApiKeys", "LimitView", "LimitsView"]

@@ -14,6 +14,7 @@ from holdfast.gateway_client.apikeys import GatewayApiKeys
 from holdfast.gateway_client.service import GatewayBackend
 from holdfast.gateway_client.transport import Transport
 from holdfast.pack import Pack, Workflow
+from holdfast.wire.types import LimitsView
 
 if TYPE_CHECKING:
     from holdfast.blocking import Blocking
@@ -51,6 +52,10 @@ class Client(Caller):
     def api_keys(self) -> GatewayApiKeys:
         """Make, list and revoke API keys. Takes a key of scope `admin`."""
         return GatewayApiKeys(self._transport)
+
+    async def limits(self) -> LimitsView:
+        """What the gateway limits, and how much of it is left to the API key that asks. To ask counts as a request."""
+        return (await self._transport.get("/v1/limits")).of(LimitsView)
 
     @staticmethod
     def blocking(url: str, *, api_key: str | None = None, packs: Iterable[Pack] = ()) -> Blocking:

@@ -35,11 +35,13 @@ from holdfast.errors import (
 from holdfast.gateway_client.bulk import GatewayBulk
 from holdfast.gateway_client.transport import Transport
 from holdfast.journal import Journal, RunEvent
-from holdfast.kernel import cancels, waits
+from holdfast.kernel import cancels, limits, waits
 from holdfast.kernel.cancels import Child, ChildLeft, Receipt
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import ByHand, Entry
+from holdfast.kernel.limits import Cost, LimitVerdict
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
@@ -260,6 +262,14 @@ class GatewayBackend:
                     yield RunEvent(int(fields["id"]), _decode_entry(fields["data"]))
                 if not line:
                     fields = {}
+
+    async def limit(self, name: str, rate: Rate, cost: int) -> LimitVerdict:
+        """Not sent again after a broken connection: it may have been counted."""
+        limits.checked(Cost("own", name, rate, cost))
+        per = milliseconds(rate.per) / 1000
+        body = wire.SpendBody(name=name, rate=wire.RateBody(count=rate.count, per=per, burst=rate.burst), cost=cost)
+        said = (await self._transport.post("/v1/limits", body, again=False)).of(wire.LimitVerdictView)
+        return LimitVerdict(said.allowed, said.remaining, said.retry_after, said.reset_after)
 
     # -- results
 

@@ -3,6 +3,7 @@
 Rules
 - A request that changes something is repeated after a broken connection only if a repetition does no harm: it reads, or
   carries an id by which the gateway knows it again. Otherwise the caller is told that it is not known what happened.
+- What a limit has refused was not done: it is sent again when the gateway says, if that is within two seconds.
 - A problem becomes the error that it was at the gateway, by its code.
 """
 
@@ -28,6 +29,7 @@ T = TypeVar("T")
 JSON = {"Content-Type": "application/json"}
 RESPONSE_SECONDS = 30.0  # beyond what the request itself asks the gateway to wait
 PAUSES_SECONDS = (0.1, 0.5, 1.0)
+LIMIT_SECONDS_MAX = 2.0  # a limit that asks for more patience is for the caller to see
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _encode = msgspec.json.Encoder().encode
 
@@ -137,6 +139,7 @@ class Transport:
         again: bool,
     ) -> GatewayReply:
         for pause in (*PAUSES_SECONDS, None):
+            delay = pause
             try:
                 response = await self._http.request(
                     method,
@@ -160,10 +163,13 @@ class Transport:
                     warning = unquote(response.headers.get(wire.WARNING, ""))
                     return GatewayReply(response.status_code, response.content, warning)
                 problem = _error(response)
-                repeat = isinstance(problem, errors.TransientError) and again
-            if pause is None or not repeat:
+                if isinstance(problem, errors.LimitExceeded):  # it was refused before anything was done
+                    repeat, delay = True, _patience(problem, pause)
+                else:
+                    repeat = isinstance(problem, errors.TransientError) and again
+            if delay is None or not repeat:
                 raise problem
-            await self._clock.pause(pause)
+            await self._clock.pause(delay)
         raise AssertionError  # pragma: no cover - the last round returns or raises
 
     def _unavailable(self, error: Exception) -> GatewayUnavailable:
@@ -196,6 +202,11 @@ def _httpx2() -> Any:
     return httpx2
 
 
+def _patience(refusal: errors.LimitExceeded, pause: float | None) -> float | None:
+    """How long to wait before it is sent again: as long as the gateway says, if that is not long."""
+    return None if pause is None or refusal.retry_after > LIMIT_SECONDS_MAX else max(pause, refusal.retry_after)
+
+
 def _error(response: httpx2.Response) -> HoldfastError:
     """What went wrong at the gateway, as the error that it was there."""
     try:
@@ -209,6 +220,9 @@ def _error(response: httpx2.Response) -> HoldfastError:
     error = kind.__new__(kind)  # each class words its message from parts; here it is worded already
     HoldfastError.__init__(error, problem.detail, hint=problem.hint)
     error.__dict__["run_id"] = None if problem.run_id is UNSET else problem.run_id
+    if isinstance(error, errors.LimitExceeded):
+        after = response.headers.get("retry-after", "")
+        error.retry_after = float(after) if after.isdigit() else 1.0
     if problem.error is not UNSET:
         error.__dict__ |= {
             "error_type": problem.error.type,

@@ -10,7 +10,8 @@ To take `cost` of it moves it on: due' = max(now, due) + cost × T.
                else nothing is taken                  what is refused
 
 Rules
-- After a rest, `burst` many may go at once; with 1, which is the default, all go evenly.
+- After a rest, `burst` many may go at once. Left out, it is 1 for what waits: all go evenly. For what is refused it is
+  `count`: who counts five in an hour means any five of them.
 - A clock that went back lets nothing through: `due_at_us` never moves back.
 - A rate whose `due_at_us` has passed is as if it had never been used: it need not be kept.
 """
@@ -34,18 +35,20 @@ _US_PER_MS: Final = 1_000
 class Rate(Struct, frozen=True, gc=False):
     """So many in so long: `Rate(90, per="1s")`. After a rest, up to `burst` of them may go at once.
 
+    Left out, `burst` is 1 for what waits (`throttle=`), and `count` for what is refused (`hf.limit`).
+
     `by` and `cost` are for `throttle=`: the rate is counted for each value of the template `by` (`"{tenant}"`), and
     `cost` names the argument that says how many one run counts for.
     """
 
     count: int
     per: Duration
-    burst: int = 1
+    burst: int | None = None
     by: str = ""
     cost: str = ""
 
     def __post_init__(self) -> None:
-        for name, value in (("count", self.count), ("burst", self.burst)):
+        for name, value in (("count", self.count), ("burst", 1 if self.burst is None else self.burst)):
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= COUNT_MAX:
                 raise UsageError(
                     f"Rate({name}={value!r}) is out of range", hint=f"Use a whole number from 1 to {COUNT_MAX:,}."
@@ -60,6 +63,11 @@ class Rate(Struct, frozen=True, gc=False):
     def interval_us(self) -> Micros:
         """How long after one the next is due, if they come evenly. Rounded up, so that no more pass than are said."""
         return Micros(-(-milliseconds(self.per) * _US_PER_MS // self.count))
+
+    @property
+    def at_once(self) -> int:
+        """How many may go at once after a rest, where the others are refused."""
+        return self.burst or self.count
 
 
 class Granted(Struct, frozen=True, gc=False):
@@ -81,7 +89,7 @@ class Exceeded(Struct, frozen=True, gc=False):
 def reserve(rate: Rate, due_at_us: Micros, *, now_ms: Instant, cost: int = 1) -> tuple[Micros, Instant]:
     """Take `cost` of the rate, now or later: what is to be kept, and from when on it may go."""
     now_us = now_ms * _US_PER_MS
-    burst_us = (rate.burst - 1) * rate.interval_us
+    burst_us = ((rate.burst or 1) - 1) * rate.interval_us
     goes_at_us = max(now_us, due_at_us - burst_us)
     kept_us = max(now_us, due_at_us) + cost * rate.interval_us
     return Micros(kept_us), Instant(-(-goes_at_us // _US_PER_MS))
@@ -91,12 +99,13 @@ def spend(rate: Rate, due_at_us: Micros, *, now_ms: Instant, cost: int = 1) -> G
     """Take `cost` of the rate if all of it may go now, else nothing."""
     now_us = now_ms * _US_PER_MS
     interval_us = rate.interval_us
-    horizon_us = now_us + rate.burst * interval_us
+    burst_us = rate.at_once * interval_us
+    horizon_us = now_us + burst_us
     idle_us = max(now_us, due_at_us)
     kept_us = idle_us + cost * interval_us
     if kept_us > horizon_us:
         remaining = max(0, horizon_us - idle_us) // interval_us
-        return Exceeded(_until(kept_us - rate.burst * interval_us, now_us), remaining, _until(idle_us, now_us))
+        return Exceeded(_until(kept_us - burst_us, now_us), remaining, _until(idle_us, now_us))
     return Granted(Micros(kept_us), (horizon_us - kept_us) // interval_us, _until(kept_us, now_us))
 
 

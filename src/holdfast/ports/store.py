@@ -6,6 +6,8 @@
     leases              join, renew, leave, look at what an expired one held, rescue it
     documents           small records beside the runs, changed by compare-and-set
 
+Beside it is a limiter, which counts and keeps no record: see `ports.limiter`.
+
 A store may keep runs in several shards. One commit is atomic within a shard; what it has to tell runs of another one
 is an idempotent message, delivered before `commit` returns, or by `relay` if the process that committed it has died.
 
@@ -34,6 +36,7 @@ from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.kernel.units import utc_of, utc_or_none
+from holdfast.ports.limiter import Limiter
 from holdfast.ports.notices import Notice
 
 
@@ -283,6 +286,11 @@ class Store(Protocol):
 
     async def due(self, namespace: str, kinds: Sequence[str], limit: int) -> list[Document]:
         """Documents of these kinds that are due, earliest first."""
+        ...
+
+    @property
+    def limiter(self) -> Limiter:
+        """What counts limits, for all processes on this store."""
         ...
 
     def watch(self, on_notice: Callable[[Notice], bool]) -> None:

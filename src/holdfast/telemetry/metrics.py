@@ -173,6 +173,18 @@ METRICS = (
         (),
         "1 if this process is told what others commit, 0 if it looks for that every few milliseconds.",
     ),
+    Metric(
+        "holdfast_limit_checks_total",
+        "counter",
+        ("limit", "verdict"),
+        "Limits that were asked here, by what they said: granted or refused.",
+    ),
+    Metric(
+        "holdfast_limit_fallback",
+        "gauge",
+        (),
+        "1 if the store does not count, so that this process limits by itself to its share; else 0.",
+    ),
     Metric("holdfast_store_troubles_total", "counter", (), "Store calls that failed, and were made again."),
     Metric(
         "holdfast_part_failures_total",
@@ -207,6 +219,7 @@ OF_THE_PROCESS = (  # gauges; the others: the store's
     "holdfast_notices_pushed",
     "holdfast_build_info",
     "holdfast_effect_threads_hanging",
+    "holdfast_limit_fallback",
 )
 
 
@@ -218,7 +231,7 @@ class Rendered(NamedTuple):
 
 
 class Sight(Protocol):
-    """Who can say how much there is to do, what is led here, and whether notices travel."""
+    """Who can say how much there is to do, what is led here, whether notices travel, and who counts limits."""
 
     @property
     def duties_led(self) -> dict[str, bool]: ...
@@ -228,6 +241,8 @@ class Sight(Protocol):
     def poll_reason(self) -> str: ...
     @property
     def threads_given_up(self) -> int: ...
+    @property
+    def limits_by_itself(self) -> bool: ...
 
     async def backlog(self) -> Backlog: ...
     async def workers(self) -> list[Member]: ...
@@ -290,6 +305,7 @@ class Metrics:
         self._gauges["holdfast_bus_connected"].set(float("nan") if bus is None else bus.connected)
         self._gauges["holdfast_notices_pushed"].set(not self._sight.poll_reason)
         self._gauges["holdfast_effect_threads_hanging"].set(self._sight.threads_given_up)
+        self._gauges["holdfast_limit_fallback"].set(self._sight.limits_by_itself)
         encode, content_type = choose_encoder(accept)
         named = cast("CollectorRegistry", cast("object", _Named(self.registry, self._instance)))
         return Rendered(encode(named), content_type)
@@ -374,6 +390,7 @@ def _hearing(
     pruned = counters["holdfast_runs_pruned_total"]
     relayed = counters["holdfast_messages_relayed_total"]
     elections = cache(counters["holdfast_elections_total"].labels)
+    limits = cache(counters["holdfast_limit_checks_total"].labels)
     troubles = counters["holdfast_store_troubles_total"]
     failures = cache(counters["holdfast_part_failures_total"].labels)
 
@@ -412,6 +429,7 @@ def _hearing(
         events.MessagesRelayed: lambda event: relayed.inc(event.count),
         events.Elected: lambda event: elections(event.duty, "elected").inc(),
         events.Deposed: lambda event: elections(event.duty, "deposed").inc(),
+        events.LimitChecked: lambda event: limits(event.limit, event.verdict).inc(),
         events.StoreTroubled: lambda _: troubles.inc(),
         events.DutyFailed: lambda event: failures(event.duty).inc(),
         events.PartFailed: lambda event: failures(event.part).inc(),

@@ -259,6 +259,48 @@ class WorkersView(Struct, frozen=True):
     workers: list[WorkerView]
 
 
+class RateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """So many in so long; `burst` of them at once after a rest, or all of them if that is left out."""
+
+    count: Annotated[int, Meta(ge=1, le=1_000_000)]
+    per: Duration
+    burst: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
+class SpendBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is counted, at which rate, and for how many this one counts; 0 takes nothing: it is a look."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    rate: RateBody
+    cost: Annotated[int, Meta(ge=0, le=1_000_000)] = 1
+
+
+class LimitVerdictView(Struct, frozen=True, kw_only=True):
+    """Whether as much may go now; if so, it is counted. After `retry_after` seconds it may, after `reset_after` all."""
+
+    allowed: bool
+    remaining: int
+    retry_after: float
+    reset_after: float
+
+
+class LimitView(Struct, frozen=True, kw_only=True):
+    """A limit of the gateway, and what is left of it to the caller. That of an address is no API key's to know."""
+
+    limit: Literal["address", "api_key", "tenant", "start"]
+    rate: str
+    remaining: int | None = None
+    reset_after: float | None = None
+
+
+class LimitsView(Struct, frozen=True, kw_only=True):
+    """What the gateway limits. `by_itself`: the store does not count, so each of the `replicas` does, to its share."""
+
+    limits: list[LimitView]
+    by_itself: bool
+    replicas: int
+
+
 class DepthView(Struct, frozen=True, kw_only=True):
     """How many runs of a workflow wait for a worker, and since when."""
 

@@ -33,6 +33,7 @@ class Sight:
         self.bus: MemoryBus | None = None
         self.poll_reason = ""
         self.threads_given_up = 2
+        self.limits_by_itself = True
 
     async def backlog(self) -> Backlog:
         self.asked += 1
@@ -136,6 +137,12 @@ MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
         1,
     ),
     (events.RunsRescued(("a", "b")), "holdfast_runs_rescued_total", {}, 2),
+    (
+        events.LimitChecked("tenant", "refused"),
+        "holdfast_limit_checks_total",
+        {"limit": "tenant", "verdict": "refused"},
+        1,
+    ),
     (events.StoreTroubled("locked"), "holdfast_store_troubles_total", {}, 1),
     (events.DutyFailed("pruner", "x"), "holdfast_part_failures_total", {"part": "pruner"}, 1),
     (events.PartFailed("Worker.claim", "x"), "holdfast_part_failures_total", {"part": "Worker.claim"}, 1),
@@ -290,6 +297,8 @@ def test_names_and_labels_follow_the_rules():
             "part",
             "queue",
             "duty",
+            "limit",
+            "verdict",
             "version",
             "python",
         }

@@ -21,6 +21,7 @@ from holdfast.engine.api.admission import Admission, limited, wish
 from holdfast.engine.api.bulk import Bulk
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
+from holdfast.engine.api.rate_limits import RateLimits
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.signals import Signals, check
@@ -52,7 +53,9 @@ from holdfast.kernel import attributes as attributes_, ids, keys, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
+from holdfast.kernel.limits import LimitVerdict
 from holdfast.kernel.messages import SignalMessage
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.runs import COMPLETED, ENDED, PENDING, SETTLED, Run, Status
 from holdfast.kernel.starts import Wanted
 from holdfast.kernel.timeouts import RUN_TIMED_OUT
@@ -97,6 +100,7 @@ class Service:
         operations: Operations,
         queries: Queries,
         replayer: Replayer,
+        limits: RateLimits,
         on_pending: Callable[[Run], None],
     ) -> None:
         self.scope = scope
@@ -106,6 +110,7 @@ class Service:
         self.operations = operations
         self.queries = queries
         self._replayer = replayer
+        self._limits = limits
         self.namespace = scope.namespace
         self._store = scope.store
         self._admission = admission
@@ -237,6 +242,11 @@ class Service:
         cause = rebuilt(failure, self.codec)
         failed = RunFailed(run.id, failure.type, failure.message, line=failure.line, traceback=failure.traceback)
         raise failed from None if isinstance(cause, EffectFailed) else cause
+
+    async def limit(self, name: str, rate: Rate, cost: int) -> LimitVerdict:
+        """Take `cost` of the rate, if all of it may go now."""
+        self.scope.require_open()
+        return await self._limits.limit(self.namespace, name, rate, cost)
 
     def _wanted(self, call: WorkflowCall[Any], options: StartOptions) -> Wanted:
         if not isinstance(call, Call):

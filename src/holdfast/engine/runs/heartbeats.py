@@ -14,6 +14,8 @@ from holdfast.errors import LeaseLost
 from holdfast.kernel import retries
 from holdfast.kernel.changes import Beat, Change
 from holdfast.kernel.documents import Document
+from holdfast.kernel.limits import LimitVerdict
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.retries import Begin, GiveUp
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run
@@ -95,6 +97,9 @@ class AttemptScope(Struct, gc=False):
 
     def beat(self, details: Any) -> None:
         self._at_work.heartbeats().beat(self._command, self.attempt, details)
+
+    async def limit(self, name: str, rate: Rate, cost: int) -> LimitVerdict:
+        return await self._at_work.host.limit(name, rate, cost)
 
     def running(self, beat: SeenBeat | None) -> RunningEffect:
         """The attempt, as others see it while it runs."""

@@ -14,7 +14,9 @@ from holdfast.engine.tracing import Tracing
 from holdfast.errors import TransientError
 from holdfast.events import Emit
 from holdfast.kernel.changes import Answer, Change
+from holdfast.kernel.limits import LimitVerdict
 from holdfast.kernel.messages import Watcher
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant, Steady
 from holdfast.pack import Effect, EffectPolicy
@@ -48,6 +50,10 @@ class RunHost(Protocol):
         ...
 
     async def until_trusted(self) -> None: ...
+
+    def limit(self, name: str, rate: Rate, cost: int) -> Awaitable[LimitVerdict]:
+        """Take `cost` of the rate, if all of it may go now."""
+        ...
 
     def policy_of(self, effect: Effect[..., Any]) -> EffectPolicy: ...
 

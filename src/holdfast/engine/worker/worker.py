@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast import events
 from holdfast.engine.api.admission import Admission, limited, wish
+from holdfast.engine.api.rate_limits import RateLimits
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.cancelling import Cancellation, Canceller
 from holdfast.engine.code.commands import Command
@@ -69,9 +71,11 @@ class Worker:
         wakeups: WorkerWakeups,
         serves: Serves,
         codes: Codes,
+        limits: RateLimits,
         record_inputs: bool,
         strict: bool = False,
     ) -> None:
+        self.limit = partial(limits.limit, serves.namespace)
         self.strict = strict
         self.record_inputs = record_inputs
         self.seals = ports.open_value is not None

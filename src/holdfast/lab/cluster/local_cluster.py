@@ -11,7 +11,8 @@ playing and for tests: its data lies in a directory that is not meant to be kept
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -242,9 +243,32 @@ class LocalCluster:
         for replica in replicas:
             replica.settle()
 
-    def _replicas(self, role: Role, count: int) -> list[ReplicaProcess]:
+    @contextmanager
+    def further_gateways(self, count: int, environment: Mapping[str, str]) -> Generator[tuple[str, ...]]:
+        """The addresses of so many gateways more, with settings of their own. They are no members, and end with it."""
+        settings = {**self._settings(), **environment}
+        names = [f"further-gateway-{number}" for number in range(1, count + 1)]
+        gateways = [
+            ReplicaProcess(name, "gateway", self.directory / name, packs=self.plan.packs, environment=settings)
+            for name in names
+        ]
+        try:
+            for gateway in gateways:
+                gateway.launch()
+            for gateway in gateways:
+                gateway.settle()
+            yield tuple(gateway.url for gateway in gateways)
+        finally:
+            for gateway in gateways:
+                gateway.process.kill()
+
+    def _settings(self) -> dict[str, str]:
+        """What replicas are told by their environment."""
         bus = {} if self.bus_url is None else {"HOLDFAST_BUS": self.bus_url}
-        environment = {"HOLDFAST_LOG": "json", "HOLDFAST_URL": self.store_url, **bus, **self.plan.environment}
+        return {"HOLDFAST_LOG": "json", "HOLDFAST_URL": self.store_url, **bus, **self.plan.environment}
+
+    def _replicas(self, role: Role, count: int) -> list[ReplicaProcess]:
+        environment = self._settings()
         packs = () if role == "scheduler" and not self.plan.everywhere else self.plan.packs
         replicas = [
             ReplicaProcess(name, role, self.directory / name, packs=packs, environment=environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -58,6 +59,10 @@ class GateCluster(Protocol):
 
     def followers(self) -> tuple[str, ...]:
         """The Redis servers that follow a primary now."""
+        ...
+
+    def further_gateways(self, count: int, environment: Mapping[str, str]) -> AbstractContextManager[tuple[str, ...]]:
+        """The addresses of so many gateways more, with settings of their own. They are no members, and end with it."""
         ...
 
     def wait_until_healthy(self, seconds: float = 60.0) -> None: ...

@@ -22,6 +22,7 @@ from holdfast.lab.gate.scenarios.failovers import failovers
 from holdfast.lab.gate.scenarios.health import health
 from holdfast.lab.gate.scenarios.kills import kills
 from holdfast.lab.gate.scenarios.leaders import leaders
+from holdfast.lab.gate.scenarios.limits import limits
 from holdfast.lab.gate.scenarios.revocations import revocations
 from holdfast.lab.gate.scenarios.rolling import rolling
 from holdfast.lab.gate.scenarios.soak import soak
@@ -46,6 +47,7 @@ SCENARIOS: dict[str, tuple[Scenario, str]] = {
     "talks": (talks, "signals by run, token and key until they are refused; searches"),
     "streams": (streams, "readers of events that come back at another gateway"),
     "revocations": (revocations, "an API key is revoked, and refused everywhere"),
+    "limits": (limits, "three gateways are asked more than their limit lets through; what passes is counted"),
     "amnesia": (amnesia, "a single Redis forgets its last writes"),
     "confirmations": (confirmations, "nothing is confirmed while no replica of Redis can confirm it"),
     "soak": (soak, "faults at random for a while"),

@@ -35,6 +35,7 @@ from holdfast.ports.store import (
     Member,
     Serves,
 )
+from holdfast.stores.memory.limiter import MemoryLimiter
 from holdfast.stores.memory.writes import MemoryWrites, Tables
 
 BATCHES = Batches(size=512, at_once=1)
@@ -48,6 +49,7 @@ class MemoryStore:
         self._offset_ms = clock.wall_ms() - float(clock.steady_ms())
         self._tables = Tables()
         self._writes = MemoryWrites(self._tables, self.now_ms)
+        self._limiter = MemoryLimiter(self.now_ms)
         self._listeners: list[Callable[[Notice], bool]] = []
 
     @property
@@ -342,6 +344,12 @@ class MemoryStore:
             for document in self._tables.documents.values()
             if document.namespace == namespace and document.kind in kinds and _is_live(document, now_ms)
         ]
+
+    # -- limits
+
+    @property
+    def limiter(self) -> MemoryLimiter:
+        return self._limiter
 
     # -- notices
 

@@ -106,6 +106,7 @@ class Script(LuaSource, Generic[R]):
         uses: Sequence[str] = (),
         further_keys: Sequence[Sequence[str]] = (),
         row: Sequence[str] = (),
+        key_list: str = "",
     ) -> None: ...
 
     @overload
@@ -131,7 +132,9 @@ class Script(LuaSource, Generic[R]):
         further_keys: Sequence[Sequence[str]] = (),  # groups; each is sent whole, behind those before it, or not at all
         row: Sequence[str] = (),  # the fields that its `row_of(key)` reads, in this order
         reply: type[R] | None = None,
+        key_list: str = "",  # what Lua calls all keys together, of a script that takes any number of one kind
     ) -> None:
+        self._key_list = key_list
         declared = [Argument(arg) if isinstance(arg, str) else arg for arg in args]
         self.name = name
         self._keys = tuple(keys)
@@ -179,6 +182,10 @@ class Script(LuaSource, Generic[R]):
             taken += take(keys)
         return ScriptCall(self, taken, tuple(sent))
 
+    def call_each(self, keys: Sequence[bytes], **args: Any) -> ScriptCall:
+        """The call of a script that takes any number of keys of one kind."""
+        return self.call({}, **args)._replace(keys=tuple(keys))
+
     def read(self, reply: Reply) -> R:
         """The parts of a reply, by name."""
         return cast("R", reply) if self._reply is None else self._reply(*items(reply))
@@ -186,7 +193,9 @@ class Script(LuaSource, Generic[R]):
     def _head(self) -> list[str]:
         """The generated lines."""
         keys = (*self._keys, *chain.from_iterable(self._further_keys))
-        lines = [_locals(keys, [f"KEYS[{place}]" for place, _ in enumerate(keys, 1)])]
+        lines = [_locals(keys, [f"KEYS[{place}]" for place, _ in enumerate(keys, 1)])] if keys else []
+        if self._key_list:
+            lines.append(f"local {self._key_list} = KEYS")
         if self._values:
             reads = [arg.lua.format(f"ARGV[{place}]") for place, arg in enumerate(self._values, 1)]
             lines.append(_locals([arg.name for arg in self._values], reads))

@@ -217,4 +217,13 @@ DOCUMENTS = Script(
 )
 FORGET_DOCUMENT = Script("forget_document", uses=("clock",), keys=("index", "docs"), args=(instant("now"), "place"))
 
+# Limits. The keys are those of the counts, as many as there are costs
+SPEND = Script(
+    "spend",
+    uses=("clock",),
+    keys=(),
+    key_list="counts",
+    args=(instant("now"), records("costs", "takes_us", "burst_us")),
+)
+
 SHARDS = Script("shards", keys=("layout",), args=("wanted",))

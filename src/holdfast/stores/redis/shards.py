@@ -13,6 +13,7 @@ Rules
              out     messages that other shards have not got yet
     run      run     the row         journal   what it has done       box    the ids of all messages it has received
              mail    unread ones     aux       watchers, hooks, beats  blobs  large values
+    limit    limit   one count of a limit: not durable, and expired by Redis itself
     meta     shards  their number    until     leases by expiry       members   what each owner serves
 """
 
@@ -69,6 +70,10 @@ class Shards:
         return crc32("\0".join(name).encode()) % self.count
 
     # -- keys
+
+    def count_key(self, namespace: str, place: str) -> bytes:
+        """Where a count of a limit is kept. All of a namespace are in one shard."""
+        return self._tags[self._hashed("limits", namespace)] + f"limit:{namespace}\0{place}".encode()
 
     def of_shard(self, shard: int) -> Keys:
         """The keys of a shard."""

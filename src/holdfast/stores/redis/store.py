@@ -44,6 +44,7 @@ from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import RedisDocuments
 from holdfast.stores.redis.encode_change import ChangeEncoder, token_name
 from holdfast.stores.redis.leases import Leases
+from holdfast.stores.redis.limiter import RedisLimiter
 from holdfast.stores.redis.net.client import RedisClient, Reply
 from holdfast.stores.redis.net.clocks import ServerClock
 from holdfast.stores.redis.net.urls import RedisUrl
@@ -79,6 +80,7 @@ class RedisStore:
         self._documents = RedisDocuments(self._asks, self._shards, self._instant)
         self._searches = Searches(self._asks, self._shards)
         self._leases = Leases(self._asks, self._shards, self._instant)
+        self._limiter = RedisLimiter(self._client, self._shards, self._instant)
         self._notifier = Notifier(bus)
         self._server_clock = ServerClock()
         self._latest_at_ms = EPOCH
@@ -450,6 +452,12 @@ class RedisStore:
 
     async def due(self, namespace: str, kinds: Sequence[str], limit: int) -> list[Document]:
         return await self._documents.due(namespace, kinds, limit, now_ms=self.now_ms())
+
+    # -- limits
+
+    @property
+    def limiter(self) -> RedisLimiter:
+        return self._limiter
 
     # -- notices
 

@@ -23,6 +23,8 @@ class SqlitePace(Struct, frozen=True, kw_only=True):
     gather_seconds: float = 0.01  # what no process waits for is told together
     last_moment_seconds: float = 1.0  # for what is under way, when the store is closed
     few_runs: int = 2_000  # an index that holds as many is long: see `searches`
+    limits_sweep_seconds: float = 5.0  # how often counts of limits that are over are removed
+    limits_sweep_max: int = 1_000  # of them in one transaction
     check_bytes_max: int = 256 * 1024**2  # a check reads every page: larger files would take long
 
 

@@ -34,6 +34,7 @@ from holdfast.stores.notices import of_documents
 from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database
+from holdfast.stores.sqlite.limiter import SqliteLimiter
 from holdfast.stores.sqlite.notifier import FileNotifier, notice_of, woken_by
 from holdfast.stores.sqlite.pace import PACE, SqlitePace
 from holdfast.stores.sqlite.queries import SQL
@@ -70,6 +71,7 @@ class SqliteStore:
             self._notifier, connect=self._connect_reader, ask_writer=self._writer.do, clock=clock, pace=pace
         )
         self._writes = SqlWrites(self.now_ms)
+        self._limiter = SqliteLimiter(path, now_ms=self.now_ms, clock=clock, pace=pace)
 
     def _connect_reader(self) -> Database:
         return files.connect(self._path, reader=True, busy_ms=self._pace.busy_ms)
@@ -104,6 +106,7 @@ class SqliteStore:
         if self._notices is not None:
             self._notices.cancel()
         self._notifier.close()
+        await self._limiter.close()
         await self._reader.close()
         await self._writer.close()
 
@@ -378,6 +381,12 @@ class SqliteStore:
 
     async def due(self, namespace: str, kinds: Sequence[str], limit: int) -> list[Document]:
         return await self._read(lambda db: documents.due(db, namespace, kinds, limit, now_ms=self.now_ms()))
+
+    # -- limits
+
+    @property
+    def limiter(self) -> SqliteLimiter:
+        return self._limiter
 
     # -- notices
 

@@ -14,6 +14,7 @@ from holdfast.engine.api.admission import Admission, Taker
 from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries
+from holdfast.engine.api.rate_limits import RateLimits
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.service import Service
@@ -90,6 +91,7 @@ class Api:
             operations=self.operations,
             queries=self.queries,
             replayer=None,  # pyright: ignore[reportArgumentType] - no test of these replays
+            limits=RateLimits(self.store, clock=self.clock, emit=self.events.append, pace=self.pace),
             on_pending=self._on_pending,
         )
 

@@ -136,8 +136,10 @@ class RedisClient:
             raise StoreUnavailable(f"{self.url} is not open", hint="Use it inside `async with Holdfast(...)`.")
         return self._found
 
-    async def run(self, calls: Sequence[ScriptCall], *, writes: bool) -> list[Reply | ScriptFailed]:
-        """The replies, in order. `writes`: replicas confirm them first, as far as the URL wants it.
+    async def run(
+        self, calls: Sequence[ScriptCall], *, writes: bool, confirmed: bool = True
+    ) -> list[Reply | ScriptFailed]:
+        """The replies, in order. `writes`: replicas confirm them first, as far as the URL and `confirmed` want it.
 
         Without `writes`, a script that wants to write fails, and what was asked is asked again when the reply is lost.
         The calls are independent: one that has to be tried again may be executed after those behind it.
@@ -149,7 +151,7 @@ class RedisClient:
         while batch.left:
             batch.begin_round()
             executed = await self._round(batch)
-            if writes:
+            if writes and confirmed:
                 await self._confirmations.confirm(executed, self._topology)
             batch.end_round()
             if batch.left:
