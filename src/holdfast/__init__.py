@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from holdfast.gateway_client import Client
-    from holdfast.pack import Call, Effect, Pack, Retry, Workflow
+    from holdfast.pack import Breaker, Call, Effect, Limit, Pack, Rate, Retry, Workflow
     from holdfast.workflow import (
         ChildRun,
         Hook,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Breaker",
     "Call",
     "ChildRun",
     "Client",
@@ -67,6 +68,7 @@ __all__ = [
     "Hook",
     "InFlight",
     "InputMismatch",
+    "Limit",
     "Marker",
     "NotAllowedNow",
     "NotPerformed",
@@ -74,6 +76,7 @@ __all__ = [
     "Pack",
     "Permanent",
     "Range",
+    "Rate",
     "Receipt",
     "Retry",
     "RetryAfter",
@@ -122,7 +125,7 @@ _HOMES = {
     "events": "",
     "gateway_client": "Client",
     "journal": "",
-    "pack": "Call Effect Pack Retry Workflow",
+    "pack": "Breaker Call Effect Limit Pack Rate Retry Workflow",
     "resources": "",
     "runtime": "",
     "testing": "",

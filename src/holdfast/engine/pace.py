@@ -21,6 +21,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     mail_poll_seconds: float = 5.0
     waiters_poll_seconds: float = 5.0
     tasks_poll_seconds: float = 5.0
+    rules_poll_seconds: float = 5.0
     events_poll_seconds: float = 15.0
 
     wake_again_seconds: float = 0.05  # after it has rung for a run that is due; twice as long each time

@@ -98,6 +98,7 @@ class Activation:
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
         """Begin with this history: the first time, and when the run begins again."""
         self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
+        self._loaded.in_flight.held.on_moved = self._poke
         if self._stopping:
             self._loaded.in_flight.leave_tasks()
         if self._seen or history.messages:
@@ -267,14 +268,33 @@ class Activation:
                 self._loaded.in_flight.begin(command)
             if n % BEGUN_AT_ONCE == 0:
                 await self._host.clock.pause(0)
-        if not self._loaded.in_flight.are_all_tasks():
+        in_flight = self._loaded.in_flight
+        if not in_flight.need_no_slot():
             await self._signalled(self._due_in_ms())
             return
-        self._host.quiet()  # others do the work
+        self._host.quiet()  # others do the work, or it waits for its turn
         try:
-            await self._signalled(self._due_in_ms())
+            await self._signalled(self._until_let_go_ms() if in_flight.held.stays else self._due_in_ms())
         finally:
             self._host.busy()
+        if self._may_leave_held():
+            self._loaded.leave_held()
+
+    def _until_let_go_ms(self) -> Millis:
+        """How long a run stays in memory whose effects are held back by a rule."""
+        left_ms = Millis(max(1, int(self._host.pace.idle_ms - self._held_for_ms())))
+        due_in_ms = self._due_in_ms()
+        return left_ms if due_in_ms is None else min(left_ms, due_in_ms)
+
+    def _may_leave_held(self) -> bool:
+        """Whether all that the run does has waited for a while for a rule that lets it begin."""
+        in_flight = self._loaded.in_flight
+        if not in_flight.held.stays or self._loaded.arrivals or in_flight.tasks.keys() != in_flight.held.stays.keys():
+            return False
+        return self._held_for_ms() >= self._host.pace.idle_ms
+
+    def _held_for_ms(self) -> float:
+        return self._host.clock.steady_ms() - self._loaded.in_flight.held.since_steady_ms
 
     def _forget_cancellation(self) -> None:
         """A lone effect was interrupted, and has ended: the task of the run goes on."""
@@ -637,6 +657,7 @@ class Activation:
         await self._commit(transitions.LetGo(self._loaded.next_due_at_ms(), waits.encode(machine.waits())), record)
         self._host.emit(events.RunLetGo(self.run.id, self.run.wake_at_ms))
         self._host.let_go(self.run)
+        self._loaded.park()
 
     async def _progress(self, record: ActivationRecord) -> None:
         """Make what there is to record durable. Messages alone can wait: the next commit takes them along."""

@@ -18,11 +18,18 @@ class Broken(Struct, frozen=True):
     error: BaseException
 
 
+class Passed(Struct, frozen=True, gc=False):
+    """What stands before an effect lets it begin: no outcome, but the next thing to be done for its step."""
+
+
+PASSED = Passed()
+
+
 class Completion(Struct, frozen=True, gc=False):
     """Something has happened to a step. `blobs` are its large values, `task` is the remote task that it comes from."""
 
     step: str
-    event: steps.Event | Broken
+    event: steps.Event | Broken | Passed
     blobs: tuple[Blob, ...] = ()
     took_ms: float | None = None
     task: Document | None = None

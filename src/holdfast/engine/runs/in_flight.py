@@ -7,6 +7,7 @@ Rules
 - No effect is begun on a lease that may be lost, nor after its deadline. That is asked again where it is entered.
 - What could not be entered is no attempt: it waits for its turn again.
 - What is interrupted comes back all the same: what it has done, an undo may have to take back.
+- An effect that a breaker or a limit stands before is begun twice: first it waits there, then it is called.
 - A remote effect takes no room here, and a worker that stops does not wait for it: its task is joined by the next.
 """
 
@@ -24,6 +25,7 @@ from holdfast.engine.failures import described, worded
 from holdfast.engine.remote.remote_effects import RemoteAttempt
 from holdfast.engine.runs.completions import Broken, Completion
 from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats, SeenBeat
+from holdfast.engine.runs.held_effects import HeldEffects
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.performer import Turn, is_async
 from holdfast.engine.tracing import Tried
@@ -39,6 +41,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import retries, tasks
 from holdfast.kernel.changes import Change, Committed, TokenFree
+from holdfast.kernel.effect_rules import EffectRules, Stay
 from holdfast.kernel.journal import Other
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.retries import Begin, Retry
@@ -83,6 +86,7 @@ class StepsInFlight:
         self._remote: frozenset[str] = _NO_STEPS
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
+        self.held = HeldEffects()
 
     def heartbeats(self) -> Heartbeats:
         """Made by the first effect that asks, in its thread: most runs have none."""
@@ -97,10 +101,11 @@ class StepsInFlight:
         match command.intent.kind:
             case "effect" | "undo" if command.reconciles:
                 work = self._reconcile(command)
+            case "effect" | "undo" if command.effect is not None and command.effect.rules is not None:
+                self._begin_under_rules(command, command.effect.rules)
+                return
             case "effect" | "undo":
-                if command.is_remote:
-                    self._remote |= {command.step}
-                work = self._attempt_elsewhere(command) if command.is_remote else self.attempt(command)
+                work = self._call(command)
             case "join":
                 work = self._watch(command)
             case "stop":
@@ -113,12 +118,25 @@ class StepsInFlight:
                 work = self._admit(command)
         self._do(command, work)
 
+    def _call(self, command: Command) -> Coroutine[Any, Any, Completion | None]:
+        if command.is_remote:
+            self._remote |= {command.step}
+        return self._attempt_elsewhere(command) if command.is_remote else self.attempt(command)
+
+    def _begin_under_rules(self, command: Command, rules: EffectRules) -> None:
+        """Call an effect that may begin; let one wait that may not, or of which that is not known yet."""
+        if self.held.passage_of(command.step) is None:
+            self._do(command, self.held.wait(command, rules, self.host, self.run))
+        else:
+            self._do(command, self.held.call(command.step, lambda: self._call(command)))
+
     def _do(self, command: Command, work: Coroutine[Any, Any, Completion | None]) -> None:
         task = self.tasks[command.step] = self.host.loop.create_task(self._complete_by(work))
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 work.close()  # it may not even have begun
+                self.held.give_back(command.step)
             if self.tasks.get(command.step) is not task:
                 return
             if task.cancelled():
@@ -183,14 +201,22 @@ class StepsInFlight:
                 task.cancel()
             self._attempts.clear()
             self.tasks.clear()
+        self.held.close()
 
     def are_under_way(self) -> bool:
         """Whether something is being done at this moment."""
         return any(not task.done() for task in self.tasks.values())
 
-    def are_all_tasks(self) -> bool:
-        """Whether something is under way, and all of it with remote workers."""
-        return bool(self.tasks) and self.tasks.keys() <= self._remote
+    def need_no_slot(self) -> bool:
+        """Whether something is under way, and all of it with remote workers, or held back by a rule."""
+        return bool(self.tasks) and self.tasks.keys() <= self._remote | self.held.stays.keys()
+
+    def leave_held(self) -> dict[str, Stay]:
+        """Do not wait any longer for what lets effects begin: what each of them waits for."""
+        left = self.held.leave()
+        for step in left:
+            self.tasks.pop(step).cancel()
+        return left
 
     def leave_tasks(self) -> None:
         """Do not wait for remote workers any longer. Their tasks stay: the next holder of the run joins them."""
@@ -199,6 +225,7 @@ class StepsInFlight:
             if (scope := self._attempts.get(step)) is not None:
                 scope.dropped = scope.abandoned = True
             self.tasks.pop(step).cancel()
+        self.leave_held()
 
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""

@@ -1,0 +1,113 @@
+"""The effects of one run that a breaker or a limit stands before: those that wait there, and those that may be called.
+
+begun ──▶ waits ──▶ passed ──▶ called ──▶ ended
+            │          └─ dropped, or the run is not here any more: what it was given is given back
+            └─ the run is let go, and begins it again when it is woken
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast.engine.code.commands import Command
+from holdfast.engine.failures import described
+from holdfast.engine.flow.gate import Passage, Waiter
+from holdfast.engine.runs.completions import PASSED, Completion
+from holdfast.engine.runs.host import RunHost
+from holdfast.errors import NotPerformed, TimedOut
+from holdfast.kernel import retries
+from holdfast.kernel.effect_rules import EffectRules, Stay
+from holdfast.kernel.runs import Run
+from holdfast.kernel.steps import Expired, Raised, Returned
+from holdfast.kernel.times import Instant, Steady
+
+Work = Coroutine[Any, Any, Completion | None]
+
+
+class HeldEffects:
+    """What stands before the effects of one run."""
+
+    def __init__(self) -> None:
+        self.stays: dict[str, Stay] = {}  # of those that wait
+        self.since_steady_ms = Steady(0.0)  # of the last one that began to wait
+        self.on_moved: Callable[[], None] = _nothing  # one has begun to wait, or need not any more
+        self._passages: dict[str, Passage] = {}  # of those that may be called, or are
+        self._called: set[str] = set()
+
+    def passage_of(self, step: str) -> Passage | None:
+        """What lets the effect be called; None if it has to wait for that."""
+        return self._passages.get(step)
+
+    async def wait(self, command: Command, rules: EffectRules, host: RunHost, run: Run) -> Completion:
+        """Wait until the effect may begin, or its deadline is over."""
+        step, policy = command.step, command.policy_on(host)
+        left_ms = retries.left_ms(policy.retry, asked_at_ms=command.asked_at_ms, now_ms=host.store.now_ms())
+        deadline_at_ms = None if left_ms is None else Instant(host.store.now_ms() + left_ms)
+        mine: Stay | None = None
+
+        def hold(stay: Stay) -> None:
+            nonlocal mine
+            wake_at_ms = stay.wake_at_ms if deadline_at_ms is None else min(stay.wake_at_ms, deadline_at_ms)
+            is_first, mine = mine is None, Stay(stay.wait, wake_at_ms)
+            self.stays[step] = mine
+            if is_first:
+                self.since_steady_ms = host.clock.steady_ms()
+                host.gate.hold(run.id, stay.wait)
+                self.on_moved()
+
+        try:
+            async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
+                self._passages[step] = await host.gate.enter(rules, Waiter(run.id, step, policy.timeout_ms, hold))
+        except TimeoutError:
+            name, made = command.intent.name, command.failures
+            error = TimedOut(f"the deadline of effect {name} was over before attempt {made + 1} could begin")
+            return Completion(step, Expired(described(error, host.codec)))
+        finally:
+            if mine is not None and self.stays.get(step) is mine:
+                del self.stays[step]
+                self.on_moved()
+        return Completion(step, PASSED)
+
+    async def call(self, step: str, make: Callable[[], Work]) -> Completion | None:
+        """Call an effect that may be called, and tell its rules what came of that."""
+        passage, completion = self._passages[step], None
+        self._called.add(step)
+        try:
+            completion = await make()
+            return completion
+        finally:
+            self._called.discard(step)
+            if self._passages.get(step) is passage:
+                del self._passages[step]
+            _end(passage, completion)
+
+    def give_back(self, step: str) -> None:
+        """The effect is not called after all."""
+        if step not in self._called and (passage := self._passages.pop(step, None)) is not None:
+            passage.end(is_known=False)
+
+    def leave(self) -> dict[str, Stay]:
+        """Nothing waits here any longer: what each of them waited for."""
+        left, self.stays = self.stays, {}
+        return left
+
+    def close(self) -> None:
+        """The run is not here any more. A call that is under way counts until it ends."""
+        for step in tuple(self._passages):
+            self.give_back(step)
+
+
+def _end(passage: Passage, completion: Completion | None) -> None:
+    match None if completion is None else completion.event:
+        case Returned():
+            passage.end()
+        case Raised(error=error, interrupted=False) if not isinstance(error, NotPerformed):
+            passage.end(error=error)
+        case _:
+            passage.end(is_known=False)
+
+
+def _nothing() -> None:
+    """No run listens yet."""
