@@ -19,6 +19,7 @@ from holdfast.assembly import Holdfast
 from holdfast.gateway import (
     auth,
     bulk,
+    flow,
     health,
     hooks,
     keys,
@@ -48,6 +49,7 @@ _MAIN: tuple[Endpoint, ...] = (
     *hooks.ENDPOINTS,
     *workflows.ENDPOINTS,
     *workers.ENDPOINTS,
+    *flow.ENDPOINTS,
     *tasks.ENDPOINTS,
     *keys.ENDPOINTS,
     *health.ENDPOINTS,

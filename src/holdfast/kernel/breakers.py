@@ -32,6 +32,7 @@ Rules
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Final, assert_never
 
 import msgspec
@@ -41,8 +42,9 @@ from msgspec.structs import replace
 from holdfast.errors import Permanent, UsageError
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.keys import checked
+from holdfast.kernel.leases import instance_of
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
-from holdfast.kernel.units import Duration, milliseconds
+from holdfast.kernel.units import Duration, milliseconds, utc_of, utc_or_none
 
 KIND: Final = "breaker"
 BUCKETS: Final = 10  # into which a replica divides the time `within`
@@ -133,7 +135,7 @@ class BreakerHalfOpen(_BreakerStanding, frozen=True, tag="half-open"):
     probe: Probe | None = None
 
 
-class Tally(Struct, frozen=True, gc=False):
+class CallTally(Struct, frozen=True, gc=False):
     """What a replica has last reported: its calls of the time `within`, and how many of them failed."""
 
     calls: int
@@ -154,7 +156,7 @@ class BreakerState(Struct, frozen=True, gc=False, omit_defaults=True):
 
     state: BreakerClosed | BreakerOpen | BreakerHalfOpen = BreakerClosed()
     era: int = 0
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, CallTally] = {}
     by_hand: ByPerson | None = None
 
 
@@ -164,7 +166,7 @@ _decode = msgspec.json.Decoder(BreakerState).decode
 
 
 def kept_in(document: Document | None) -> BreakerState:
-    """The breaker that a document holds. One that nobody has written yet is closed."""
+    """The breaker that a document holds. One that was never written is closed."""
     return NEW if document is None else _decode(document.body)
 
 
@@ -299,7 +301,7 @@ def _report(breaker: Breaker, kept: BreakerState, event: CallsReported, now_ms: 
         return None
     since_ms = now_ms - breaker.within_ms
     tallies = {owner: each for owner, each in kept.tallies.items() if each.at_ms > since_ms}
-    tallies[event.owner] = Tally(event.calls, event.failures, now_ms)
+    tallies[event.owner] = CallTally(event.calls, event.failures, now_ms)
     calls, failures = sum(each.calls for each in tallies.values()), sum(each.failures for each in tallies.values())
     if calls >= breaker.of and failures >= breaker.opens * calls:
         return _turn(kept, _opened(breaker, _level_after(breaker, kept.state, now_ms), now_ms))
@@ -337,3 +339,75 @@ def _probed(kept: BreakerState, probe: Probe, now_ms: Instant) -> BreakerHalfOpe
 def _turn(kept: BreakerState, state: BreakerClosed | BreakerOpen | BreakerHalfOpen) -> BreakerState:
     """Another state: what was reported before says nothing about it."""
     return BreakerState(state, kept.era + 1, by_hand=kept.by_hand)
+
+
+# -- what is shown
+
+
+class BreakerStatus(Struct, frozen=True, gc=False):
+    """How a breaker stands: "closed", "open" or "half-open".
+
+    `calls` and `failures` are those that replicas have reported lately, since one of theirs failed. While it is open,
+    `until_ms` says when an effect is tried; None if a person has to close it. `prober` is the instance whose call is
+    tried, and `successes` how many of such calls returned. `by` is the person who opened or closed it last.
+    """
+
+    name: str
+    state: str
+    since_ms: Instant
+    until_ms: Instant | None = None
+    calls: int = 0
+    failures: int = 0
+    successes: int = 0
+    prober: str = ""
+    by: str = ""
+    did: str = ""
+    by_at_ms: Instant | None = None
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when it is so; None if it has always been."""
+        return utc_of(self.since_ms) if self.since_ms else None
+
+    @property
+    def until(self) -> datetime | None:
+        """When an effect is tried next, if that is known."""
+        return utc_or_none(self.until_ms)
+
+    @property
+    def by_at(self) -> datetime | None:
+        """When a person opened or closed it last."""
+        return utc_or_none(self.by_at_ms)
+
+
+def named(state: BreakerClosed | BreakerOpen | BreakerHalfOpen) -> str:
+    """The state in one word."""
+    match state:
+        case BreakerClosed():
+            return "closed"
+        case BreakerOpen():
+            return "open"
+        case BreakerHalfOpen():
+            return "half-open"
+        case _:  # pragma: no cover
+            assert_never(state)
+
+
+def status(name: str, kept: BreakerState) -> BreakerStatus:
+    """The breaker, as people see it."""
+    state, tallies, hand = kept.state, kept.tallies.values(), kept.by_hand
+    probe = state.probe if isinstance(state, BreakerHalfOpen) else None
+    until_ms = state.until_ms if isinstance(state, BreakerOpen) and state.until_ms < END_OF_TIME else None
+    return BreakerStatus(
+        name,
+        named(state),
+        state.since_ms,
+        until_ms if probe is None else probe.until_ms,
+        sum(each.calls for each in tallies),
+        sum(each.failures for each in tallies),
+        state.successes if isinstance(state, BreakerHalfOpen) else 0,
+        "" if probe is None else instance_of(probe.owner),
+        "" if hand is None else hand.who,
+        "" if hand is None else hand.did,
+        None if hand is None else hand.at_ms,
+    )

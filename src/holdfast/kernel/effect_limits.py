@@ -35,6 +35,7 @@ from msgspec.structs import replace
 from holdfast.errors import UsageError
 from holdfast.kernel.documents import Document, Writing, next_version
 from holdfast.kernel.keys import checked
+from holdfast.kernel.leases import instance_of
 from holdfast.kernel.rates import Granted, Micros, Rate, spend
 from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import milliseconds
@@ -183,3 +184,33 @@ def _shared(width: int, slots: LimitSlots, wish: Wish, alive: Collection[str]) -
     if not has and not wish.wants:
         del shares[wish.owner]
     return replace(slots, width=width, shares=shares, turns=turns)
+
+
+# -- what is shown
+
+
+class LimitShare(Struct, frozen=True, gc=False):
+    """What one instance has of a limit: its slots, and how many it could use."""
+
+    instance: str
+    slots: int
+    wants: int
+
+
+class LimitStatus(Struct, frozen=True, gc=False):
+    """How a limit stands: who has which of its slots. Without a `width` it is a rate alone."""
+
+    name: str
+    width: int | None
+    shares: tuple[LimitShare, ...]
+
+    @property
+    def taken(self) -> int:
+        """How many slots instances have."""
+        return sum(share.slots for share in self.shares)
+
+
+def status(name: str, slots: LimitSlots) -> LimitStatus:
+    """The limit, as people see it."""
+    shares = [LimitShare(instance_of(owner), each.slots, each.wants) for owner, each in slots.shares.items()]
+    return LimitStatus(name, slots.width, tuple(sorted(shares, key=lambda share: share.instance)))

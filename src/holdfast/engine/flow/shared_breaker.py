@@ -72,7 +72,7 @@ class SharedBreaker:
         self._turn = asyncio.Lock()  # one write at a time
         self._reporting: asyncio.Task[None] | None = None
         self._is_due = False  # whether there is something to report
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling: dict[asyncio.Task[None], None] = {}
 
     # -- effects
 
@@ -178,8 +178,8 @@ class SharedBreaker:
 
     def _tell(self, outcome: Event) -> None:
         task = asyncio.get_running_loop().create_task(self._tell_on(outcome))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._telling[task] = None
+        task.add_done_callback(self._telling.pop)
 
     async def _tell_on(self, outcome: Event) -> None:
         await self._apply(outcome)
@@ -211,9 +211,13 @@ class SharedBreaker:
                     return after
 
     async def read(self) -> None:
-        """Look into the store, if it can be reached."""
+        """Look into the store, if it can be reached. The first effect of all makes the breaker known to people."""
+        store, namespace, name = self._context.store, self._context.namespace, self.rule.name
         try:
             await self._read()
+            if self._document is None:
+                await store.write([writing(namespace, name, None, NEW, now_ms=store.now_ms())])
+                await self._read()
         except TransientError as error:
             self._decide_alone(error)
             self.is_known = True
@@ -242,21 +246,10 @@ class SharedBreaker:
             state, name = kept.state, self.rule.name
             until_ms = state.until_ms if isinstance(state, BreakerOpen) and state.until_ms < END_OF_TIME else None
             who = "" if kept.by_hand is None or kept.by_hand.at_ms != state.since_ms else kept.by_hand.who
-            self._context.emit(events.BreakerChanged(name, named(state), until_ms, who))
+            self._context.emit(events.BreakerChanged(name, breakers.named(state), until_ms, who))
         self._wake()
 
     def _decide_alone(self, error: TransientError) -> None:
         if not self._is_alone:
             self._is_alone = True
             self._context.emit(events.DecidesAlone("breaker", self.rule.name, str(error)))
-
-
-def named(state: BreakerClosed | BreakerOpen | BreakerHalfOpen) -> str:
-    """The state in one word."""
-    match state:
-        case BreakerClosed():
-            return "closed"
-        case BreakerOpen():
-            return "open"
-        case BreakerHalfOpen():
-            return "half-open"

@@ -1,5 +1,6 @@
-"""One limit, as one replica sees it: its slots, its calls under way, and the effects that wait. See
-`kernel/effect_limits.py` for what is decided.
+"""One limit, as one replica sees it: its slots, its calls under way, and the effects that wait.
+
+What a replica gets is decided in `kernel/effect_limits.py`.
 
 Rules
 - A call takes a slot that the replica has, without a look into the store. More slots are asked for when effects wait.
