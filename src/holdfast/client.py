@@ -24,7 +24,7 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.breakers import BreakerStatus
 from holdfast.kernel.bulks import PREVIEW_MAX, BulkError, BulkReport, BulkVerb
 from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as EffectState
-from holdfast.kernel.effect_limits import LimitStatus
+from holdfast.kernel.effect_limits import LimitShare, LimitStatus
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run as RunRow, Status
@@ -39,6 +39,7 @@ from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot, wo
 __all__ = [
     "Backlog",
     "Bound",
+    "BreakerStatus",
     "BulkError",
     "BulkPreview",
     "BulkReport",
@@ -53,6 +54,8 @@ __all__ = [
     "Exported",
     "Instant",
     "Left",
+    "LimitShare",
+    "LimitStatus",
     "Line",
     "Marker",
     "Member",

@@ -24,7 +24,7 @@ from holdfast.kernel.breakers import Breaker
 from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.effect_limits import Limit
 from holdfast.kernel.effect_rules import EffectRules, check_alike, rules_of
-from holdfast.kernel.rates import Rate
+from holdfast.kernel.rates import Micros, Rate
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.timeouts import OnTimeout
 from holdfast.kernel.times import Millis
@@ -45,6 +45,7 @@ __all__ = [
     "EffectPolicy",
     "Limit",
     "Markers",
+    "Micros",
     "OnFailure",
     "OnTimeout",
     "Pack",

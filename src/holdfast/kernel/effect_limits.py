@@ -84,12 +84,17 @@ class Share(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class LimitSlots(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A limit, as its document has it: who has how many slots, and how far the rate is spent."""
+    """A limit, as its document has it: who has how many slots, and how far the rate is spent.
+
+    `by` is who wrote it: two replicas that spend the same of the rate in one millisecond must not write the same bytes,
+    or both would be told that theirs is stored.
+    """
 
     width: int | None = None
     shares: dict[str, Share] = {}
     turns: int = 0
     due_at_us: Micros = Micros(0)
+    by: str = ""
 
     @property
     def taken(self) -> int:
@@ -142,7 +147,7 @@ def decide(limit: Limit, slots: LimitSlots, wish: Wish, *, alive: Collection[str
     calls = min(wish.calls, rate.burst, max(1, spent.remaining))
     spent = spend(rate, slots.due_at_us, now_ms=now_ms, cost=calls)
     if isinstance(spent, Granted):
-        return Grant(replace(after, due_at_us=spent.due_at_us), calls)
+        return Grant(replace(after, due_at_us=spent.due_at_us, by=wish.owner), calls)
     return Grant(after, retry_ms=max(Millis(1), spent.retry_ms))
 
 

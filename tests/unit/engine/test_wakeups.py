@@ -60,7 +60,11 @@ class Parts:
         )
         if has_worker:
             worker: Any = SimpleNamespace(
-                claims=part("claims"), mail=part("mail"), slots=self.room, drop_all=part("worker").drop_all
+                claims=part("claims"),
+                mail=part("mail"),
+                slots=self.room,
+                gate=part("gate"),
+                drop_all=part("worker").drop_all,
             )
             waker: Any = SimpleNamespace(
                 is_news=lambda wake_at_ms: self.planned_at_ms is None or wake_at_ms < self.planned_at_ms,

@@ -45,8 +45,6 @@ from holdfast.kernel.effect_rules import Stay, at_breaker
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 
-LATER_MS = Millis(30_000)  # so much later, at most, those runs are woken that need not be the probe
-
 
 class BreakerCall(Struct, frozen=True, gc=False):
     """A call that the breaker has let begin. `probe` is there if it is the one that is tried."""
@@ -122,7 +120,7 @@ class SharedBreaker:
         must = must or self._must_wait() or MustWait(self._context.store.now_ms())
         wake_at_ms = must.until_ms
         if len(self.parked) and wake_at_ms < END_OF_TIME:
-            wake_at_ms += Millis(1_000 + int(self._context.ids.chance() * LATER_MS))
+            wake_at_ms += Millis(1_000 + int(self._context.ids.chance() * self._context.pace.held_ms))
         return Stay(at_breaker(self.rule, step, must), wake_at_ms)
 
     def _must_wait(self) -> MustWait | None:

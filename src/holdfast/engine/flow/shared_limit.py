@@ -45,9 +45,6 @@ from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant, Millis, Steady
 
 APPETITE_MAX = 100  # how many runs that were let go are woken ahead
-WOKEN_MS = Millis(2_000)  # so long a run that was woken is expected
-LATER_MS = Millis(30_000)  # when a run is woken at the latest: from once to twice as long after it was let go
-LOOK_SECONDS = 1.0  # how often a replica that lacks slots looks whether others have died
 CONFLICTS_MAX = 20
 
 
@@ -123,7 +120,7 @@ class SharedLimit:
     def stay(self, step: str) -> Stay:
         """What an effect waits for that may not begin."""
         context = self._context
-        later_ms = Millis(int(LATER_MS * (1 + context.ids.chance())))
+        later_ms = Millis(int(context.pace.held_ms * (1 + context.ids.chance())))
         lacks = self.rule.rate is None or (self.rule.width is not None and self.in_use >= self._may_use())
         wait = at_limit(self.rule, step, self.slots, lacks_slots=lacks)
         return Stay(wait, Instant(context.store.now_ms() + later_ms))
@@ -167,7 +164,9 @@ class SharedLimit:
 
     def _wake_parked(self) -> None:
         now_steady_ms = self._context.clock.steady_ms()
-        self._woken = {run: at for run, at in self._woken.items() if now_steady_ms - at < WOKEN_MS}
+        self._woken = {
+            run: at for run, at in self._woken.items() if now_steady_ms - at < self._context.pace.expected_ms
+        }
         lacking = self._appetite() - len(self._waiting) - len(self._woken)
         if lacking > 0 and len(self.parked):
             self._woken |= dict.fromkeys(self.parked.wake(lacking), now_steady_ms)
@@ -203,9 +202,9 @@ class SharedLimit:
     def _adopt(self, document: Document) -> None:
         self._document, self._is_known, self.slots = document, True, slots_in(document)
         share = self.slots.shares.get(self._owner, Share())
-        if share.slots > self.held:
+        if share.slots > self._share.slots:
             self._took_steady_ms = self._context.clock.steady_ms()
-        if share.slots != self.held:
+        if share.slots != self._share.slots:
             self._context.emit(events.SlotsMoved(self.rule.name, share.slots, self.rule.width or 0))
         self._share, self.held = share, share.slots
         shares = self.slots.shares | {self._owner: share}
@@ -292,10 +291,10 @@ class SharedLimit:
     def _may_get_more(self, now_steady_ms: Steady) -> bool:
         """Whether slots are free that are ours, or it is time to look whether their owners have died."""
         is_free = self.slots.taken < (self.rule.width or 0) and self.held < self._due
-        return is_free or now_steady_ms - self._looked_steady_ms >= LOOK_SECONDS * 1000
+        return is_free or now_steady_ms - self._looked_steady_ms >= self._context.pace.slots_look_seconds * 1000
 
     def _again_in_ms(self, now_steady_ms: Steady) -> float:
-        waits_ms = [LOOK_SECONDS * 1000]
+        waits_ms = [self._context.pace.slots_look_seconds * 1000]
         if self._waiting and self.rule.rate is not None:
             waits_ms.append(max(1.0, self._retry_steady_ms - now_steady_ms))
         if self.held:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.engine.code.commands import Command
 from holdfast.engine.failures import described
 from holdfast.engine.flow.gate import Passage, Waiter
 from holdfast.engine.runs.completions import PASSED, Completion
 from holdfast.engine.runs.host import RunHost
+from holdfast.engine.runs.performer import Turn
 from holdfast.errors import NotPerformed, TimedOut
 from holdfast.kernel import retries
 from holdfast.kernel.effect_rules import EffectRules, Stay
@@ -26,6 +27,13 @@ from holdfast.kernel.times import Instant, Steady
 Work = Coroutine[Any, Any, Completion | None]
 
 
+class Entered(NamedTuple):
+    """What an effect has that may be called: the leave of its rules, and room here unless it is remote."""
+
+    passage: Passage
+    turn: Turn | None
+
+
 class HeldEffects:
     """What stands before the effects of one run."""
 
@@ -33,12 +41,12 @@ class HeldEffects:
         self.stays: dict[str, Stay] = {}  # of those that wait
         self.since_steady_ms = Steady(0.0)  # of the last one that began to wait
         self.on_moved: Callable[[], None] = _nothing  # one has begun to wait, or need not any more
-        self._passages: dict[str, Passage] = {}  # of those that may be called, or are
+        self._passages: dict[str, Entered] = {}  # of those that may be called, or are
         self._called: set[str] = set()
 
-    def passage_of(self, step: str) -> Passage | None:
-        """What lets the effect be called; None if it has to wait for that."""
-        return self._passages.get(step)
+    def may_call(self, step: str) -> bool:
+        """Whether the effect may be called; if not, it has to wait for that."""
+        return step in self._passages
 
     async def wait(self, command: Command, rules: EffectRules, host: RunHost, run: Run) -> Completion:
         """Wait until the effect may begin, or its deadline is over."""
@@ -57,9 +65,10 @@ class HeldEffects:
                 host.gate.hold(run.id, stay.wait)
                 self.on_moved()
 
+        waiter = Waiter(run.id, step, policy.timeout_ms, hold)
         try:
             async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
-                self._passages[step] = await host.gate.enter(rules, Waiter(run.id, step, policy.timeout_ms, hold))
+                self._passages[step] = await _entered(command, rules, host, waiter)
         except TimeoutError:
             name, made = command.intent.name, command.failures
             error = TimedOut(f"the deadline of effect {name} was over before attempt {made + 1} could begin")
@@ -70,23 +79,26 @@ class HeldEffects:
                 self.on_moved()
         return Completion(step, PASSED)
 
-    async def call(self, step: str, make: Callable[[], Work]) -> Completion | None:
+    async def call(self, step: str, make: Callable[[Turn | None], Work]) -> Completion | None:
         """Call an effect that may be called, and tell its rules what came of that."""
-        passage, completion = self._passages[step], None
+        (passage, turn), completion = self._passages[step], None
         self._called.add(step)
         try:
-            completion = await make()
+            completion = await make(turn)
             return completion
         finally:
             self._called.discard(step)
-            if self._passages.get(step) is passage:
-                del self._passages[step]
+            self._passages.pop(step, None)
+            if turn is not None:
+                turn.end()
             _end(passage, completion)
 
     def give_back(self, step: str) -> None:
         """The effect is not called after all."""
-        if step not in self._called and (passage := self._passages.pop(step, None)) is not None:
-            passage.end(is_known=False)
+        if step not in self._called and (entered := self._passages.pop(step, None)) is not None:
+            if entered.turn is not None:
+                entered.turn.end()
+            entered.passage.end(is_known=False)
 
     def leave(self) -> dict[str, Stay]:
         """Nothing waits here any longer: what each of them waited for."""
@@ -97,6 +109,23 @@ class HeldEffects:
         """The run is not here any more. A call that is under way counts until it ends."""
         for step in tuple(self._passages):
             self.give_back(step)
+
+
+async def _entered(command: Command, rules: EffectRules, host: RunHost, waiter: Waiter) -> Entered:
+    """Room and the leave of the rules, both at once: what has leave is called without another wait."""
+    effect, performer = command.effect, host.performer
+    assert effect is not None
+    while True:
+        if not effect.remote and performer.room <= 0:
+            (await performer.turn(host, in_thread=not effect.is_async)).end()
+        passage = await host.gate.enter(rules, waiter)
+        if effect.remote:
+            return Entered(passage, None)
+        turn = performer.turn_now(in_thread=not effect.is_async)
+        if turn is not None:
+            return Entered(passage, turn)
+        passage.end(is_known=False)
+        (await performer.turn(host, in_thread=not effect.is_async)).end()
 
 
 def _end(passage: Passage, completion: Completion | None) -> None:

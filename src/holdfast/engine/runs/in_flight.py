@@ -118,17 +118,20 @@ class StepsInFlight:
                 work = self._admit(command)
         self._do(command, work)
 
-    def _call(self, command: Command) -> Coroutine[Any, Any, Completion | None]:
+    def _call(self, command: Command, turn: Turn | None = None) -> Coroutine[Any, Any, Completion | None]:
         if command.is_remote:
             self._remote |= {command.step}
-        return self._attempt_elsewhere(command) if command.is_remote else self.attempt(command)
+            return self._attempt_elsewhere(command)
+        if turn is None or command.effect is None:
+            return self.attempt(command)
+        return self._attempt_in_turn(command, command.effect, command.policy_on(self.host), turn)
 
     def _begin_under_rules(self, command: Command, rules: EffectRules) -> None:
         """Call an effect that may begin; let one wait that may not, or of which that is not known yet."""
-        if self.held.passage_of(command.step) is None:
-            self._do(command, self.held.wait(command, rules, self.host, self.run))
+        if self.held.may_call(command.step):
+            self._do(command, self.held.call(command.step, lambda turn: self._call(command, turn)))
         else:
-            self._do(command, self.held.call(command.step, lambda: self._call(command)))
+            self._do(command, self.held.wait(command, rules, self.host, self.run))
 
     def _do(self, command: Command, work: Coroutine[Any, Any, Completion | None]) -> None:
         task = self.tasks[command.step] = self.host.loop.create_task(self._complete_by(work))
@@ -258,13 +261,16 @@ class StepsInFlight:
             self._attempts.pop(step, None)
         return self._completion(command, scope, outcome)
 
-    async def _attempt_in_turn(self, command: Command, effect: Effect[..., Any], policy: EffectPolicy) -> Completion:
-        """The same, of an effect that has to wait for its turn, or is limited."""
+    async def _attempt_in_turn(
+        self, command: Command, effect: Effect[..., Any], policy: EffectPolicy, turn: Turn | None = None
+    ) -> Completion:
+        """The same, of an effect that has to wait for its turn, or is limited; `turn` is there if it has one."""
         performer = self.host.performer
         if policy.safety == "once":
             await performer.until_ended(self.run.id, command.step)
         in_thread = not effect.is_async
-        turn = performer.turn_now(in_thread=in_thread) if policy.retry.deadline is None else None
+        if turn is None and policy.retry.deadline is None:
+            turn = performer.turn_now(in_thread=in_thread)
         while turn is not None or (turn := await self._turn(command, policy.retry, in_thread=in_thread)) is not None:
             completion = await self._try(command, effect, turn)
             if completion is not None:

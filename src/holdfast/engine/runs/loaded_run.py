@@ -611,7 +611,7 @@ class LoadedRun:
         effect = command.effect
         if effect is None or effect.rules is None or command.intended:
             return False
-        return self.in_flight.held.passage_of(command.step) is None
+        return not self.in_flight.held.may_call(command.step)
 
     def next_due_at_ms(self) -> Instant | None:
         due_at_ms, deadline_at_ms = self.machine.pending.next_due_at_ms(), self.deadline_at_ms
