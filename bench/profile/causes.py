@@ -114,6 +114,8 @@ PERFORMING = Cause(
         "engine/runs/heartbeats.py",
         "engine/attempts.py",
         "engine/remote/*",
+        "engine/flow/*",
+        "engine/runs/held_effects.py",
         "effects.py",
         "kernel/retries.py",
         "kernel/tasks.py",

@@ -95,7 +95,7 @@ async def test_a_service_that_is_down_is_left_alone_and_no_attempt_is_used(home:
 
 
 async def test_one_probe_at_a_time_and_three_close_it(home: Home) -> None:
-    shop = Shop(of=2, stays="200ms")
+    shop = Shop(of=2, stays="1s")
     async with home.holdfast(shop.pack) as first, home.holdfast(shop.pack) as second:
         runs = [
             (await hf.start(shop.buy(f"{n}-{hf.namespace}-{id(hf)}"))).run for n in range(5) for hf in (first, second)

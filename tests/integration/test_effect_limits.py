@@ -55,7 +55,7 @@ class Calls:
 
 
 async def test_no_more_calls_are_under_way_than_the_width(home: Home) -> None:
-    calls = Calls(Limit("stripe", width=3))
+    calls = Calls(Limit("stripe", width=3), seconds=0.05)
     async with home.holdfast(calls.pack) as first, home.holdfast(calls.pack) as second:
         runs = [(await hf.start(calls.work(n))).run for n in range(30) for hf in (first, second)]
         assert [await run.result("60s") for run in runs] == [n for n in range(30) for _ in range(2)]

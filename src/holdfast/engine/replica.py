@@ -264,6 +264,7 @@ class Replica:
             ),
             replayer=ReplayCheck(scope),
             on_pending=self._wakeups.on_pending,
+            on_rules_changed=self._wakeups.on_rules_changed,
         )
         return service
 

@@ -7,6 +7,7 @@
            a run has ended, or is blocked       those who wait for it
            a run has left the memory            those who wait: it may end elsewhere from now on
            a run is to be woken at a time       the waker, if that is before all that it knows of
+           a person opens or closes a breaker   the gate of effects
            runs are claimed                     the waker, unless it knows what is next
     timer  a run is due                         claims, if there is room; a slot that becomes free rings by itself
     lease  can be relied on again               claims
@@ -16,7 +17,7 @@
            messages were relayed                claims and mail: no notice tells us of these messages
     notice runs have ended                      those who wait for one of them
            runs have changed                    those who follow one of them
-           documents have changed               those who follow one of this kind, tasks, API keys, rules of effects
+           documents have changed               those who follow one of this kind, tasks, API keys, gate
            a run was handed over                claims: make sure that all that is held is executed
            runs got messages                    mail
            runs are ready                       claims or the waker, if they are served here
@@ -124,6 +125,10 @@ class Wakeups:
     def on_wake_at(self, wake_at_ms: Instant) -> None:
         if self._woken is not None and self._woken.waker.is_news(wake_at_ms):
             self._woken.waking.nudge()
+
+    def on_rules_changed(self) -> None:
+        if self._woken is not None:
+            self._woken.worker.gate.look()
 
     def on_claimed(self) -> None:
         if self._woken is not None and self._woken.waker.note_claim():

@@ -109,6 +109,15 @@ def test_what_happens_here(happens: Callable[[Wakeups], None], told: list[str]) 
     assert client.calls == [call for call in told if not call.startswith(of_a_worker)]
 
 
+RULES_CHANGED = [
+    "waiters.look_at",
+    "gate.look",
+    "subscriptions.documents_changed default breaker",
+    "subscriptions.anything_changed",
+    "task_watch.look",
+]
+
+
 @pytest.mark.parametrize(
     ("notice", "told", "is_taken"),
     [
@@ -140,7 +149,8 @@ def test_what_happens_here(happens: Callable[[Wakeups], None], told: list[str]) 
         (Notice(ready=(SOON,)), ["waiters.look_at", "waking.nudge"], True),
         (Notice(ready=(ELSEWHERE, UNKNOWN)), ["waiters.look_at"], False),
         (Notice(ready=(ELSEWHERE, NOW)), ["waiters.look_at", "claims.ring"], True),
-        (ANYTHING, [*ALL_WHO_WAIT, "waking.nudge", "mail.look_at_all"], False),
+        (Notice(documents=(("default", "breaker"),)), [*RULES_CHANGED], False),
+        (ANYTHING, [*ALL_WHO_WAIT, "waking.nudge", "gate.look", "mail.look_at_all"], False),
     ],
 )
 def test_what_another_process_tells(notice: Notice, told: list[str], is_taken: bool) -> None:

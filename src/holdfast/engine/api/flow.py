@@ -5,6 +5,8 @@ A breaker or a limit is known from the first time that an effect of it wants to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.engine.api.scope import Scope
 from holdfast.errors import UnknownBreaker, UsageError
 from holdfast.kernel import breakers, effect_limits
@@ -20,8 +22,9 @@ WHO_MAX = 600
 class FlowRules:
     """The breakers and the limits of one namespace."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, *, on_changed: Callable[[], None]) -> None:
         self._scope = scope
+        self._on_changed = on_changed  # for this process: notices tell others alone
 
     async def breakers(self) -> list[BreakerStatus]:
         """All of them, by name."""
@@ -53,6 +56,7 @@ class FlowRules:
             assert kept is not None
             [stored] = await store.write([breakers.writing(namespace, name, found, kept, now_ms=now_ms)])
             if stored:
+                self._on_changed()
                 return breakers.status(name, kept)
 
     async def _found(self, name: str) -> Document:

@@ -100,12 +100,13 @@ class Service:
         queries: Queries,
         replayer: Replayer,
         on_pending: Callable[[Run], None],
+        on_rules_changed: Callable[[], None],
     ) -> None:
         self.scope = scope
         self.codec = scope.codec
         self.registry = scope.registry
         self.signals = Signals(scope)
-        self.flow = FlowRules(scope)
+        self.flow = FlowRules(scope, on_changed=on_rules_changed)
         self.operations = operations
         self.queries = queries
         self._replayer = replayer

@@ -75,7 +75,7 @@ class SharedLimit:
         self._is_known = False
         self._is_alone = False
         self._owner = ""
-        self._share = Share()
+        self._share: Share = Share()
         self._due = 0  # how many slots are ours, if all have what is fair
         self._took_steady_ms = Steady(0.0)
         self._looked_steady_ms = Steady(0.0)

@@ -98,7 +98,6 @@ class Activation:
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
         """Begin with this history: the first time, and when the run begins again."""
         self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
-        self._loaded.in_flight.held.on_moved = self._poke
         if self._stopping:
             self._loaded.in_flight.leave_tasks()
         if self._seen or history.messages:
@@ -274,27 +273,20 @@ class Activation:
             return
         self._host.quiet()  # others do the work, or it waits for its turn
         try:
-            await self._signalled(self._until_let_go_ms() if in_flight.held.stays else self._due_in_ms())
+            await self._signalled(self._until_let_go_ms())
         finally:
             self._host.busy()
-        if self._may_leave_held():
+        held_for_ms = in_flight.all_held_for_ms()
+        if held_for_ms is not None and held_for_ms >= self._host.pace.idle_ms and not self._loaded.arrivals:
             self._loaded.leave_held()
 
-    def _until_let_go_ms(self) -> Millis:
-        """How long a run stays in memory whose effects are held back by a rule."""
-        left_ms = Millis(max(1, int(self._host.pace.idle_ms - self._held_for_ms())))
-        due_in_ms = self._due_in_ms()
+    def _until_let_go_ms(self) -> Millis | None:
+        """How long to wait for what others do; what only waits for a breaker or a limit, is let go after a while."""
+        held_for_ms, due_in_ms = self._loaded.in_flight.all_held_for_ms(), self._due_in_ms()
+        if held_for_ms is None:
+            return due_in_ms
+        left_ms = Millis(max(1, int(self._host.pace.idle_ms - held_for_ms) + 1))
         return left_ms if due_in_ms is None else min(left_ms, due_in_ms)
-
-    def _may_leave_held(self) -> bool:
-        """Whether all that the run does has waited for a while for a rule that lets it begin."""
-        in_flight = self._loaded.in_flight
-        if not in_flight.held.stays or self._loaded.arrivals or in_flight.tasks.keys() != in_flight.held.stays.keys():
-            return False
-        return self._held_for_ms() >= self._host.pace.idle_ms
-
-    def _held_for_ms(self) -> float:
-        return self._host.clock.steady_ms() - self._loaded.in_flight.held.since_steady_ms
 
     def _forget_cancellation(self) -> None:
         """A lone effect was interrupted, and has ended: the task of the run goes on."""

@@ -18,18 +18,22 @@ class Broken(Struct, frozen=True):
     error: BaseException
 
 
+class Held(Struct, frozen=True, gc=False):
+    """A breaker or a limit holds an effect back: it goes on waiting, and the run may need no slot any more."""
+
+
 class Passed(Struct, frozen=True, gc=False):
-    """What stands before an effect lets it begin: no outcome, but the next thing to be done for its step."""
+    """A breaker and a limit let an effect begin: no outcome, but the next thing to be done for its step."""
 
 
-PASSED = Passed()
+HELD, PASSED = Held(), Passed()
 
 
 class Completion(Struct, frozen=True, gc=False):
     """Something has happened to a step. `blobs` are its large values, `task` is the remote task that it comes from."""
 
     step: str
-    event: steps.Event | Broken | Passed
+    event: steps.Event | Broken | Held | Passed
     blobs: tuple[Blob, ...] = ()
     took_ms: float | None = None
     task: Document | None = None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.engine.code.commands import Command
 from holdfast.engine.failures import described
 from holdfast.engine.flow.gate import Passage, Waiter
-from holdfast.engine.runs.completions import PASSED, Completion
+from holdfast.engine.runs.completions import HELD, PASSED, Completion
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.performer import Turn
 from holdfast.errors import NotPerformed, TimedOut
@@ -40,7 +40,6 @@ class HeldEffects:
     def __init__(self) -> None:
         self.stays: dict[str, Stay] = {}  # of those that wait
         self.since_steady_ms = Steady(0.0)  # of the last one that began to wait
-        self.on_moved: Callable[[], None] = _nothing  # one has begun to wait, or need not any more
         self._passages: dict[str, Entered] = {}  # of those that may be called, or are
         self._called: set[str] = set()
 
@@ -48,8 +47,10 @@ class HeldEffects:
         """Whether the effect may be called; if not, it has to wait for that."""
         return step in self._passages
 
-    async def wait(self, command: Command, rules: EffectRules, host: RunHost, run: Run) -> Completion:
-        """Wait until the effect may begin, or its deadline is over."""
+    async def wait(
+        self, command: Command, rules: EffectRules, host: RunHost, run: Run, complete: Callable[[Completion], None]
+    ) -> Completion:
+        """Wait until the effect may begin, or its deadline is over. That it has to wait is told by a completion."""
         step, policy = command.step, command.policy_on(host)
         left_ms = retries.left_ms(policy.retry, asked_at_ms=command.asked_at_ms, now_ms=host.store.now_ms())
         deadline_at_ms = None if left_ms is None else Instant(host.store.now_ms() + left_ms)
@@ -63,7 +64,7 @@ class HeldEffects:
             if is_first:
                 self.since_steady_ms = host.clock.steady_ms()
                 host.gate.hold(run.id, stay.wait)
-                self.on_moved()
+                complete(Completion(step, HELD))
 
         waiter = Waiter(run.id, step, policy.timeout_ms, hold)
         try:
@@ -76,7 +77,6 @@ class HeldEffects:
         finally:
             if mine is not None and self.stays.get(step) is mine:
                 del self.stays[step]
-                self.on_moved()
         return Completion(step, PASSED)
 
     async def call(self, step: str, make: Callable[[Turn | None], Work]) -> Completion | None:
@@ -136,7 +136,3 @@ def _end(passage: Passage, completion: Completion | None) -> None:
             passage.end(error=error)
         case _:
             passage.end(is_known=False)
-
-
-def _nothing() -> None:
-    """No run listens yet."""

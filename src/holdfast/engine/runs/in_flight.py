@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from holdfast import events
@@ -67,6 +67,7 @@ from holdfast.ports.store import History
 
 _making_heartbeats = threading.Lock()  # one for all runs: it is held for a moment, and most runs never need it
 _NO_STEPS: frozenset[str] = frozenset()
+_NO_STAYS: Mapping[str, Stay] = {}
 
 
 class StepsInFlight:
@@ -75,6 +76,7 @@ class StepsInFlight:
     parent_ended = "was cancelled"  # why its children are stopped
     is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
     _kept_heartbeats: Heartbeats | None = None
+    _held: HeldEffects | None = None  # made by the first effect that a breaker or a limit stands before
 
     def __init__(self, host: RunHost, history: History, complete: Callable[[Completion], None]) -> None:
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -86,7 +88,6 @@ class StepsInFlight:
         self._remote: frozenset[str] = _NO_STEPS
         self._attempts: dict[str, AttemptScope | _Question] = {}
         self._begun: set[str] = set()
-        self.held = HeldEffects()
 
     def heartbeats(self) -> Heartbeats:
         """Made by the first effect that asks, in its thread: most runs have none."""
@@ -128,10 +129,14 @@ class StepsInFlight:
 
     def _begin_under_rules(self, command: Command, rules: EffectRules) -> None:
         """Call an effect that may begin; let one wait that may not, or of which that is not known yet."""
-        if self.held.may_call(command.step):
-            self._do(command, self.held.call(command.step, lambda turn: self._call(command, turn)))
+        held = self._held = self._held or HeldEffects()
+        if held.may_call(command.step):
+            self._do(command, held.call(command.step, lambda turn: self._call(command, turn)))
         else:
-            self._do(command, self.held.wait(command, rules, self.host, self.run))
+            self._do(command, held.wait(command, rules, self.host, self.run, self._tell))
+
+    def _tell(self, completion: Completion) -> None:
+        self._complete(completion)  # it is another one when the run is not here any more
 
     def _do(self, command: Command, work: Coroutine[Any, Any, Completion | None]) -> None:
         task = self.tasks[command.step] = self.host.loop.create_task(self._complete_by(work))
@@ -139,7 +144,7 @@ class StepsInFlight:
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 work.close()  # it may not even have begun
-                self.held.give_back(command.step)
+                self.give_back(command.step)
             if self.tasks.get(command.step) is not task:
                 return
             if task.cancelled():
@@ -204,7 +209,8 @@ class StepsInFlight:
                 task.cancel()
             self._attempts.clear()
             self.tasks.clear()
-        self.held.close()
+        if self._held is not None:
+            self._held.close()
 
     def are_under_way(self) -> bool:
         """Whether something is being done at this moment."""
@@ -212,11 +218,33 @@ class StepsInFlight:
 
     def need_no_slot(self) -> bool:
         """Whether something is under way, and all of it with remote workers, or held back by a rule."""
-        return bool(self.tasks) and self.tasks.keys() <= self._remote | self.held.stays.keys()
+        return bool(self.tasks) and self.tasks.keys() <= self._remote | self.stays.keys()
 
-    def leave_held(self) -> dict[str, Stay]:
+    @property
+    def stays(self) -> Mapping[str, Stay]:
+        """What the effects wait for that a breaker or a limit holds back, by step."""
+        return _NO_STAYS if self._held is None else self._held.stays
+
+    def all_held_for_ms(self) -> float | None:
+        """How long all that is under way has waited for a breaker or a limit; None if something else is, or nothing."""
+        if self._held is None or not self._held.stays or self.tasks.keys() != self._held.stays.keys():
+            return None
+        return self.host.clock.steady_ms() - self._held.since_steady_ms
+
+    def may_call(self, step: str) -> bool:
+        """Whether a breaker and a limit have let the effect begin."""
+        return self._held is not None and self._held.may_call(step)
+
+    def give_back(self, step: str) -> None:
+        """An effect that was let begin is not called."""
+        if self._held is not None:
+            self._held.give_back(step)
+
+    def leave_held(self) -> Mapping[str, Stay]:
         """Do not wait any longer for what lets effects begin: what each of them waits for."""
-        left = self.held.leave()
+        if self._held is None:
+            return _NO_STAYS
+        left = self._held.leave()
         for step in left:
             self.tasks.pop(step).cancel()
         return left

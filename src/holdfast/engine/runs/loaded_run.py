@@ -33,6 +33,7 @@ from holdfast.engine.runs.completions import (
     Arrival,
     Broken,
     Completion,
+    Held,
     NeedsPerson,
     Passed,
 )
@@ -314,6 +315,8 @@ class LoadedRun:
         step, event = completion.step, completion.event
         if isinstance(event, Repeated):
             return self._repeat(event, record, waited=step in self.machine.open)
+        if isinstance(event, Held):
+            return None
         self._take(completion, record)
         command = self.machine.open.get(step)
         waited = command is not None
@@ -338,7 +341,7 @@ class LoadedRun:
     def _pass(self, step: str, command: Command | None) -> None:
         """What stands before an effect lets it begin."""
         if command is None:
-            self.in_flight.held.give_back(step)
+            self.in_flight.give_back(step)
         else:
             self._to_call += (command,)
 
@@ -524,7 +527,7 @@ class LoadedRun:
                 continue  # the code had failed meanwhile, and what came of it is recorded
             self.dropped[command.step] = command
             self._stop(command)
-            self.in_flight.held.give_back(command.step)
+            self.in_flight.give_back(command.step)
             step = command.as_step(waited=False, begun=self._may_have_begun(command))
             entry = steps.decide(step, steps.CODE_LEFT, None, now_ms=self.machine.now_ms())
             if isinstance(entry, StepEntry):
@@ -611,7 +614,7 @@ class LoadedRun:
         effect = command.effect
         if effect is None or effect.rules is None or command.intended:
             return False
-        return not self.in_flight.held.may_call(command.step)
+        return not self.in_flight.may_call(command.step)
 
     def next_due_at_ms(self) -> Instant | None:
         due_at_ms, deadline_at_ms = self.machine.pending.next_due_at_ms(), self.deadline_at_ms
@@ -638,13 +641,15 @@ class LoadedRun:
                 self._apply(entry, record)
 
     def _complete_too_late(self, completion: Completion, record: ActivationRecord) -> Entry | None:
-        self._take(completion, record)
         step, event = completion.step, completion.event
+        if isinstance(event, Held):
+            return None
+        self._take(completion, record)
         if isinstance(event, Repeated):
             return self._repeat(event, record, waited=False)
         command = self.dropped.pop(step, None) or self.machine.open.get(step)
         if isinstance(event, Passed):
-            self.in_flight.held.give_back(step)
+            self.in_flight.give_back(step)
         if command is None or isinstance(event, Broken | Passed):
             return None
         decision = self._decide(command, event, waited=False)
