@@ -91,6 +91,7 @@ class Api:
             queries=self.queries,
             replayer=None,  # pyright: ignore[reportArgumentType] - no test of these replays
             on_pending=self._on_pending,
+            on_rules_changed=lambda: self.pending.append("rules"),
         )
 
     def scope_of(self, namespace: str, registry: Registry, codec: JsonCodec) -> Scope:
