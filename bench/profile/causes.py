@@ -170,6 +170,7 @@ OTHER = Cause(
         "engine/api/exporting.py",
         "engine/api/decisions.py",
         "engine/api/documents.py",
+        "engine/api/flow.py",
         "engine/api/apikeys.py",
         "engine/pace.py",
         "engine/replica.py",

@@ -96,6 +96,7 @@ RUN = a_run("run-1", wake_at_ms=NOW_MS + 5)
         (lambda on: on.on_lease_renewed(), ["claims.make_sure"]),
         (lambda on: on.on_lease_lost(), ["worker.drop_all"]),
         (lambda on: on.on_rescued(), ["claims.ring"]),
+        (lambda on: on.on_rules_changed(), ["gate.look"]),
         (lambda on: on.on_relayed(), ["claims.ring", "mail.look_at_all"]),
     ],
 )
@@ -105,11 +106,11 @@ def test_what_happens_here(happens: Callable[[Wakeups], None], told: list[str]) 
     assert parts.calls == told
     client = Parts(has_worker=False)
     happens(client.wakeups)
-    of_a_worker = ("mail", "claims", "waking", "worker")
+    of_a_worker = ("mail", "claims", "waking", "worker", "gate")
     assert client.calls == [call for call in told if not call.startswith(of_a_worker)]
 
 
-RULES_CHANGED = [
+RULES_CHANGED = [  # of effects
     "waiters.look_at",
     "gate.look",
     "subscriptions.documents_changed default breaker",
@@ -159,7 +160,7 @@ def test_what_another_process_tells(notice: Notice, told: list[str], is_taken: b
     assert parts.calls == told
     client = Parts(has_worker=False)
     assert client.wakeups.on_notice(notice) is False
-    assert client.calls == [call for call in told if not call.startswith(("mail", "claims", "waking"))]
+    assert client.calls == [call for call in told if not call.startswith(("mail", "claims", "waking", "gate"))]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.engine.code.commands import Command
 from holdfast.engine.failures import described
 from holdfast.engine.flow.gate import Passage, Waiter
-from holdfast.engine.runs.completions import HELD, PASSED, Completion
+from holdfast.engine.runs.completions import HELD_BACK, PASSED, Completion
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.performer import Turn
 from holdfast.errors import NotPerformed, TimedOut
@@ -64,7 +64,7 @@ class HeldEffects:
             if is_first:
                 self.since_steady_ms = host.clock.steady_ms()
                 host.gate.hold(run.id, stay.wait)
-                complete(Completion(step, HELD))
+                complete(Completion(step, HELD_BACK))
 
         waiter = Waiter(run.id, step, policy.timeout_ms, hold)
         try:

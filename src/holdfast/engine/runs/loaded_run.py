@@ -33,7 +33,7 @@ from holdfast.engine.runs.completions import (
     Arrival,
     Broken,
     Completion,
-    Held,
+    HeldBack,
     NeedsPerson,
     Passed,
 )
@@ -315,7 +315,7 @@ class LoadedRun:
         step, event = completion.step, completion.event
         if isinstance(event, Repeated):
             return self._repeat(event, record, waited=step in self.machine.open)
-        if isinstance(event, Held):
+        if isinstance(event, HeldBack):
             return None
         self._take(completion, record)
         command = self.machine.open.get(step)
@@ -642,7 +642,7 @@ class LoadedRun:
 
     def _complete_too_late(self, completion: Completion, record: ActivationRecord) -> Entry | None:
         step, event = completion.step, completion.event
-        if isinstance(event, Held):
+        if isinstance(event, HeldBack):
             return None
         self._take(completion, record)
         if isinstance(event, Repeated):
