@@ -164,6 +164,12 @@ def _polls() -> list[Row]:
         ("who waits for a result looks at the run", _seconds(PACE.waiters_poll_seconds), "at the latest"),
         ("who follows the events of a run looks at it", _seconds(PACE.events_poll_seconds), "at the latest"),
         ("who waits for remote tasks looks at them", _seconds(PACE.tasks_poll_seconds), "at the latest"),
+        ("a worker looks at its breakers and limits of effects", _seconds(PACE.rules_poll_seconds), "at the latest"),
+        (
+            "a worker that lacks slots of a limit looks whether their owners have died",
+            _seconds(PACE.slots_look_seconds),
+            "as long as it lacks some",
+        ),
         ("a worker tells how many of its threads hang", _seconds(PACE.hangs_seconds), "only if that has changed"),
         (
             f"a worker looks whether its code fits runs that are blocked, {_count(PACE.uptake_max)} at a time",
@@ -252,6 +258,16 @@ def _after_trouble() -> list[Row]:
 
 def _runs() -> list[Row]:
     return [
+        (
+            "a run that a breaker or a limit holds back is woken, if nothing wakes it before",
+            _shown(PACE.held_ms),
+            "or as long after the breaker may be tried; at a limit up to twice as long",
+        ),
+        (
+            "a run that was woken for a limit is expected",
+            _shown(PACE.expected_ms),
+            "after that another one is woken in its place",
+        ),
         ("a run that waits stays in memory", _shown(PACE.idle_ms), "not at all, if only a later timer can wake it"),
         (
             "code of a workflow may compute without an await",

@@ -12,7 +12,11 @@ from holdfast.stores.sqlite.pace import SqlitePace
 
 # Without safety polls: a wake-up that is not pushed is then no delay of seconds, but a test that hangs.
 PUSHED_ONLY = Pace(
-    wake_poll_seconds=3600.0, mail_poll_seconds=3600.0, waiters_poll_seconds=3600.0, tasks_poll_seconds=3600.0
+    wake_poll_seconds=3600.0,
+    mail_poll_seconds=3600.0,
+    waiters_poll_seconds=3600.0,
+    tasks_poll_seconds=3600.0,
+    rules_poll_seconds=3600.0,
 )
 SQLITE_PUSHED_ONLY = SqlitePace(safety_seconds=3600.0)
 

@@ -18,7 +18,7 @@ A name is imported when it is first asked for, so that `holdfast --help` loads n
 TYPE_CHECKING = False  # type checkers take it for true, as that of `typing`, whose import costs more than this module
 if TYPE_CHECKING:
     from holdfast.assembly import Holdfast
-    from holdfast.client import Marker, Range, Rate, Receipt, Run, Signal, Started, Story, Wait
+    from holdfast.client import Marker, Range, Receipt, Run, Signal, Started, Story, Wait
     from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
     from holdfast.errors import (
         HoldfastError,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from holdfast.gateway_client import Client
-    from holdfast.pack import Call, Effect, Pack, Retry, Workflow
+    from holdfast.pack import Breaker, Call, Effect, Limit, Pack, Rate, Retry, Workflow
     from holdfast.workflow import (
         ChildRun,
         Hook,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Breaker",
     "Call",
     "ChildRun",
     "Client",
@@ -67,6 +68,7 @@ __all__ = [
     "Hook",
     "InFlight",
     "InputMismatch",
+    "Limit",
     "Marker",
     "NotAllowedNow",
     "NotPerformed",
@@ -114,7 +116,7 @@ __all__ = [
 _HOMES = {
     "assembly": "Holdfast",
     "blocking": "",
-    "client": "Marker Range Rate Receipt Run Signal Started Story Wait",
+    "client": "Marker Range Receipt Run Signal Started Story Wait",
     "effects": "attempt cancel_requested effect_key heartbeat",
     "errors": (
         "HoldfastError InFlight InputMismatch NotAllowedNow NotPerformed Overtaken Permanent RetryAfter RunCancelled "
@@ -123,7 +125,7 @@ _HOMES = {
     "events": "",
     "gateway_client": "Client",
     "journal": "",
-    "pack": "Call Effect Pack Retry Workflow",
+    "pack": "Breaker Call Effect Limit Pack Rate Retry Workflow",
     "resources": "",
     "runtime": "",
     "testing": "",

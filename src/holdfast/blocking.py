@@ -36,7 +36,9 @@ from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
 from holdfast.journal import RunEvent
 from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.breakers import BreakerStatus
 from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.effect_limits import LimitStatus
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.searches import Range
 from holdfast.kernel.units import Duration
@@ -450,6 +452,11 @@ class Blocking:
     workers: ClassVar[Callable[[Any], list[Member]]] = _of_caller(Caller.workers)
     backlog: ClassVar[Callable[[Any], Backlog]] = _of_caller(Caller.backlog)
     export_journals = _of_caller(Caller.export_journals)
+    breakers: ClassVar[Callable[[Any], list[BreakerStatus]]] = _of_caller(Caller.breakers)
+    breaker = _of_caller(Caller.breaker)
+    open_breaker = _of_caller(Caller.open_breaker)
+    close_breaker = _of_caller(Caller.close_breaker)
+    effect_limits: ClassVar[Callable[[Any], list[LimitStatus]]] = _of_caller(Caller.effect_limits)
 
     def _found(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:
         return BlockingRun(self._portal.call(work), self._portal)

@@ -21,8 +21,10 @@ from holdfast.engine.api.start_options import Signal, StartOptions
 from holdfast.errors import InputMismatch, Overtaken, UsageError
 from holdfast.kernel import bulks, searches
 from holdfast.kernel.attributes import Scalar
+from holdfast.kernel.breakers import BreakerStatus
 from holdfast.kernel.bulks import PREVIEW_MAX, BulkError, BulkReport, BulkVerb
 from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as EffectState
+from holdfast.kernel.effect_limits import LimitShare, LimitStatus
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.limits import LimitVerdict
 from holdfast.kernel.rates import Micros, Rate
@@ -40,6 +42,7 @@ from holdfast.workflow import running_scope
 __all__ = [
     "Backlog",
     "Bound",
+    "BreakerStatus",
     "BulkError",
     "BulkPreview",
     "BulkReport",
@@ -54,6 +57,8 @@ __all__ = [
     "Exported",
     "Instant",
     "Left",
+    "LimitShare",
+    "LimitStatus",
     "LimitVerdict",
     "Line",
     "Marker",
@@ -473,6 +478,29 @@ class Caller:
     async def backlog(self) -> Backlog:
         """How many runs there are by status, and how many wait for a worker. Counts stop at 10,000."""
         return await self._service.queries.backlog()
+
+    async def breakers(self) -> list[BreakerStatus]:
+        """The circuit breakers of effects, by name: each from the first time that an effect of it wanted to begin."""
+        return await self._service.flow.breakers()
+
+    async def breaker(self, name: str) -> BreakerStatus:
+        """How a circuit breaker stands, or `UnknownBreaker`."""
+        return await self._service.flow.breaker(name)
+
+    async def open_breaker(self, name: str, *, by: str | None = None, lasts: Duration | None = None) -> BreakerStatus:
+        """Open a circuit breaker: its effects wait until it is closed by hand, or for as long as `lasts` says.
+
+        Who did it, and when, is kept with the breaker. All replicas are told at once.
+        """
+        return await self._service.flow.open_breaker(name, words(by), lasts)
+
+    async def close_breaker(self, name: str, *, by: str | None = None) -> BreakerStatus:
+        """Close a circuit breaker, whatever it has seen: its effects begin at once."""
+        return await self._service.flow.close_breaker(name, words(by))
+
+    async def effect_limits(self) -> list[LimitStatus]:
+        """The limits at effects, by name: how many calls they let be under way, and which instance has which slots."""
+        return await self._service.flow.limits()
 
     def _name_of(self, workflow: Workflow[..., Any] | str) -> str:
         return workflow.name if isinstance(workflow, Workflow) else self._service.full_name(workflow)

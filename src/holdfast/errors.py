@@ -8,6 +8,7 @@
     │   ├── UnknownHook           no live run holds this token
     │   ├── UnknownTask           there is no such task, or it ended long ago
     │   ├── UnknownApiKey         no API key has this id
+    │   ├── UnknownBreaker        no breaker has this name
     │   ├── InputRefused          an input does not fit the workflow's parameters
     │   ├── InputMismatch         the key is taken by another input
     │   ├── EffectKeyReused       an effect was awaited under a key that stands for another input in this run
@@ -103,6 +104,7 @@ __all__ = [
     "TransientError",
     "UndeclaredOutcome",
     "UnknownApiKey",
+    "UnknownBreaker",
     "UnknownHook",
     "UnknownOutcome",
     "UnknownRun",
@@ -242,6 +244,17 @@ class UnknownApiKey(UsageError):
 
     code = "unknown_api_key"
     hint = "`holdfast keys list` shows those there are."
+
+
+class UnknownBreaker(UsageError):
+    """No breaker of this namespace has this name."""
+
+    code = "unknown_breaker"
+    hint = "`holdfast breakers list` shows those there are: each from the first time that an effect of it began."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no breaker has the name {name!r}")
+        self.name = name
 
 
 class UnknownTask(UsageError):

@@ -15,12 +15,17 @@ from holdfast.kernel.traces import lineage_of
 __all__ = [
     "AskedInVain",
     "BatchCommitted",
+    "BreakerChanged",
+    "BreakerProbed",
     "CallDropped",
     "CancelRequested",
+    "DecidesAlone",
+    "DecidesTogether",
     "Deposed",
     "DutyFailed",
     "EffectBegan",
     "EffectGaveUp",
+    "EffectHeld",
     "EffectPerformed",
     "EffectWillRetry",
     "Elected",
@@ -65,6 +70,7 @@ __all__ = [
     "RunsClaimed",
     "RunsPruned",
     "RunsRescued",
+    "SlotsMoved",
     "StepDecided",
     "StoreMayLose",
     "StoreTroubled",
@@ -431,6 +437,56 @@ class LimitsFellBack(Event, frozen=True):
 
 class LimitsCountedAgain(Event, frozen=True):
     """The store counts again."""
+
+
+class EffectHeld(Event, frozen=True):
+    """An effect may not begin yet: `rule` is "breaker" or "limit". It uses up no attempt, and its run needs no slot."""
+
+    run_id: str
+    step: str
+    rule: str
+    name: str
+
+
+class BreakerChanged(Event, frozen=True):
+    """A circuit breaker is "open", "half-open" or "closed" from now on, as this process sees it.
+
+    `until_ms` says when an effect is tried again, at the earliest; `by` who has changed it by hand.
+    """
+
+    name: str
+    state: str
+    until_ms: Instant | None = None
+    by: str = ""
+
+
+class BreakerProbed(Event, frozen=True):
+    """A call of this process is tried, to see whether what a breaker stands before works again."""
+
+    name: str
+
+
+class SlotsMoved(Event, frozen=True):
+    """This process has so many of the slots of a limit from now on."""
+
+    name: str
+    slots: int
+    width: int
+
+
+class DecidesAlone(Event, frozen=True):
+    """The store is away: this process goes on by what it knows of a breaker or a limit, and tells no other."""
+
+    rule: str
+    name: str
+    message: str
+
+
+class DecidesTogether(Event, frozen=True):
+    """The store is back: a breaker or a limit is shared with other processes again."""
+
+    rule: str
+    name: str
 
 
 class RequestReplayed(Event, frozen=True):

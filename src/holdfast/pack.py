@@ -20,7 +20,11 @@ from holdfast import calls
 from holdfast.calls import EffectCall
 from holdfast.errors import UsageError
 from holdfast.kernel import keys, markers as states
+from holdfast.kernel.breakers import Breaker
 from holdfast.kernel.cancels import OUTCOMES, Outcome
+from holdfast.kernel.effect_limits import Limit
+from holdfast.kernel.effect_rules import EffectRules, check_alike, rules_of
+from holdfast.kernel.rates import Micros, Rate
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.timeouts import OnTimeout
 from holdfast.kernel.times import Millis
@@ -34,14 +38,18 @@ else:
     from holdfast.calls import Call
 
 __all__ = [
+    "Breaker",
     "Call",
     "Effect",
     "EffectCall",
     "EffectPolicy",
+    "Limit",
     "Markers",
+    "Micros",
     "OnFailure",
     "OnTimeout",
     "Pack",
+    "Rate",
     "Reconcile",
     "Retry",
     "Safety",
@@ -86,6 +94,7 @@ class Effect(Generic[P, R]):
         policy: EffectPolicy,
         undo: Effect[..., Any] | None,
         remote: bool = False,
+        rules: EffectRules | None = None,
     ) -> None:
         self.fn = fn
         self.name = f"{pack}.{_name_of(fn)}"
@@ -104,7 +113,9 @@ class Effect(Generic[P, R]):
         self.result_name = f"the result of {self.name}"
         self.is_async = inspect.iscoroutinefunction(fn)
         self.remote = remote
-        self.runs_here = self.is_async and not remote  # in the task of its run: it needs no thread and no other process
+        self.rules = rules  # what stands before it
+        # In the task of its run: it needs no thread and no other process, and nothing has to let it begin.
+        self.runs_here = self.is_async and not remote and rules is None
         self.is_plain = self.runs_here and not self.signature.resources  # nothing has to be had before it is called
         self.__doc__ = fn.__doc__
         if undo is not None:
@@ -287,6 +298,8 @@ class Pack:
         undo: Effect[..., Any] | None = None,
         reconcile: Reconcile | None = None,
         remote: bool = False,
+        breaker: Breaker | None = None,
+        limit: Limit | None = None,
     ) -> _EffectDecorator: ...
     def effect(
         self,
@@ -300,6 +313,8 @@ class Pack:
         undo: Effect[..., Any] | None = None,
         reconcile: Reconcile | None = None,
         remote: bool = False,
+        breaker: Breaker | None = None,
+        limit: Limit | None = None,
         **refused: object,
     ) -> Any:
         """A function that touches the world, async or sync (then it runs in a thread).
@@ -308,7 +323,8 @@ class Pack:
         does no harm; "once", it must never be called again unless `reconcile(key)` says that it did not happen.
         `undo` is the effect that takes it back if the run is cancelled: its parameters are named like this one's, or
         `result`. With `remote=True` the function only says what goes in and what comes out, and is never called:
-        workers in any language claim its attempts over HTTP.
+        workers in any language claim its attempts over HTTP. `breaker` and `limit` are asked before each attempt, and
+        shared by all replicas: an effect that may not begin yet waits, which uses up no attempt and needs no slot.
         """
         _refuse("effect", refused)
         _check_options("effect", fn, key)
@@ -335,7 +351,11 @@ class Pack:
             if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
                 raise UsageError(f"effect {_name_of(fn)!r} is a generator", hint="Return a list instead of yielding.")
             self._claim_name(_name_of(fn))
-            effect: Effect[P, Any] = Effect(fn, pack=self.name, key=key, policy=policy, undo=undo, remote=remote)
+            rules = rules_of(_name_of(fn), breaker, limit)
+            effect: Effect[P, Any] = Effect(
+                fn, pack=self.name, key=key, policy=policy, undo=undo, remote=remote, rules=rules
+            )
+            check_alike((each.name, each.rules) for each in (*self.effects.values(), effect) if each.rules is not None)
             self.effects[effect.name] = effect
             return effect
 

@@ -12,6 +12,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (errors.UnknownHook, 404),
     (errors.UnknownTask, 404),
     (errors.UnknownApiKey, 404),
+    (errors.UnknownBreaker, 404),
     (errors.InputMismatch, 422),
     (errors.InputRefused, 422),
     (errors.PayloadRefused, 422),

@@ -57,6 +57,10 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "limits.limits",
             "Show what the gateway limits and how much of it is left; or of a limit of your own. Takes nothing.",
         ),
+        "slots": (
+            "breakers.slots",
+            "List the limits at effects: how many calls each lets be under way, and which instance has which slots.",
+        ),
     },
     "Act": {
         "signal": ("operations.signal", "Send a payload to a hook of a run, durably."),
@@ -103,6 +107,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "journals": ("journals", "Journals as files, for a replay check where the store is not."),
         "version": ("version.version", "Print the version."),
+        "breakers": ("breakers", "Circuit breakers of effects."),
         "keys": ("keys", "API keys for gateways."),
         "cluster": ("cluster", "A whole cluster on this machine."),
     },
@@ -115,6 +120,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "signal": "bulk.signal",
     },
     "journals": {"export": "journals.export"},
+    "breakers": {
+        "list": "breakers.list_breakers",
+        "show": "breakers.show",
+        "open": "breakers.open_",
+        "close": "breakers.close",
+    },
     "keys": {"create": "keys.create", "list": "keys.list_keys", "revoke": "keys.revoke"},
     "cluster": {
         "up": "cluster.up",

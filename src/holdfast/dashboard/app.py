@@ -8,6 +8,7 @@
     /runs/{run_id}/children           those that it has started
     /runs/{run_id}/input, /output     its values, whole
     /workflows, /workflows/{name}, /workers, /limits
+    /rules             breakers, limits   /rules/{name}/{open, close}
     /login             where API keys are required
     /live              ticks
     /static/{name}     style, script, icon
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from starlette.routing import BaseRoute, Route
 
 from holdfast.assembly import Holdfast
-from holdfast.dashboard import actions, bulk, children, limits, pages, run_page
+from holdfast.dashboard import actions, bulk, children, limits, pages, rules, run_page
 from holdfast.dashboard.context import Handler
 from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.live import WaitSlots
@@ -58,6 +59,9 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/workflows/{name}", pages.workflow, "read"),
     PageRoute("GET", "/workers", pages.workers, "read"),
     PageRoute("GET", "/limits", limits.page, "read"),
+    PageRoute("GET", "/rules", rules.page, "read"),
+    PageRoute("POST", "/rules/{name}/open", rules.open_breaker, "write"),
+    PageRoute("POST", "/rules/{name}/close", rules.close_breaker, "write"),
     PageRoute("POST", "/workflows/{name}/start", actions.start, "write"),
     PageRoute("POST", "/bulk", bulk.start, "write"),
     *(

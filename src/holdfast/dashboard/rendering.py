@@ -20,6 +20,7 @@ NAVIGATION = (
     ("/workflows", "Workflows"),
     ("/workers", "Workers"),
     ("/limits", "Limits"),
+    ("/rules", "Rules"),
 )
 
 

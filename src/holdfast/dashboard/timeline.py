@@ -264,6 +264,9 @@ class _Reader:
                 case "worker" | "no_worker" | "delay":
                     lane = self._lane("waiting to begin", "work")
                     lane.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
+                case "breaker" | "limit":
+                    lane = self._lane(wait.step, _kind_of(wait.step))
+                    lane.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
                 case "blocked" | "retry" | "child" | "outcome":
                     pass  # their lanes are open already
         for name in (self._unwinding, "blocked"):

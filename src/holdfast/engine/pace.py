@@ -21,6 +21,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     mail_poll_seconds: float = 5.0
     waiters_poll_seconds: float = 5.0
     tasks_poll_seconds: float = 5.0
+    rules_poll_seconds: float = 5.0  # breakers and limits of effects
     events_poll_seconds: float = 15.0
 
     wake_again_seconds: float = 0.05  # after it has rung for a run that is due; twice as long each time
@@ -42,6 +43,11 @@ class Pace(Struct, frozen=True, kw_only=True):
     idle_ms: Millis = Millis(1_000)  # a run that waits longer than this is let go
     given_up_threads_max: int = 1_000
     start_thread_again_seconds: float = 1.0  # where the system gives no thread
+
+    # Effects that a breaker or a limit stands before.
+    held_ms: Millis = Millis(30_000)  # a run that was let go is woken later by this at most, or by twice as much
+    expected_ms: Millis = Millis(2_000)  # how long a run is expected that was woken since it is nearly its turn
+    slots_look_seconds: float = 1.0  # how often a worker that lacks slots looks whether the owner of some has died
 
     # Duties.
     rescue_max: int = 100

@@ -279,6 +279,7 @@ class Replica:
             replayer=ReplayCheck(scope),
             limits=self.limits,
             on_pending=self._wakeups.on_pending,
+            on_rules_changed=self._wakeups.on_rules_changed,
         )
         return service
 
@@ -322,7 +323,7 @@ class Replica:
             self._watchdog = Watchdog(self._ports.pace.code_seconds_max)
             self._watchdog.start()
             await self.lease.join()
-            self._run(self.lease.keep, self._worker.claims.claim, self._worker.mail.deliver)
+            self._run(self.lease.keep, self._worker.claims.claim, self._worker.mail.deliver, self._worker.gate.watch)
             self._ports.emit(events.ReplicaStarted(self.lease.owner, self._registry.served))
         if self.leaders is not None:
             self._run(self.leaders.keep)

@@ -7,6 +7,7 @@
            a run has ended, or is blocked       those who wait for it
            a run has left the memory            those who wait: it may end elsewhere from now on
            a run is to be woken at a time       the waker, if that is before all that it knows of
+           a person opens or closes a breaker   the gate of effects
            runs are claimed                     the waker, unless it knows what is next
     timer  a run is due                         claims, if there is room; a slot that becomes free rings by itself
     lease  can be relied on again               claims
@@ -16,7 +17,7 @@
            messages were relayed                claims and mail: no notice tells us of these messages
     notice runs have ended                      those who wait for one of them
            runs have changed                    those who follow one of them
-           documents have changed               those who follow one of this kind, tasks, API keys
+           documents have changed               those who follow one of this kind, tasks, API keys, gate
            a run was handed over                claims: make sure that all that is held is executed
            runs got messages                    mail
            runs are ready                       claims or the waker, if they are served here
@@ -37,6 +38,8 @@ from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.engine.api.waiters import Waiters
 from holdfast.engine.duties.periodic import Periodic
+from holdfast.engine.flow import gate as flow
+from holdfast.engine.flow.gate import EffectGate
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.worker.claims import Claims
 from holdfast.engine.worker.lease import WorkerLease
@@ -56,6 +59,7 @@ class WokenWorker(Protocol):
     claims: Claims
     mail: Mail
     slots: Slots
+    gate: EffectGate
 
     def drop_all(self) -> int:
         """Forget every run. Returns how many there were."""
@@ -122,6 +126,10 @@ class Wakeups:
         if self._woken is not None and self._woken.waker.is_news(wake_at_ms):
             self._woken.waking.nudge()
 
+    def on_rules_changed(self) -> None:
+        if self._woken is not None:
+            self._woken.worker.gate.look()
+
     def on_claimed(self) -> None:
         if self._woken is not None and self._woken.waker.note_claim():
             self._woken.waking.nudge()
@@ -167,6 +175,7 @@ class Wakeups:
             return False
         if notice.everything:
             self._woken.waking.nudge()
+            self._woken.worker.gate.look()
             self._woken.worker.mail.look_at_all()
         elif notice.told:
             self._woken.worker.mail.note_notice(notice.told)
@@ -185,6 +194,8 @@ class Wakeups:
         for namespace, kind in notice.documents:
             if kind == handovers.CALL and self._woken is not None and namespace == self._woken.namespace:
                 self._woken.worker.claims.make_sure()
+            if kind in flow.KINDS and self._woken is not None and namespace == self._woken.namespace:
+                self._woken.worker.gate.look()
             if kind == apikeys.KIND:
                 self._api_keys.forget()
             self._subscriptions.documents_changed(namespace, kind)

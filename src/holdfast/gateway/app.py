@@ -19,6 +19,7 @@ from holdfast.assembly import Holdfast
 from holdfast.gateway import (
     auth,
     bulk,
+    flow,
     health,
     hooks,
     keys,
@@ -50,6 +51,7 @@ _MAIN: tuple[Endpoint, ...] = (
     *hooks.ENDPOINTS,
     *workflows.ENDPOINTS,
     *workers.ENDPOINTS,
+    *flow.ENDPOINTS,
     *tasks.ENDPOINTS,
     *keys.ENDPOINTS,
     *rate_limits.ENDPOINTS,

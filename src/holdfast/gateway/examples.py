@@ -67,6 +67,20 @@ _API_KEY: Mapping[str, Any] = {
     "revoked_at": None,
 }
 
+_BREAKER = {
+    "name": "stripe",
+    "state": "half-open",
+    "since": _BEGUN,
+    "until": _LATER,
+    "calls": 0,
+    "failures": 0,
+    "successes": 1,
+    "prober": "app-1-4120-b7d0",
+    "by": "",
+    "did": "",
+    "by_at": None,
+}
+
 # What is sent, and what is returned: by the type of the body.
 OF_TYPE: Mapping[Any, Any] = {
     wire.StartBody: {"input": _INPUT, "attributes": {"customer": "ada"}},
@@ -165,6 +179,20 @@ OF_TYPE: Mapping[Any, Any] = {
     wire.BacklogView: {
         "statuses": {"pending": 2, "running": 3, "completed": 1042},
         "depths": [{"workflow": "shop.checkout", "queue": "default", "ready": 2, "oldest_at": _BEGUN}],
+    },
+    wire.OpenBreakerBody: {"by": "ada", "lasts": "10m"},
+    wire.CloseBreakerBody: {"by": "ada"},
+    wire.BreakerView: _BREAKER,
+    wire.BreakersView: {"breakers": [_BREAKER]},
+    wire.EffectLimitsView: {
+        "limits": [
+            {
+                "name": "stripe",
+                "width": 10,
+                "taken": 7,
+                "shares": [{"instance": "app-1-4120-b7d0", "slots": 7, "wants": 9}],
+            }
+        ]
     },
     wire.ApiKeyView: _API_KEY,
     wire.ApiKeysView: {"keys": [_API_KEY]},

@@ -33,6 +33,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.gateway_client.bulk import GatewayBulk
+from holdfast.gateway_client.flow import GatewayFlow
 from holdfast.gateway_client.transport import Transport
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import cancels, limits, waits
@@ -89,6 +90,7 @@ class GatewayBackend:
         self._clock = clock
         self._offset_ms = clock.wall_ms() - float(clock.steady_ms())
         self.bulk = GatewayBulk(transport, codec=codec, ids=ids)
+        self.flow = GatewayFlow(transport)
 
     @property
     def namespace(self) -> str:

@@ -191,6 +191,13 @@ def step(run: Run, entry: Entry) -> Change:
     return Change(change_id, guard, replace(run, length=length, change_id=change_id), (entry,))
 
 
+def wake(run: Run, *, now_ms: Instant) -> Change:
+    """Let a run that waits be claimed now, unless it has changed hands since: what its effect waited for is there."""
+    assert run.status is Status.WAITING, run
+    change = _change(run, replace(run, wake_at_ms=now_ms), NOTHING)
+    return _renamed(change, f"{change.id}.wake.{now_ms}")
+
+
 def hand_over(run: Run, hand: Hand) -> Change:
     """Give a running run, of which nothing has been begun under its present fence, to another worker."""
     assert run.status is Status.RUNNING, run

@@ -5,7 +5,7 @@
     pending     a delayed start; a free worker; a worker at all, if none serves it, or none the version it is pinned to
     running     its effects that run now, each with the instance that performs it; as long as none is known, that
                 instance; and, in its story, the outcome of a `once` effect that was begun
-    waiting     timers, hooks, children, retries, as they were when it was let go
+    waiting     timers, hooks, children, retries, breakers and limits, as they were when it was let go
     blocked     a person
     ended       nothing
 
@@ -28,7 +28,20 @@ from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import Instant
 from holdfast.kernel.units import utc_of
 
-Kind = Literal["timer", "hook", "child", "retry", "delay", "worker", "no_worker", "running", "outcome", "blocked"]
+Kind = Literal[
+    "timer",
+    "hook",
+    "child",
+    "retry",
+    "breaker",
+    "limit",
+    "delay",
+    "worker",
+    "no_worker",
+    "running",
+    "outcome",
+    "blocked",
+]
 HEARTBEAT_CHARACTERS = 80  # of the details, in words
 
 
@@ -42,6 +55,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     effect: RunningEffect | None = None
     error: str = ""  # of a retry: why the last attempt failed
     version: str = ""  # of the worker, if the run is pinned to it
+    detail: str = ""  # of a breaker or a limit: how it stands
 
     @property
     def until(self) -> datetime | None:
@@ -53,7 +67,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
         """The process that executes the run, by the name that it has in logs and metrics; empty if none does."""
         return instance_of(self.name) if self.kind == "running" else ""
 
-    def __str__(self) -> str:  # noqa: C901 - a table, as long as there are kinds
+    def __str__(self) -> str:  # noqa: C901, PLR0911 - a table, as long as there are kinds
         until = "" if self.until is None else self.until.isoformat(timespec="milliseconds")
         match self.kind:
             case "timer":
@@ -64,6 +78,11 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
                 return f"child run {self.name} ({self.step})"
             case "retry":
                 return f"the retry of {self.step} at {until}" + (f", after {self.error}" if self.error else "")
+            case "breaker":
+                open_until = "open until it is closed by hand" if not until else f"open until {until}"
+                return f"breaker {self.name!r}, which is {', '.join(filter(None, (open_until, self.detail)))}"
+            case "limit":
+                return f"limit {self.name!r}: {self.detail}"
             case "delay":
                 return f"its delayed start at {until}"
             case "worker":

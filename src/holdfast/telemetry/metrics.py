@@ -185,6 +185,32 @@ METRICS = (
         (),
         "1 if the store does not count, so that this process limits by itself to its share; else 0.",
     ),
+    Metric(
+        "holdfast_effects_held_total",
+        "counter",
+        ("rule", "name"),
+        "Times that an effect had to wait here for a breaker or a limit.",
+    ),
+    Metric(
+        "holdfast_breaker_state",
+        "gauge",
+        ("breaker",),
+        "How this process sees a circuit breaker: 0 closed, 1 half-open, 2 open. Absent until it first changes.",
+    ),
+    Metric(
+        "holdfast_breaker_changes_total",
+        "counter",
+        ("breaker", "state"),
+        "Times that this process saw a circuit breaker become open, half-open or closed.",
+    ),
+    Metric("holdfast_breaker_probes_total", "counter", ("breaker",), "Calls that were tried here as probes."),
+    Metric("holdfast_limit_slots", "gauge", ("limit",), "Slots of a limit at effects that this process has."),
+    Metric(
+        "holdfast_rules_decided_alone_total",
+        "counter",
+        ("rule", "name"),
+        "Times that this process went on by what it knew of a breaker or a limit, since the store was away.",
+    ),
     Metric("holdfast_store_troubles_total", "counter", (), "Store calls that failed, and were made again."),
     Metric(
         "holdfast_part_failures_total",
@@ -286,7 +312,7 @@ class Metrics:
                 case "gauge":
                     self._gauges[each.name] = library.Gauge(each.name, each.help, each.labels, registry=self.registry)
         self._gauges["holdfast_build_info"].labels(metadata.version("holdfast"), platform.python_version()).set(1)
-        self._heard = _hearing(counters, histograms)
+        self._heard = _hearing(counters, histograms) | _hearing_of_rules(counters, self._gauges)
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
@@ -364,6 +390,29 @@ class _Named:
         for metric in self._registry.collect():
             metric.samples = [sample._replace(labels=sample.labels | self._label) for sample in metric.samples]
             yield metric
+
+
+def _hearing_of_rules(
+    counters: dict[str, Counter], gauges: dict[str, Gauge]
+) -> dict[type[Event], Callable[[Any], None]]:
+    """What is heard of breakers and limits."""
+    held = cache(counters["holdfast_effects_held_total"].labels)
+    probes = cache(counters["holdfast_breaker_probes_total"].labels)
+    alone = cache(counters["holdfast_rules_decided_alone_total"].labels)
+    slots = cache(gauges["holdfast_limit_slots"].labels)
+
+    def changed(event: events.BreakerChanged) -> None:
+        counters["holdfast_breaker_changes_total"].labels(event.name, event.state).inc()
+        number = ("closed", "half-open", "open").index(event.state)
+        gauges["holdfast_breaker_state"].labels(event.name).set(number)
+
+    return {
+        events.EffectHeld: lambda event: held(event.rule, event.name).inc(),
+        events.BreakerChanged: changed,
+        events.BreakerProbed: lambda event: probes(event.name).inc(),
+        events.SlotsMoved: lambda event: slots(event.name).set(event.slots),
+        events.DecidesAlone: lambda event: alone(event.rule, event.name).inc(),
+    }
 
 
 def _hearing(

@@ -53,15 +53,15 @@ def run(shown: RunView, namespace: str) -> Run:
         digest="",
         request_id="",
         retention_ms=NO_TIME,
-        created_at_ms=_instant(shown.created_at),
+        created_at_ms=instant(shown.created_at),
         status=Status(shown.status),
         epoch=shown.fence,
         holds_key=shown.holds_key,
-        finished_at_ms=_instant_or_none(shown.finished_at),
-        expires_at_ms=_instant_or_none(shown.expires_at),
+        finished_at_ms=instant_or_none(shown.finished_at),
+        expires_at_ms=instant_or_none(shown.expires_at),
         version=shown.version or "",
         attributes=attributes.encode(scalars(shown.attributes)),
-        markers=markers.encode(tuple((each.name, _instant(each.at)) for each in shown.markers)),
+        markers=markers.encode(tuple((each.name, instant(each.at)) for each in shown.markers)),
         waits=waits.encode(wait_values(shown.waiting_on)),
         error=_failure(shown.error),
     )
@@ -72,11 +72,12 @@ def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
         Wait(
             cast("waits.Kind", each.kind),
             each.name,
-            _instant_or_none(each.until),
+            instant_or_none(each.until),
             each.step,
             None if each.effect is UNSET else _running(each.effect),
             "" if each.error is UNSET else each.error,
             "" if each.version is UNSET else each.version,
+            "" if each.detail is UNSET else each.detail,
         )
         for each in shown
     )
@@ -86,12 +87,12 @@ def _running(shown: RunningEffectView) -> RunningEffect:
     return RunningEffect(
         shown.name,
         shown.attempt,
-        _instant(shown.since),
+        instant(shown.since),
         shown.timeout_ms,
         remote=shown.remote,
         lost=shown.lost,
         heartbeat_json=shown.heartbeat,
-        heartbeat_at_ms=_instant_or_none(shown.heartbeat_at),
+        heartbeat_at_ms=instant_or_none(shown.heartbeat_at),
     )
 
 
@@ -126,8 +127,8 @@ def description(shown: WorkflowView) -> Description:
 def member(shown: WorkerView, namespace: str) -> Member:
     return Member(
         owner=shown.id,
-        joined_at_ms=_instant(shown.joined_at),
-        until_ms=_instant(shown.lease_until),
+        joined_at_ms=instant(shown.joined_at),
+        until_ms=instant(shown.lease_until),
         serves=Serves(namespace, tuple(shown.workflows), shown.host, shown.pid, shown.concurrency),
         holds=shown.holds,
     )
@@ -136,7 +137,7 @@ def member(shown: WorkerView, namespace: str) -> Member:
 def backlog(shown: BacklogView) -> Backlog:
     return Backlog(
         {Status(status): count for status, count in shown.statuses.items()},
-        tuple(Depth(each.workflow, each.queue, each.ready, _instant_or_none(each.oldest_at)) for each in shown.depths),
+        tuple(Depth(each.workflow, each.queue, each.ready, instant_or_none(each.oldest_at)) for each in shown.depths),
     )
 
 
@@ -147,9 +148,9 @@ def api_key(shown: ApiKeyView) -> ApiKey:
         namespace=shown.namespace,
         scope=shown.scope,
         tail=shown.tail,
-        created_at_ms=_instant(shown.created_at),
-        expires_at_ms=_instant_or_none(shown.expires_at),
-        revoked_at_ms=_instant_or_none(shown.revoked_at),
+        created_at_ms=instant(shown.created_at),
+        expires_at_ms=instant_or_none(shown.expires_at),
+        revoked_at_ms=instant_or_none(shown.revoked_at),
     )
 
 
@@ -195,9 +196,11 @@ def _failure(shown: ErrorView | UnsetType) -> bytes | None:
     return None if shown is UNSET else msgspec.json.encode(Failure(shown.type, shown.message, line=shown.line))
 
 
-def _instant(instant: datetime) -> Instant:
-    return Instant(attributes.micros(instant) // 1000)
+def instant(at: datetime) -> Instant:
+    """What a gateway has said as text, as the engine has it."""
+    return Instant(attributes.micros(at) // 1000)
 
 
-def _instant_or_none(instant: datetime | None) -> Instant | None:
-    return None if instant is None else _instant(instant)
+def instant_or_none(at: datetime | None) -> Instant | None:
+    """The same, if there is one."""
+    return None if at is None else instant(at)

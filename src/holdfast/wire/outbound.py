@@ -211,6 +211,7 @@ def _wait(wait: Wait) -> WaitView:
         effect=UNSET if wait.effect is None else _running(wait.effect),
         error=wait.error or UNSET,
         version=wait.version or UNSET,
+        detail=wait.detail or UNSET,
     )
 
 

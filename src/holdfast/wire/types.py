@@ -99,6 +99,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     effect: RunningEffectView | UnsetType = UNSET
     error: str | UnsetType = UNSET
     version: str | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):
@@ -317,6 +318,54 @@ class BacklogView(Struct, frozen=True):
     depths: list[DepthView]
 
 
+class BreakerView(Struct, frozen=True, kw_only=True):
+    """A circuit breaker of effects: closed, open or half-open. `until` is when an effect is tried next.
+
+    `calls` and `failures` are those that were reported lately; `by` is who opened or closed it last (`did`).
+    """
+
+    name: str
+    state: str
+    since: Timestamp | None
+    until: Timestamp | None
+    calls: int
+    failures: int
+    successes: int
+    prober: str
+    by: str
+    did: str
+    by_at: Timestamp | None
+
+
+class BreakersView(Struct, frozen=True):
+    """The circuit breakers of a namespace, by name."""
+
+    breakers: list[BreakerView]
+
+
+class LimitShareView(Struct, frozen=True, kw_only=True):
+    """What an instance has of a limit: its slots, and how many it could use."""
+
+    instance: str
+    slots: int
+    wants: int
+
+
+class EffectLimitView(Struct, frozen=True, kw_only=True):
+    """A limit at effects: how many calls may be under way, and which instance has which slots."""
+
+    name: str
+    width: int | None
+    taken: int
+    shares: list[LimitShareView]
+
+
+class EffectLimitsView(Struct, frozen=True):
+    """The limits at effects of a namespace, by name."""
+
+    limits: list[EffectLimitView]
+
+
 class ApiKeyView(Struct, frozen=True, kw_only=True):
     """An API key, without its secret; `tail` are the last characters of the token."""
 
@@ -461,6 +510,19 @@ class RetryNowBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     step: Key | None = None
     by: Annotated[str, Meta(max_length=255)] | None = None
     reason: Annotated[str, Meta(max_length=1000)] | None = None
+
+
+class OpenBreakerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who opens it, and for how long; without that, until it is closed by hand."""
+
+    by: Annotated[str, Meta(max_length=255)] | None = None
+    lasts: Duration | None = None
+
+
+class CloseBreakerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who closes it."""
+
+    by: Annotated[str, Meta(max_length=255)] | None = None
 
 
 class BulkRunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

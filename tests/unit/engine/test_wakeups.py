@@ -60,7 +60,11 @@ class Parts:
         )
         if has_worker:
             worker: Any = SimpleNamespace(
-                claims=part("claims"), mail=part("mail"), slots=self.room, drop_all=part("worker").drop_all
+                claims=part("claims"),
+                mail=part("mail"),
+                slots=self.room,
+                gate=part("gate"),
+                drop_all=part("worker").drop_all,
             )
             waker: Any = SimpleNamespace(
                 is_news=lambda wake_at_ms: self.planned_at_ms is None or wake_at_ms < self.planned_at_ms,
@@ -92,6 +96,7 @@ RUN = a_run("run-1", wake_at_ms=NOW_MS + 5)
         (lambda on: on.on_lease_renewed(), ["claims.make_sure"]),
         (lambda on: on.on_lease_lost(), ["worker.drop_all"]),
         (lambda on: on.on_rescued(), ["claims.ring"]),
+        (lambda on: on.on_rules_changed(), ["gate.look"]),
         (lambda on: on.on_relayed(), ["claims.ring", "mail.look_at_all"]),
     ],
 )
@@ -101,8 +106,17 @@ def test_what_happens_here(happens: Callable[[Wakeups], None], told: list[str]) 
     assert parts.calls == told
     client = Parts(has_worker=False)
     happens(client.wakeups)
-    of_a_worker = ("mail", "claims", "waking", "worker")
+    of_a_worker = ("mail", "claims", "waking", "worker", "gate")
     assert client.calls == [call for call in told if not call.startswith(of_a_worker)]
+
+
+RULES_CHANGED = [  # of effects
+    "waiters.look_at",
+    "gate.look",
+    "subscriptions.documents_changed default breaker",
+    "subscriptions.anything_changed",
+    "task_watch.look",
+]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +150,8 @@ def test_what_happens_here(happens: Callable[[Wakeups], None], told: list[str]) 
         (Notice(ready=(SOON,)), ["waiters.look_at", "waking.nudge"], True),
         (Notice(ready=(ELSEWHERE, UNKNOWN)), ["waiters.look_at"], False),
         (Notice(ready=(ELSEWHERE, NOW)), ["waiters.look_at", "claims.ring"], True),
-        (ANYTHING, [*ALL_WHO_WAIT, "waking.nudge", "mail.look_at_all"], False),
+        (Notice(documents=(("default", "breaker"),)), [*RULES_CHANGED], False),
+        (ANYTHING, [*ALL_WHO_WAIT, "waking.nudge", "gate.look", "mail.look_at_all"], False),
     ],
 )
 def test_what_another_process_tells(notice: Notice, told: list[str], is_taken: bool) -> None:
@@ -145,7 +160,7 @@ def test_what_another_process_tells(notice: Notice, told: list[str], is_taken: b
     assert parts.calls == told
     client = Parts(has_worker=False)
     assert client.wakeups.on_notice(notice) is False
-    assert client.calls == [call for call in told if not call.startswith(("mail", "claims", "waking"))]
+    assert client.calls == [call for call in told if not call.startswith(("mail", "claims", "waking", "gate"))]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from holdfast.engine.api.registry import Description
 from holdfast.engine.api.start_options import StartOptions
 from holdfast.engine.cancelling import Cancellation
 from holdfast.journal import Journal, RunEvent
+from holdfast.kernel.breakers import BreakerStatus
 from holdfast.kernel.bulks import BulkOrder, Preview
 from holdfast.kernel.cancels import Receipt
+from holdfast.kernel.effect_limits import LimitStatus
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import ByHand
@@ -75,6 +77,16 @@ class Bulking(Protocol):
     async def preview(self, order: BulkOrder, first: int) -> Preview: ...
 
 
+class FlowRuling(Protocol):
+    """Breakers and limits, for operators."""
+
+    async def breakers(self) -> list[BreakerStatus]: ...
+    async def breaker(self, name: str) -> BreakerStatus: ...
+    async def open_breaker(self, name: str, by: str, lasts: Duration | None) -> BreakerStatus: ...
+    async def close_breaker(self, name: str, by: str) -> BreakerStatus: ...
+    async def limits(self) -> list[LimitStatus]: ...
+
+
 class Backend(Protocol):
     """All that the verbs of callers need."""
 
@@ -88,6 +100,8 @@ class Backend(Protocol):
     def queries(self) -> Querying: ...
     @property
     def bulk(self) -> Bulking: ...
+    @property
+    def flow(self) -> FlowRuling: ...
 
     def call(self, workflow: str, arguments: Mapping[str, Any] | bytes) -> Call[Any]: ...
     async def start(self, call: WorkflowCall[Any], options: StartOptions) -> tuple[Run, bool]: ...

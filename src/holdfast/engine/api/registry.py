@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.kernel.cancels import Outcome
+from holdfast.kernel.effect_rules import check_alike
 from holdfast.pack import Effect, EffectPolicy, Pack, Workflow
 from holdfast.ports.codec import Codec
 
@@ -59,6 +60,7 @@ class Registry:
             self._workflows.update(pack.workflows)
             self._policies.update({name: effect.policy for name, effect in pack.effects.items()} | pack.policies)
             effects.extend(pack.effects.values())
+        check_alike((each.name, each.rules) for each in effects if each.rules is not None)
         for each in self._workflows.values():
             codec.check(each.signature.arguments_type, what=each.input_name)
             each.signature.check_types(arguments=True)

@@ -4,6 +4,7 @@ signals      deliver payloads to hooks
 operations   cancel, resume, retry, fork, release the key
 queries      find, follow, explain
 bulk         apply a verb to many runs
+flow         breakers and limits of effects
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.api.admission import Admission, limited, wish
 from holdfast.engine.api.bulk import Bulk
+from holdfast.engine.api.flow import FlowRules
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
 from holdfast.engine.api.rate_limits import RateLimits
@@ -102,11 +104,13 @@ class Service:
         replayer: Replayer,
         limits: RateLimits,
         on_pending: Callable[[Run], None],
+        on_rules_changed: Callable[[], None],
     ) -> None:
         self.scope = scope
         self.codec = scope.codec
         self.registry = scope.registry
         self.signals = Signals(scope)
+        self.flow = FlowRules(scope, on_changed=on_rules_changed)
         self.operations = operations
         self.queries = queries
         self._replayer = replayer

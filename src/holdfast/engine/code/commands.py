@@ -13,6 +13,7 @@ from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import Intent
 from holdfast.kernel.steps import Step
 from holdfast.kernel.times import EPOCH, Instant
+from holdfast.kernel.waits import Wait
 from holdfast.pack import Effect, EffectPolicy
 
 
@@ -41,6 +42,7 @@ class Command(Struct):
     failures: int = 0
     last_error: str = ""  # why the last attempt failed, in words
     retry_at_ms: Instant | None = None
+    held: Wait | None = None  # what stands before it: it is to be begun at `retry_at_ms`, which is no retry then
     intended: bool = False  # a `once` effect: the intent to call it is recorded
     may_call: bool = False  # and this process has recorded it, or knows that the effect never happened
     reconciles: bool = False  # what is to be done next is to ask the world about it

@@ -121,7 +121,7 @@ class Pending(Struct):
         if step in self.timers:
             return self.timers[step]
         command = self.open[step]
-        command.retry_at_ms = None
+        command.retry_at_ms = command.held = None
         return command
 
     def waits(self) -> list[Wait]:
@@ -130,6 +130,8 @@ class Pending(Struct):
         for command in self.open.values():
             if command.child_id:
                 waits.append(Wait("child", command.child_id, step=command.step))
+            elif command.held is not None:
+                waits.append(command.held)
             elif command.retry_at_ms is not None:
                 name, error = command.intent.name, command.last_error
                 waits.append(Wait("retry", name, command.retry_at_ms, command.step, error=error))

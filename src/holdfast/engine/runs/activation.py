@@ -267,14 +267,26 @@ class Activation:
                 self._loaded.in_flight.begin(command)
             if n % BEGUN_AT_ONCE == 0:
                 await self._host.clock.pause(0)
-        if not self._loaded.in_flight.are_all_tasks():
+        in_flight = self._loaded.in_flight
+        if not in_flight.need_no_slot():
             await self._signalled(self._due_in_ms())
             return
-        self._host.quiet()  # others do the work
+        self._host.quiet()  # others do the work, or it waits for its turn
         try:
-            await self._signalled(self._due_in_ms())
+            await self._signalled(self._until_let_go_ms())
         finally:
             self._host.busy()
+        held_for_ms = in_flight.all_held_for_ms()
+        if held_for_ms is not None and held_for_ms >= self._host.pace.idle_ms and not self._loaded.arrivals:
+            self._loaded.leave_held()
+
+    def _until_let_go_ms(self) -> Millis | None:
+        """How long to wait for what others do; what only waits for a breaker or a limit, is let go after a while."""
+        held_for_ms, due_in_ms = self._loaded.in_flight.all_held_for_ms(), self._due_in_ms()
+        if held_for_ms is None:
+            return due_in_ms
+        left_ms = Millis(max(1, int(self._host.pace.idle_ms - held_for_ms) + 1))
+        return left_ms if due_in_ms is None else min(left_ms, due_in_ms)
 
     def _forget_cancellation(self) -> None:
         """A lone effect was interrupted, and has ended: the task of the run goes on."""
@@ -637,6 +649,7 @@ class Activation:
         await self._commit(transitions.LetGo(self._loaded.next_due_at_ms(), waits.encode(machine.waits())), record)
         self._host.emit(events.RunLetGo(self.run.id, self.run.wake_at_ms))
         self._host.let_go(self.run)
+        self._loaded.park()
 
     async def _progress(self, record: ActivationRecord) -> None:
         """Make what there is to record durable. Messages alone can wait: the next commit takes them along."""

@@ -18,11 +18,22 @@ class Broken(Struct, frozen=True):
     error: BaseException
 
 
+class HeldBack(Struct, frozen=True, gc=False):
+    """A breaker or a limit holds an effect back: it goes on waiting, and the run may need no slot any more."""
+
+
+class Passed(Struct, frozen=True, gc=False):
+    """A breaker and a limit let an effect begin: no outcome, but the next thing to be done for its step."""
+
+
+HELD_BACK, PASSED = HeldBack(), Passed()
+
+
 class Completion(Struct, frozen=True, gc=False):
     """Something has happened to a step. `blobs` are its large values, `task` is the remote task that it comes from."""
 
     step: str
-    event: steps.Event | Broken
+    event: steps.Event | Broken | HeldBack | Passed
     blobs: tuple[Blob, ...] = ()
     took_ms: float | None = None
     task: Document | None = None

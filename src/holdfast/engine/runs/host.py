@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.engine.code.commands import Command
+from holdfast.engine.flow.gate import EffectGate
 from holdfast.engine.pace import Pace
 from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.runs.performer import Performer
@@ -40,6 +41,7 @@ class RunHost(Protocol):
     tracing: Tracing | None
     performer: Performer
     remote_effects: RemoteEffects
+    gate: EffectGate
     loop: asyncio.AbstractEventLoop
     strict: bool
     record_inputs: bool  # of effects, where a workflow does not say

@@ -7,6 +7,7 @@ Rules
 - No effect is begun on a lease that may be lost, nor after its deadline. That is asked again where it is entered.
 - What could not be entered is no attempt: it waits for its turn again.
 - What is interrupted comes back all the same: what it has done, an undo may have to take back.
+- An effect that a breaker or a limit stands before is begun twice: first it waits there, then it is called.
 - A remote effect takes no room here, and a worker that stops does not wait for it: its task is joined by the next.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from holdfast import events
@@ -24,6 +25,7 @@ from holdfast.engine.failures import described, worded
 from holdfast.engine.remote.remote_effects import RemoteAttempt
 from holdfast.engine.runs.completions import Broken, Completion
 from holdfast.engine.runs.heartbeats import AttemptScope, Heartbeats, SeenBeat
+from holdfast.engine.runs.held_effects import HeldEffects
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.performer import Turn, is_async
 from holdfast.engine.tracing import Tried
@@ -39,6 +41,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel import retries, tasks
 from holdfast.kernel.changes import Change, Committed, TokenFree
+from holdfast.kernel.effect_rules import EffectRules, Stay
 from holdfast.kernel.journal import Other
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.retries import Begin, Retry
@@ -64,6 +67,7 @@ from holdfast.ports.store import History
 
 _making_heartbeats = threading.Lock()  # one for all runs: it is held for a moment, and most runs never need it
 _NO_STEPS: frozenset[str] = frozenset()
+_NO_STAYS: Mapping[str, Stay] = {}
 
 
 class StepsInFlight:
@@ -72,6 +76,7 @@ class StepsInFlight:
     parent_ended = "was cancelled"  # why its children are stopped
     is_leaving = False  # the worker stops: remote tasks are left to the next holder of the run
     _kept_heartbeats: Heartbeats | None = None
+    _held: HeldEffects | None = None  # made by the first effect that a breaker or a limit stands before
 
     def __init__(self, host: RunHost, history: History, complete: Callable[[Completion], None]) -> None:
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -97,10 +102,11 @@ class StepsInFlight:
         match command.intent.kind:
             case "effect" | "undo" if command.reconciles:
                 work = self._reconcile(command)
+            case "effect" | "undo" if command.effect is not None and command.effect.rules is not None:
+                self._begin_under_rules(command, command.effect.rules)
+                return
             case "effect" | "undo":
-                if command.is_remote:
-                    self._remote |= {command.step}
-                work = self._attempt_elsewhere(command) if command.is_remote else self.attempt(command)
+                work = self._call(command)
             case "join":
                 work = self._watch(command)
             case "stop":
@@ -113,12 +119,32 @@ class StepsInFlight:
                 work = self._admit(command)
         self._do(command, work)
 
+    def _call(self, command: Command, turn: Turn | None = None) -> Coroutine[Any, Any, Completion | None]:
+        if command.is_remote:
+            self._remote |= {command.step}
+            return self._attempt_elsewhere(command)
+        if turn is None or command.effect is None:
+            return self.attempt(command)
+        return self._attempt_in_turn(command, command.effect, command.policy_on(self.host), turn)
+
+    def _begin_under_rules(self, command: Command, rules: EffectRules) -> None:
+        """Call an effect that may begin; let one wait that may not, or of which that is not known yet."""
+        held = self._held = self._held or HeldEffects()
+        if held.may_call(command.step):
+            self._do(command, held.call(command.step, lambda turn: self._call(command, turn)))
+        else:
+            self._do(command, held.wait(command, rules, self.host, self.run, self._tell))
+
+    def _tell(self, completion: Completion) -> None:
+        self._complete(completion)  # it is another one when the run is not here any more
+
     def _do(self, command: Command, work: Coroutine[Any, Any, Completion | None]) -> None:
         task = self.tasks[command.step] = self.host.loop.create_task(self._complete_by(work))
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 work.close()  # it may not even have begun
+                self.give_back(command.step)
             if self.tasks.get(command.step) is not task:
                 return
             if task.cancelled():
@@ -183,14 +209,45 @@ class StepsInFlight:
                 task.cancel()
             self._attempts.clear()
             self.tasks.clear()
+        if self._held is not None:
+            self._held.close()
 
     def are_under_way(self) -> bool:
         """Whether something is being done at this moment."""
         return any(not task.done() for task in self.tasks.values())
 
-    def are_all_tasks(self) -> bool:
-        """Whether something is under way, and all of it with remote workers."""
-        return bool(self.tasks) and self.tasks.keys() <= self._remote
+    def need_no_slot(self) -> bool:
+        """Whether something is under way, and all of it with remote workers, or held back by a rule."""
+        return bool(self.tasks) and self.tasks.keys() <= self._remote | self.stays.keys()
+
+    @property
+    def stays(self) -> Mapping[str, Stay]:
+        """What the effects wait for that a breaker or a limit holds back, by step."""
+        return _NO_STAYS if self._held is None else self._held.stays
+
+    def all_held_for_ms(self) -> float | None:
+        """How long all that is under way has waited for a breaker or a limit; None if something else is, or nothing."""
+        if self._held is None or not self._held.stays or self.tasks.keys() != self._held.stays.keys():
+            return None
+        return self.host.clock.steady_ms() - self._held.since_steady_ms
+
+    def may_call(self, step: str) -> bool:
+        """Whether a breaker and a limit have let the effect begin."""
+        return self._held is not None and self._held.may_call(step)
+
+    def give_back(self, step: str) -> None:
+        """An effect that was let begin is not called."""
+        if self._held is not None:
+            self._held.give_back(step)
+
+    def leave_held(self) -> Mapping[str, Stay]:
+        """Do not wait any longer for what lets effects begin: what each of them waits for."""
+        if self._held is None:
+            return _NO_STAYS
+        left = self._held.leave()
+        for step in left:
+            self.tasks.pop(step).cancel()
+        return left
 
     def leave_tasks(self) -> None:
         """Do not wait for remote workers any longer. Their tasks stay: the next holder of the run joins them."""
@@ -199,6 +256,7 @@ class StepsInFlight:
             if (scope := self._attempts.get(step)) is not None:
                 scope.dropped = scope.abandoned = True
             self.tasks.pop(step).cancel()
+        self.leave_held()
 
     async def attempt(self, command: Command) -> Completion:
         """What comes of one attempt of an effect."""
@@ -231,13 +289,16 @@ class StepsInFlight:
             self._attempts.pop(step, None)
         return self._completion(command, scope, outcome)
 
-    async def _attempt_in_turn(self, command: Command, effect: Effect[..., Any], policy: EffectPolicy) -> Completion:
-        """The same, of an effect that has to wait for its turn, or is limited."""
+    async def _attempt_in_turn(
+        self, command: Command, effect: Effect[..., Any], policy: EffectPolicy, turn: Turn | None = None
+    ) -> Completion:
+        """The same, of an effect that has to wait for its turn, or is limited; `turn` is there if it has one."""
         performer = self.host.performer
         if policy.safety == "once":
             await performer.until_ended(self.run.id, command.step)
         in_thread = not effect.is_async
-        turn = performer.turn_now(in_thread=in_thread) if policy.retry.deadline is None else None
+        if turn is None and policy.retry.deadline is None:
+            turn = performer.turn_now(in_thread=in_thread)
         while turn is not None or (turn := await self._turn(command, policy.retry, in_thread=in_thread)) is not None:
             completion = await self._try(command, effect, turn)
             if completion is not None:

@@ -28,7 +28,15 @@ from holdfast.engine.code.machine import Machine
 from holdfast.engine.code.replay import replaying
 from holdfast.engine.failures import described
 from holdfast.engine.runs import never_awaited
-from holdfast.engine.runs.completions import ActivationRecord, Arrival, Broken, Completion, NeedsPerson
+from holdfast.engine.runs.completions import (
+    ActivationRecord,
+    Arrival,
+    Broken,
+    Completion,
+    HeldBack,
+    NeedsPerson,
+    Passed,
+)
 from holdfast.engine.runs.host import RunHost
 from holdfast.engine.runs.in_flight import StepsInFlight
 from holdfast.engine.values import kept, kept_of
@@ -307,9 +315,14 @@ class LoadedRun:
         step, event = completion.step, completion.event
         if isinstance(event, Repeated):
             return self._repeat(event, record, waited=step in self.machine.open)
+        if isinstance(event, HeldBack):
+            return None
         self._take(completion, record)
         command = self.machine.open.get(step)
         waited = command is not None
+        if isinstance(event, Passed):
+            self._pass(step, command)
+            return None
         if type(event) is Returned and command is not None and not completion.blobs:
             return self._perform(command, event, completion)
         if command is None:
@@ -324,6 +337,27 @@ class LoadedRun:
         if waited and command.touches_the_world:
             self._tell(decision, completion)
         return self._follow(decision, command, completion, record)
+
+    def _pass(self, step: str, command: Command | None) -> None:
+        """What stands before an effect lets it begin."""
+        if command is None:
+            self.in_flight.give_back(step)
+        else:
+            self._to_call += (command,)
+
+    def leave_held(self) -> bool:
+        """Do not wait any longer for what lets effects begin: they ask again when the run goes on."""
+        left = self.in_flight.leave_held()
+        for step, stay in left.items():
+            self.machine.open[step].held = stay.wait
+            self.machine.pending.retry_at(step, stay.wake_at_ms)
+        return bool(left)
+
+    def park(self) -> None:
+        """The run was let go: have it woken when what stands before its effects lets them begin."""
+        for command in self.machine.open.values():
+            if command.held is not None:
+                self._host.gate.park(command.held, self.run)
 
     def _perform(self, command: Command, event: Returned, completion: Completion) -> Performed:
         """What nearly always happens: an attempt of an effect has returned, and its code waits for it."""
@@ -493,6 +527,7 @@ class LoadedRun:
                 continue  # the code had failed meanwhile, and what came of it is recorded
             self.dropped[command.step] = command
             self._stop(command)
+            self.in_flight.give_back(command.step)
             step = command.as_step(waited=False, begun=self._may_have_begun(command))
             entry = steps.decide(step, steps.CODE_LEFT, None, now_ms=self.machine.now_ms())
             if isinstance(entry, StepEntry):
@@ -559,7 +594,9 @@ class LoadedRun:
 
     def _prepare(self, command: Command, record: ActivationRecord) -> None:
         """Record what must be durable before the effect is begun, and choose how it is begun."""
-        if steps.may_call_at_once(command.policy_on(self._host), intended=command.intended):
+        if self._must_pass_first(command) or steps.may_call_at_once(
+            command.policy_on(self._host), intended=command.intended
+        ):
             command.reconciles = False
             return
         decision = self._decide(command, steps.TO_BEGIN, waited=True)
@@ -571,6 +608,13 @@ class LoadedRun:
             self._apply(decision, record)
         elif isinstance(decision, Block):
             raise NeedsPerson(decision.code, decision.message)
+
+    def _must_pass_first(self, command: Command) -> bool:
+        """Whether a breaker or a limit stands before the effect. The intent to call it is recorded after that."""
+        effect = command.effect
+        if effect is None or effect.rules is None or command.intended:
+            return False
+        return not self.in_flight.may_call(command.step)
 
     def next_due_at_ms(self) -> Instant | None:
         due_at_ms, deadline_at_ms = self.machine.pending.next_due_at_ms(), self.deadline_at_ms
@@ -597,12 +641,16 @@ class LoadedRun:
                 self._apply(entry, record)
 
     def _complete_too_late(self, completion: Completion, record: ActivationRecord) -> Entry | None:
-        self._take(completion, record)
         step, event = completion.step, completion.event
+        if isinstance(event, HeldBack):
+            return None
+        self._take(completion, record)
         if isinstance(event, Repeated):
             return self._repeat(event, record, waited=False)
         command = self.dropped.pop(step, None) or self.machine.open.get(step)
-        if command is None or isinstance(event, Broken):
+        if isinstance(event, Passed):
+            self.in_flight.give_back(step)
+        if command is None or isinstance(event, Broken | Passed):
             return None
         decision = self._decide(command, event, waited=False)
         # A token that was claimed stays with the run: if the run is retried, it claims it again.

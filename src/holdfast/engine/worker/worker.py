@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from holdfast.engine.api.registry import Registry
 from holdfast.engine.cancelling import Cancellation, Canceller
 from holdfast.engine.code.commands import Command
 from holdfast.engine.committer import Committer
+from holdfast.engine.flow.gate import EffectGate
 from holdfast.engine.ports import Ports
 from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.remote.task_watch import TaskWatch
@@ -54,6 +56,7 @@ class WorkerWakeups(Protocol):
     def on_gone(self) -> None: ...
     def on_settled(self, run: Run) -> None: ...
     def on_wake_at(self, wake_at_ms: Instant) -> None: ...
+    def on_pending(self, run: Run) -> None: ...
 
 
 class Worker:
@@ -102,6 +105,14 @@ class Worker:
             gate=self,
             emit=ports.emit,
             pace=ports.pace,
+        )
+        self.gate = EffectGate(
+            ports,
+            namespace=serves.namespace,
+            owner=lambda: lease.owner,
+            is_trusted=lease.is_reliable,
+            commit=committer.commit,
+            on_woken=wakeups.on_pending,
         )
         bell = Bell()
         self.held = held
@@ -279,6 +290,7 @@ class Worker:
     def drop_all(self) -> int:
         """The lease is lost: forget every run. Their late writes would be refused anyway."""
         dropped = self.held.drop_all()
+        self.gate.lose()
         self._wakeups.on_gone()
         return dropped
 
@@ -294,10 +306,14 @@ class Worker:
         if tasks:
             await asyncio.wait(tasks, timeout=grace_seconds)
         effects = self.held.effects
-        left = self.drop_all()
+        left = self.held.drop_all()
+        self._wakeups.on_gone()
         if left or effects:  # a lone effect is performed in the task of its run
             await asyncio.wait([*tasks, *effects], timeout=self.pace.clean_up_seconds)
         await self.remote_effects.drained(self.pace.clean_up_seconds)
+        with suppress(TimeoutError, TransientError):  # then its lease says it
+            async with asyncio.timeout(self.pace.clean_up_seconds):
+                await self.gate.leave()
         await self.performer.close()
         return left
 

@@ -93,6 +93,7 @@ class Api:
             replayer=None,  # pyright: ignore[reportArgumentType] - no test of these replays
             limits=RateLimits(self.store, clock=self.clock, emit=self.events.append, pace=self.pace),
             on_pending=self._on_pending,
+            on_rules_changed=lambda: self.pending.append("rules"),
         )
 
     def scope_of(self, namespace: str, registry: Registry, codec: JsonCodec) -> Scope:

@@ -1,0 +1,1 @@
+"""What stands before effects, as one replica sees it: breakers and limits that all replicas share."""
