@@ -91,6 +91,9 @@ GROUPS = (
         "Declare what there is to do.",
         "Pack",
         "Retry",
+        "Breaker",
+        "Limit",
+        "Rate",
         "Permanent",
         "RetryAfter",
         "NotPerformed",
@@ -196,7 +199,20 @@ GROUPS = (
 NOT_BUILT = {
     *("Run", "Call", "ChildRun", "Effect", "Workflow", "Started", "Hook", "Runs", "Page", "Marker", "Wait", "Story"),
     *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
-    *("Cancelling", "Serves", "Depth", "Line", "Journal", "Blocking", "BlockingRun", "BlockingStarted", "BlockingRuns"),
+    *(
+        "BreakerStatus",
+        "LimitStatus",
+        "LimitShare",
+        "Cancelling",
+        "Serves",
+        "Depth",
+        "Line",
+        "Journal",
+        "Blocking",
+        "BlockingRun",
+        "BlockingStarted",
+        "BlockingRuns",
+    ),
     *("BlockingPage", "Runtime", "Finding", "ApiKeys", "ApiKey", "GatewayApiKeys", "Caller", "Snapshot", "Metrics"),
     *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost", "FakeWorld"),
 }
@@ -286,10 +302,13 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
 
 def _constructor(name: str, cls: type) -> str:
     if issubclass(cls, msgspec.Struct):
-        fields = zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)
-        return _laid_out(
-            name, ["*", *(f"{field}: {cls.__annotations__[field]} = {_default(value)}" for field, value in fields)], ""
-        )
+        names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+        typed = [f"{field}: {cls.__annotations__[field]}" for field in names]
+        required = len(names) - len(defaults)
+        valued = [f"{each} = {_default(value)}" for each, value in zip(typed[required:], defaults, strict=True)]
+        kinds = {each.kind for each in inspect.signature(cls).parameters.values()}
+        starred = ["*"] if inspect.Parameter.KEYWORD_ONLY in kinds else []
+        return _laid_out(name, [*starred, *typed[:required], *valued], "")
     if "__init__" not in vars(cls):
         return f"{name}(message)"
     return _signature(name, cls)
