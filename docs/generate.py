@@ -91,6 +91,9 @@ GROUPS = (
         "Declare what there is to do.",
         "Pack",
         "Retry",
+        "Breaker",
+        "Limit",
+        "Rate",
         "Permanent",
         "RetryAfter",
         "NotPerformed",
@@ -205,8 +208,11 @@ NOT_BUILT = {
     *("Run", "Call", "ChildRun", "Effect", "Workflow", "Started", "Hook", "Runs", "Page", "Marker", "Wait", "Story"),
     *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
     *(
-        "Cancelling",
+        "BreakerStatus",
+        "LimitStatus",
+        "LimitShare",
         "LimitVerdict",
+        "Cancelling",
         "Serves",
         "Depth",
         "Line",
@@ -305,14 +311,13 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
 
 def _constructor(name: str, cls: type) -> str:
     if issubclass(cls, msgspec.Struct):
-        required = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
-        fields = [f"{field}: {_annotation(cls.__annotations__[field])}" for field in cls.__struct_fields__]
-        # Those that may be left out are passed by name.
-        given = [
-            f"{field} = {_default(value)}"
-            for field, value in zip(fields[required:], cls.__struct_defaults__, strict=True)
-        ]
-        return _laid_out(name, [*([] if required else ["*"]), *fields[:required], *given], "")
+        names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+        typed = [f"{field}: {_annotation(cls.__annotations__[field])}" for field in names]
+        required = len(names) - len(defaults)
+        valued = [f"{each} = {_default(value)}" for each, value in zip(typed[required:], defaults, strict=True)]
+        kinds = {each.kind for each in inspect.signature(cls).parameters.values()}
+        starred = ["*"] if inspect.Parameter.KEYWORD_ONLY in kinds else []
+        return _laid_out(name, [*starred, *typed[:required], *valued], "")
     if "__init__" not in vars(cls):
         return f"{name}(message)"
     return _signature(name, cls)

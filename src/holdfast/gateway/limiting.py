@@ -46,14 +46,14 @@ _US_PER_S = 1_000_000
 _V6_PREFIX = 64
 
 
-class Passage(NamedTuple):
+class RequestVerdict(NamedTuple):
     """Whether a request may pass, and what is said about the limits that it was held against."""
 
     refusal: LimitExceeded | None
     headers: RawHeaders
 
 
-PASSES = Passage(None, ())
+PASSES = RequestVerdict(None, ())
 
 
 class RequestLimits:
@@ -67,14 +67,14 @@ class RequestLimits:
         }
         limits.use(patience_ms=milliseconds(settings.patience))
 
-    async def admit(self, caller_id: str, namespace: str, *, starts: bool) -> Passage:
+    async def admit(self, caller_id: str, namespace: str, *, starts: bool) -> RequestVerdict:
         """Take one of each limit that a request of this caller is held against, or of none."""
         costs = self._costs(caller_id, starts=starts)
         if not costs:
             return PASSES
         verdicts = await self._limits.spend(namespace, costs)
         headers = ((b"ratelimit-policy", self._policies[starts]), (b"ratelimit", _left(costs, verdicts)))
-        return Passage(_refusal(costs, verdicts), headers)
+        return RequestVerdict(_refusal(costs, verdicts), headers)
 
     async def look(self, caller_id: str, namespace: str) -> list[tuple[Cost, Verdicts]]:
         """What is left of each to this caller. Nothing is taken."""
@@ -98,7 +98,7 @@ class AddressGuard:
         self._counts = RateCounts()
         self._runtime = runtime
 
-    def admit(self, scope: Scope) -> Passage:
+    def admit(self, scope: Scope) -> RequestVerdict:
         """Take one of the limit of the address that a request comes from."""
         name = self._name_of(scope)
         cost = Cost("address", name, self._rate)
@@ -107,7 +107,9 @@ class AddressGuard:
         self._runtime.emit(LimitChecked("address", "granted" if refusal is None else "refused"))
         if refusal is None:
             return PASSES
-        return Passage(refusal, ((b"ratelimit-policy", _policy([cost])), (b"ratelimit", _left([cost], verdicts))))
+        return RequestVerdict(
+            refusal, ((b"ratelimit-policy", _policy([cost])), (b"ratelimit", _left([cost], verdicts)))
+        )
 
     def _name_of(self, scope: Scope) -> str:
         peer = _address(scope["client"][0]) if scope.get("client") else None
