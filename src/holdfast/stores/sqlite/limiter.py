@@ -9,13 +9,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-
-import apsw
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel import limits
@@ -35,7 +32,6 @@ CREATE INDEX IF NOT EXISTS counts_due ON counts (due_at_us);
 _DUE = "SELECT due_at_us FROM counts WHERE place = :place"
 _KEEP = "INSERT INTO counts VALUES (:place, :due_at_us) ON CONFLICT DO UPDATE SET due_at_us = excluded.due_at_us"
 _OVER = "DELETE FROM counts WHERE place IN (SELECT place FROM counts WHERE due_at_us <= :now_us LIMIT :n)"
-_OPEN_AGAIN_SECONDS = 0.02
 
 
 class SqliteLimiter:
@@ -101,21 +97,7 @@ class SqliteLimiter:
 
     def _connect(self) -> Database:
         self._remove_former()
-        give_up = time.monotonic() + self._pace.busy_ms / 1000
-        while True:
-            db = files.connect(self.path, busy_ms=self._pace.busy_ms)
-            try:
-                db.execute("PRAGMA synchronous = OFF")
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute(_SCHEMA)
-            except apsw.BusyError:
-                # Changing the journal mode does not wait by itself while others open the file too.
-                db.close()
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(_OPEN_AGAIN_SECONDS)
-            else:
-                return db
+        return files.prepare_unsynced(self.path, _SCHEMA, busy_ms=self._pace.busy_ms)
 
     def _remove_former(self) -> None:
         """The files of earlier starts of the machine: no process has them open any more."""
