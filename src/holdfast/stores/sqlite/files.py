@@ -19,6 +19,7 @@ SQLITE_MIN = (3, 51, 3)  # older ones may corrupt a WAL that several connections
 _PACKAGE = "holdfast.stores.sqlite.migrations"
 _LOCKED_SECONDS, _LOCKED_SECONDS_MAX = 0.0002, 0.005  # the first wait for a lock, and the longest before another look
 
+_OPEN_AGAIN_SECONDS = 0.02  # after other processes were opening the file, too
 
 _NONE: Mapping[str, Any] = {}
 
@@ -133,6 +134,24 @@ def prepare(path: Path, *, busy_ms: Millis = PACE.busy_ms) -> Database:
             time.sleep(0.1)
         except apsw.Error as error:
             raise translated(error, path, busy_ms=busy_ms, opening=True) from error
+        else:
+            return db
+
+
+def prepare_unsynced(path: Path, schema: str, *, busy_ms: Millis) -> Database:
+    """A connection to a file beside the database that need not survive a crash of the machine; it may be new."""
+    give_up = time.monotonic() + busy_ms / 1000
+    while True:
+        db = connect(path, busy_ms=busy_ms)
+        try:
+            db.execute("PRAGMA synchronous = OFF")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(schema)
+        except apsw.BusyError:  # as above
+            db.close()
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(_OPEN_AGAIN_SECONDS)
         else:
             return db
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -95,14 +96,16 @@ class SqliteLimiter:
         return thread
 
     def _connect(self) -> Database:
-        for other in self._database.parent.glob(f"{self._database.name}-limits-*"):
-            if not other.name.startswith(self.path.name):
-                other.unlink(missing_ok=True)
-        db = files.connect(self.path, busy_ms=self._pace.busy_ms)
-        db.execute("PRAGMA synchronous = OFF")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute(_SCHEMA)
-        return db
+        self._remove_former()
+        return files.prepare_unsynced(self.path, _SCHEMA, busy_ms=self._pace.busy_ms)
+
+    def _remove_former(self) -> None:
+        """The files of earlier starts of the machine: no process has them open any more."""
+        former = f"{self._database.name}-limits-"
+        with suppress(OSError):  # it is no harm if one stays
+            for each in self._database.parent.iterdir():
+                if each.name.startswith(former) and not each.name.startswith(self.path.name):
+                    each.unlink(missing_ok=True)
 
     async def _sweep(self, thread: DatabaseThread) -> None:
         """Remove what is over, as long as anything is kept."""
