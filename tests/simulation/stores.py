@@ -23,7 +23,8 @@ from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.ports.notices import ANYTHING
 from holdfast.ports.store import Claim, Claimed, Serves
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.writes import MemoryWrites, Tables
+from holdfast.stores.memory.tables import Tables
+from holdfast.stores.memory.writes import MemoryWrites
 from holdfast.testing.histories.history import (
     LeaseChanged,
     MessageDelivered,

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.kernel import hooks, ids, timeouts
+from holdfast.kernel import hooks, ids, lanes, timeouts
 from holdfast.kernel.changes import Blob, Change, HolderOf, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
+from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
 from holdfast.kernel.runs import ENDED, PENDING, RUNNING, Run
 from holdfast.kernel.timeouts import TimeLimit
@@ -64,6 +65,7 @@ class Wanted(Struct, frozen=True, gc=False):
     signal: SignalMessage | None = None
     join: bool = True  # whether another's live run will do
     limit: TimeLimit | None = None  # its attributes show it
+    enters: Entering | None = None
 
     @property
     def scope(self) -> str:
@@ -140,12 +142,15 @@ def admission(
         change_id=run_id,
         version=wanted.version,
         attributes=attributes,
+        lane="" if wanted.enters is None else wanted.enters.lane,
         input=wanted.input,
     )
     first = Started(now_ms, wanted.input, Raw(attributes) if attributes else UNSET)
     envelopes = _envelopes(wanted, now_ms) if wanted.replaces or wanted.signal else ()
     guard = guard or first_guard(wanted)
-    return Change(run_id, guard, run, (first,), wanted.blobs, watcher=wanted.watcher, envelopes=envelopes)
+    return Change(
+        run_id, guard, run, (first,), wanted.blobs, watcher=wanted.watcher, envelopes=envelopes, enters=wanted.enters
+    )
 
 
 def successor(
@@ -177,6 +182,7 @@ def successor(
         length=1,
         change_id=successor_id,
         version=run.version,
+        lane=run.lane,
         attributes=timeouts.shown_without(b"" if first.attributes is UNSET else bytes(first.attributes)),
         input=original_input(first),
     )
@@ -190,6 +196,7 @@ def successor(
         blobs=blobs,
         envelopes=tuple(Envelope(successor_id, signal, scope) for signal in signals),
         inherits=run.id,
+        enters=lanes.again(run),
     )
 
 

@@ -34,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import cancels, starts
+from holdfast.kernel import cancels, lanes, starts
 from holdfast.kernel.changes import Alive, Blob, Change, HandedOver, HookOpen, Shown
 from holdfast.kernel.journal import (
     Attempted,
@@ -254,7 +254,8 @@ def go_on(run: Run, why: Entry, *, now_ms: Instant) -> Change:
         expires_at_ms=None,
         error=None,
     )
-    return _change(run, after, NOTHING, why)
+    change = _change(run, after, NOTHING, why)
+    return replace(change, enters=lanes.again(run)) if run.lane else change
 
 
 def stop(

@@ -28,6 +28,7 @@ from msgspec import Struct, field
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
@@ -264,7 +265,24 @@ class Store(Protocol):
         ...
 
     async def relay(self, limit: int) -> int:
-        """Deliver up to `limit` messages between shards that were left behind; how many were."""
+        """Deliver up to `limit` messages between shards that were left behind; how many were.
+
+        Besides, put lanes right in which a run has a place that has ended: a process of an earlier version knows none.
+        """
+        ...
+
+    async def set_lane(self, setting: Setting) -> LaneState:
+        """Set a lane by hand, whether or not a run has used it; the lane as it is then. Those that may go are told."""
+        ...
+
+    async def lane(self, namespace: str, name: str) -> LaneState | None: ...
+
+    async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
+        """Those whose name comes behind `after`, by name."""
+        ...
+
+    async def standing(self, run: Run) -> Standing | None:
+        """Where the run stands in its lane; None if it has no place there."""
         ...
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:

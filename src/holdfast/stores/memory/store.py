@@ -16,6 +16,7 @@ from holdfast.kernel.changes import (
     HookOpen,
 )
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search, matches
@@ -35,7 +36,8 @@ from holdfast.ports.store import (
     Member,
     Serves,
 )
-from holdfast.stores.memory.writes import MemoryWrites, Tables
+from holdfast.stores.memory.tables import Tables
+from holdfast.stores.memory.writes import MemoryWrites
 
 BATCHES = Batches(size=512, at_once=1)
 
@@ -276,6 +278,7 @@ class MemoryStore:
         ][:limit]
         for run in over:
             self._tables.forget(run)
+        self._writes.lanes.forget_idle()
         return len(over) + self._prune_documents(limit - len(over), now_ms)
 
     async def relay(self, limit: int) -> int:  # noqa: ARG002 - nothing crosses shards where there is one
@@ -291,6 +294,26 @@ class MemoryStore:
         for place in over[:limit]:
             del self._tables.documents[place]
         return len(over[:limit])
+
+    # -- lanes
+
+    async def set_lane(self, setting: Setting) -> LaneState:
+        self._writes.lanes.set(setting)
+        self._notify()
+        state = self._writes.lanes.state(setting.namespace, setting.name)
+        assert state is not None
+        return state
+
+    async def lane(self, namespace: str, name: str) -> LaneState | None:
+        return self._writes.lanes.state(namespace, name)
+
+    async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
+        names = sorted(name for of_namespace, name in self._tables.lanes if of_namespace == namespace and name > after)
+        found = (self._writes.lanes.state(namespace, name) for name in names[: max(0, limit)])
+        return [state for state in found if state is not None]
+
+    async def standing(self, run: Run) -> Standing | None:
+        return self._writes.lanes.standing(run)
 
     # -- documents
 

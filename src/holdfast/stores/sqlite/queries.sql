@@ -1,10 +1,10 @@
 -- name: admit
 INSERT INTO runs (id, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_ms, status,
                   epoch, nonce, owner, wake_ms, length, holds_key, started_ms, change_id, version, attributes,
-                  markers)
+                  markers, lane)
 VALUES (:id, :namespace, :workflow, :key, :queue, :priority, :digest, :request_id, :retention_ms, :created_ms,
         :status, :epoch, :nonce, :owner, :wake_ms, :length, :holds_key, :started_ms, :change_id, :version,
-        :attributes, :markers)
+        :attributes, :markers, :lane)
 ON CONFLICT DO NOTHING
 
 -- name: release_key
@@ -288,3 +288,61 @@ ORDER BY expires_ms LIMIT :limit
 
 -- name: forget_document
 DELETE FROM documents WHERE rowid = :rowid
+
+-- name: lane
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes
+WHERE namespace = :namespace AND name = :name
+
+-- name: lanes
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes
+WHERE namespace = :namespace AND name > :after ORDER BY name LIMIT :limit
+
+-- name: keep_lane
+INSERT INTO lanes (namespace, name, width, declared, paused, next_number, empty_since_ms)
+VALUES (:namespace, :name, :width, :declared, :paused, :next_number, :empty_since_ms)
+ON CONFLICT (namespace, name) DO UPDATE SET width = :width, declared = :declared, paused = :paused,
+    next_number = :next_number, empty_since_ms = :empty_since_ms
+
+-- name: empty_lanes
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes INDEXED BY lanes_empty
+WHERE empty_since_ms <= :empty_since_ms LIMIT :limit
+
+-- name: forget_lane
+DELETE FROM lanes WHERE namespace = :namespace AND name = :name
+
+-- name: add_place
+INSERT OR IGNORE INTO places (run_id, namespace, lane, number, priority, wake_ms, active)
+VALUES (:run_id, :namespace, :lane, :number, :priority, :wake_ms, 0)
+
+-- name: give_up_place
+DELETE FROM places WHERE run_id = :run_id
+
+-- name: place
+SELECT number, priority, active FROM places WHERE run_id = :run_id
+
+-- name: count_places
+SELECT count(*) FROM (SELECT 1 FROM places INDEXED BY places_in_order
+WHERE namespace = :namespace AND lane = :lane AND active = :active LIMIT :limit)
+
+-- name: first_places
+SELECT run_id, number, priority, wake_ms, active FROM places INDEXED BY places_in_order
+WHERE namespace = :namespace AND lane = :lane AND active = :active ORDER BY priority DESC, number LIMIT :limit
+
+-- name: count_ahead
+SELECT count(*) FROM places INDEXED BY places_in_order WHERE namespace = :namespace AND lane = :lane
+    AND (active = 1 OR active = 0 AND (priority > :priority OR priority = :priority AND number < :number))
+
+-- name: activate_place
+UPDATE places SET active = 1 WHERE run_id = :run_id
+
+-- name: park
+UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner, wake_ms = :wake_ms,
+    started_ms = :started_ms
+WHERE id = :run_id
+
+-- name: wake
+UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id
+
+-- name: stale_places
+SELECT p.run_id, p.namespace, p.lane FROM places p INDEXED BY places_active LEFT JOIN runs r ON r.id = p.run_id
+WHERE p.active = 1 AND (r.id IS NULL OR r.finished_ms IS NOT NULL) LIMIT :limit

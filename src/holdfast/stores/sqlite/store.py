@@ -23,6 +23,7 @@ from msgspec.structs import asdict, replace
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
@@ -31,7 +32,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.notices import of_documents
-from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
+from holdfast.stores.sqlite import backlogs, documents, files, inspections, lanes, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.notifier import FileNotifier, notice_of, woken_by
@@ -337,7 +338,12 @@ class SqliteStore:
         # Look before asking for the write lock.
         looks = (SQL["over"], SQL["over_documents"])
         first = {"now_ms": self.now_ms(), "limit": 1}
-        if not await self._read(lambda db: any(db.execute(sql, first).fetchall() for sql in looks)):
+
+        def look(db: Database) -> bool:
+            is_over = any(db.execute(sql, first).fetchall() for sql in looks)
+            return is_over or bool(lanes.idle(db, 1, now_ms=self.now_ms()))
+
+        if not await self._read(look):
             return 0
 
         def write(db: Database) -> int:
@@ -346,12 +352,37 @@ class SqliteStore:
                 db.execute("DELETE FROM runs WHERE id = :run_id", {"run_id": run_id})
                 for table in ("journal", "blobs", "inbox", "watchers", "beats", "attributes", "hooks"):
                     db.execute(f"DELETE FROM {table} WHERE run_id = :run_id", {"run_id": run_id})  # noqa: S608 - our own names
+            self._writes.lanes.forget_idle(db, limit)
             return len(over) + documents.prune(db, limit - len(over), now_ms=self.now_ms())
 
         return await self._write(write)
 
-    async def relay(self, limit: int) -> int:  # noqa: ARG002 - nothing crosses shards where there is one
-        return 0
+    async def relay(self, limit: int) -> int:
+        # Nothing crosses shards where there is one.
+        if not await self._read(lambda db: lanes.stale_places(db, 1)):
+            return 0
+        right, _ = await self._write(lambda db: self._writes.lanes.put_right(db, limit), lambda _: ANYTHING)
+        return right
+
+    # -- lanes
+
+    async def set_lane(self, setting: Setting) -> LaneState:
+        def write(db: Database) -> LaneState:
+            self._writes.lanes.set(db, setting)
+            state = lanes.state(db, setting.namespace, setting.name)
+            assert state is not None
+            return state
+
+        return await self._write(write, lambda _: ANYTHING)
+
+    async def lane(self, namespace: str, name: str) -> LaneState | None:
+        return await self._read(lambda db: lanes.state(db, namespace, name))
+
+    async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
+        return await self._read(lambda db: lanes.page(db, namespace, after=after, limit=limit))
+
+    async def standing(self, run: Run) -> Standing | None:
+        return await self._read(lambda db: lanes.standing(db, run))
 
     # -- documents
 
