@@ -26,6 +26,7 @@ __all__ = [
     "Event",
     "EvidenceWaived",
     "KeyWasReleased",
+    "LaneSet",
     "LeaseWasLost",
     "MessagesRelayed",
     "NoticesPolled",
@@ -52,6 +53,7 @@ __all__ = [
     "RunJoined",
     "RunLetGo",
     "RunOvertaken",
+    "RunParked",
     "RunResumed",
     "RunRetried",
     "RunSignalled",
@@ -97,6 +99,22 @@ class RunJoined(Event, frozen=True):
     run_id: str
     workflow: str
     key: str | None
+
+
+class RunParked(Event, frozen=True):
+    """A run was admitted and has to wait for its turn in a lane."""
+
+    run_id: str
+    workflow: str
+    lane: str
+
+
+class LaneSet(Event, frozen=True):
+    """A person has set a lane, which is so from now on."""
+
+    lane: str
+    width: int
+    paused: bool
 
 
 class RunsClaimed(Event, frozen=True):

@@ -8,6 +8,7 @@
            a run has left the memory            those who wait: it may end elsewhere from now on
            a run is to be woken at a time       the waker, if that is before all that it knows of
            runs are claimed                     the waker, unless it knows what is next
+           a lane was set by hand               claims and the waker: more of its runs may go
     timer  a run is due                         claims, if there is room; a slot that becomes free rings by itself
     lease  can be relied on again               claims
            was renewed                          claims: make sure that all that is held is executed
@@ -124,6 +125,11 @@ class Wakeups:
 
     def on_claimed(self) -> None:
         if self._woken is not None and self._woken.waker.note_claim():
+            self._woken.waking.nudge()
+
+    def on_lane_set(self) -> None:
+        if self._woken is not None:
+            self._woken.worker.claims.ring()
             self._woken.waking.nudge()
 
     # -- timer, lease and duties

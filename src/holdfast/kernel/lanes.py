@@ -98,6 +98,11 @@ class LaneState(Struct, frozen=True, gc=False):
     first_active: tuple[str, ...] = ()
     first_parked: tuple[str, ...] = ()
 
+    @property
+    def head(self) -> str | None:
+        """The run that has been there for longest: an active one, if there is any."""
+        return next(iter((*self.first_active, *self.first_parked)), None)
+
 
 class Standing(Struct, frozen=True, gc=False):
     """Where a run stands in its lane: how many are ahead of it, if it is not active; and the first of them."""

@@ -16,6 +16,9 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     lives, and a signal is to be delivered  Tell: the signal goes to it
     anything else                           Theirs: created=False, the caller decides in code
 
+A start whose key may be had, and whose lane has no room for it, is refused because of the first run of that lane:
+NoPlace, nothing is started.
+
 A start with a signal that has been received before does not come here: the store returns the run that received it.
 So if it does, the signal is to be delivered, although the run is there already.
 
@@ -34,7 +37,7 @@ from msgspec import UNSET, Raw, Struct
 from holdfast.kernel import hooks, ids, lanes, timeouts
 from holdfast.kernel.changes import Blob, Change, HolderOf, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
-from holdfast.kernel.lanes import Entering
+from holdfast.kernel.lanes import Entering, NoRoom
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
 from holdfast.kernel.runs import ENDED, PENDING, RUNNING, Run
 from holdfast.kernel.timeouts import TimeLimit
@@ -100,6 +103,13 @@ class Overtook(Struct, frozen=True, gc=False):
     run: Run
 
 
+class NoPlace(Struct, frozen=True, gc=False):
+    """The lane has no room; `run` is the first one in it."""
+
+    why: NoRoom
+    run: Run | None
+
+
 class Tell(Struct, frozen=True, gc=False):
     change: Change
 
@@ -108,7 +118,7 @@ class Again(Struct, frozen=True, gc=False):
     guard: KeyFree | KeyHeldBy
 
 
-Resolution = Mine | Theirs | Mismatch | Busy | Overtook | Tell | Again
+Resolution = Mine | Theirs | Mismatch | Busy | Overtook | NoPlace | Tell | Again
 
 
 def admission(
@@ -222,8 +232,10 @@ def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:
     return envelopes
 
 
-def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant) -> Resolution:
-    """The result of a start whose change was refused because of `holder`."""
+def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant, no_room: NoRoom = "") -> Resolution:
+    """The result of a start whose change was refused because of `holder`; with `no_room`, because of its lane."""
+    if no_room:
+        return NoPlace(no_room, holder)
     if holder is None:
         return Again(KeyFree())
     is_mine = holder.request_id == wanted.request_id and holder.digest == wanted.digest

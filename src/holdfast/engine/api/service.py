@@ -3,6 +3,7 @@
 signals      deliver payloads to hooks
 operations   cancel, resume, retry, fork, release the key
 queries      find, follow, explain
+lanes        see who goes after whom, set widths, pause
 bulk         apply a verb to many runs
 """
 
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.api.admission import Admission, limited, wish
 from holdfast.engine.api.bulk import Bulk
+from holdfast.engine.api.lanes import LaneVerbs
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
 from holdfast.engine.api.registry import Description
@@ -96,6 +98,7 @@ class Service:
         waiters: Waiters,
         operations: Operations,
         queries: Queries,
+        lanes: LaneVerbs,
         replayer: Replayer,
         on_pending: Callable[[Run], None],
     ) -> None:
@@ -105,6 +108,7 @@ class Service:
         self.signals = Signals(scope)
         self.operations = operations
         self.queries = queries
+        self.lanes = lanes
         self._replayer = replayer
         self.namespace = scope.namespace
         self._store = scope.store
@@ -275,6 +279,9 @@ class Service:
             key=key,
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
             request_id=options.request_id,
+            enters=workflow.enters(
+                call.arguments, lane=options.lane, width=options.width, if_free=options.if_free
+            ),
         )
         traceparent = self._traceparent(options)
         if traceparent is not None or not options.are_plain:

@@ -22,6 +22,7 @@ from holdfast.engine.ports import Ports
 from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.runs.activation import Activation
+from holdfast.engine.worker import child_lanes
 from holdfast.engine.worker.claims import Bell, Claims, blobs_of
 from holdfast.engine.worker.codes import Codes
 from holdfast.engine.worker.handing import Handing
@@ -225,12 +226,15 @@ class Worker:
             key=command.key,
             digest=command.intent.digest,
             request_id=ids.joined(parent.id, command.step),
+            enters=child_lanes.lane_of_child(command),
         )
         wanted = replace(wanted, priority=parent.priority, watcher=watcher, attributes=_lineage_of(parent))
         if workflow.timeout_ms is not None:
             wanted = limited(wanted, workflow, workflow.timeout_ms, now_ms=self.store.now_ms())
         while True:
             try:
+                if wanted.enters is not None and not command.detached:
+                    await child_lanes.check(self.store, wanted, parent)
                 run, created = await self.admission.admit(wanted)
                 # A child that ended before this parent asked for it again (it was cancelled, or failed, or its process
                 # died) has told its end to an earlier life of the parent: ask to be told again.
