@@ -29,7 +29,7 @@ from typing import (
     overload,
 )
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct
 
 from holdfast.client import BulkVerb, Caller, Run, Runs, Snapshot, Started
 from holdfast.engine.api.registry import Description
@@ -479,7 +479,16 @@ class Blocking:
 
     def _lane(self, lane: Lane) -> BlockingLane:
         head = None if lane.head is None else BlockingRun(lane.head, self._portal)
-        return BlockingLane(**structs.asdict(lane) | {"head": head})
+        return BlockingLane(
+            name=lane.name,
+            width=lane.width,
+            active=lane.active,
+            parked=lane.parked,
+            paused=lane.paused,
+            head=head,
+            active_runs=lane.active_runs,
+            parked_runs=lane.parked_runs,
+        )
 
     def _found(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:
         return BlockingRun(self._portal.call(work), self._portal)

@@ -145,9 +145,7 @@ class Runs(Generic[R]):
         served = await self._service.queries.served(rows)
         at_work = await self._service.queries.at_work(rows)
         places = await self._service.queries.places(rows)
-        runs = tuple(
-            Run[R](row, self._service, served, at_work.get(row.id, ()), places.get(row.id)) for row in rows
-        )
+        runs = tuple(Run[R](row, self._service, served, at_work.get(row.id, ()), places.get(row.id)) for row in rows)
         return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
 
     async def retry(
@@ -320,7 +318,9 @@ class Caller:
             if isinstance(found, RunRow):
                 error.run = Run[Any](found, self._service)
             raise
-        if row.wake_at_ms is None and not may_be_parked(row):  # it does not wait for a worker. What it is at is not looked for: it has just begun
+        if row.wake_at_ms is None and not may_be_parked(
+            row
+        ):  # it does not wait for a worker. What it is at is not looked for: it has just begun
             return Started(Run(row, self._service), created)
         return Started(await snapshot(row, self._service), created)
 

@@ -228,7 +228,7 @@ class WaitsForItself(UsageError):
 
     def __init__(self, lane: str, workflow: str, parent_id: str) -> None:
         super().__init__(
-            f"a child run of {workflow!r} in lane {lane!r} would wait until its own parent {parent_id} has left the lane"
+            f"a child run of {workflow!r} in lane {lane!r} would wait until its parent {parent_id} has left the lane"
         )
         self.lane = lane
         self.workflow = workflow

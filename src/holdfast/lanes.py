@@ -1,4 +1,4 @@
-"""A lane, as callers have it: how wide it is, and who is in it. Imported from `holdfast.client`, where the verbs are."""
+"""A lane, as callers have it. All names are imported from `holdfast.client`, where the verbs are that return lanes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@
     here   a commit changed a run               those who follow the run
            a commit brought runs messages       mail
            a commit works again after trouble   all of them: what was made meanwhile, nothing tells
-           a run has ended, or is blocked       those who wait for it
+           a run has ended, or is blocked       those who wait for it; the waker, if it was in a lane: the run whose
+                                                turn it is now may be due later
            a run has left the memory            those who wait: it may end elsewhere from now on
            a run is to be woken at a time       the waker, if that is before all that it knows of
            runs are claimed                     the waker, unless it knows what is next
@@ -111,6 +112,8 @@ class Wakeups:
 
     def on_settled(self, run: Run) -> None:
         self._waiters.settled(run)
+        if run.lane and self._woken is not None:
+            self._woken.waking.nudge()
 
     def on_gone(self) -> None:
         self._waiters.look()

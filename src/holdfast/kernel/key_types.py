@@ -77,7 +77,8 @@ def _refusal(what: str, path: tuple[str, ...], template: Template, owner: str) -
     field = f"the field {'.'.join(path)!r} of {template.described} of {owner}"
     return UsageError(
         f"{field} {what}: two values could give one {template.what}",
-        hint=f"Annotate it with one type, or build the text of the {template.what} yourself and pass it as one parameter.",
+        hint=f"Annotate it with one type, or build the text of the {template.what} yourself, and pass that as one "
+        "parameter.",
     )
 
 

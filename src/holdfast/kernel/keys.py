@@ -91,9 +91,7 @@ def parse(text: str, *, parameters: frozenset[str], owner: str, what: str = "key
     fields: list[Field] = []
     for before, path, after in zip(literals[:-1], paths, literals[1:], strict=True):
         if not _PATH.fullmatch(path):
-            raise UsageError(
-                f"{told} has the field {path!r}", hint="Use {name} or {name.attribute}."
-            )
+            raise UsageError(f"{told} has the field {path!r}", hint="Use {name} or {name.attribute}.")
         if path.split(".")[0] not in parameters:
             raise UsageError(
                 f"{told} names {path!r}, which is not a parameter",
@@ -174,9 +172,7 @@ def _text_of(value: object, path: tuple[str, ...], template: Template) -> str:
     try:
         return text_of(value)
     except UsageError as error:
-        raise UsageError(
-            f"{template.described} got {error.message} for {'.'.join(path)!r}", hint=error.hint
-        ) from None
+        raise UsageError(f"{template.described} got {error.message} for {'.'.join(path)!r}", hint=error.hint) from None
 
 
 def text_of(value: object) -> str:

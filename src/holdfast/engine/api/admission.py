@@ -122,13 +122,8 @@ class Admission:
                     raise InFlight(wanted.workflow, wanted.key or "", run.id)
                 case Overtook(run):
                     raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
-                case NoPlace("busy", run):
-                    assert wanted.enters is not None
-                    assert run is not None
-                    raise LaneBusy(wanted.enters.lane, run.id, run)
-                case NoPlace():
-                    assert wanted.enters is not None
-                    raise LaneFull(wanted.enters.lane, wanted.enters.parked_max or 0)
+                case NoPlace() as refusal:
+                    raise _no_place(wanted, refusal)
                 case Tell(change):
                     told = await self._committer.commit(change)
                     if isinstance(told, Committed):
@@ -192,3 +187,11 @@ class Admission:
                 self._taker.give_back(change.run.id, is_unsure=answer is None)
 
         return settle
+
+
+def _no_place(wanted: Wanted, refusal: NoPlace) -> LaneBusy | LaneFull:
+    assert wanted.enters is not None
+    if refusal.why == "full":
+        return LaneFull(wanted.enters.lane, wanted.enters.parked_max or 0)
+    assert refusal.run is not None
+    return LaneBusy(wanted.enters.lane, refusal.run.id, refusal.run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.engine.api.scope import Scope
 from holdfast.errors import UnknownLane, UsageError
@@ -40,9 +40,7 @@ class LaneVerbs:
     async def page(self, after: str, limit: int) -> list[FoundLane]:
         """Those whose name comes behind `after`, by name."""
         self._scope.require_open()
-        return await self._with_heads(
-            await self._scope.store.lanes(self._scope.namespace, after=after, limit=limit)
-        )
+        return await self._with_heads(await self._scope.store.lanes(self._scope.namespace, after=after, limit=limit))
 
     async def set(self, name: str, width: int | None, *, paused: bool | None) -> FoundLane:
         """Set a lane by hand, whether or not a run has used it."""
@@ -85,7 +83,7 @@ class LaneVerbs:
         return {run_id: place for run_id, place in places.items() if place is not None}
 
 
-def checked_paused(paused: bool | None) -> bool | None:
+def checked_paused(paused: Any) -> bool | None:
     """`paused`, or a `UsageError`."""
     if paused is not None and not isinstance(paused, bool):
         raise UsageError(f"paused={paused!r:.60} is neither True nor False", hint="Write paused=True.")

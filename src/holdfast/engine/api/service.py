@@ -279,9 +279,7 @@ class Service:
             key=key,
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
             request_id=options.request_id,
-            enters=workflow.enters(
-                call.arguments, lane=options.lane, width=options.width, if_free=options.if_free
-            ),
+            enters=workflow.enters(call.arguments, lane=options.lane, width=options.width, if_free=options.if_free),
         )
         traceparent = self._traceparent(options)
         if traceparent is not None or not options.are_plain:

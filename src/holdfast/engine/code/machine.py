@@ -499,7 +499,18 @@ class Machine:
         returns = signature.returns
         self.pending.add(
             Command(
-                step, intent, loop.now_ms, future, returns, call, effect, arguments, key, detached, lane=lane, width=width
+                step,
+                intent,
+                loop.now_ms,
+                future,
+                returns,
+                call,
+                effect,
+                arguments,
+                key,
+                detached,
+                lane=lane,
+                width=width,
             )
         )
         return future
