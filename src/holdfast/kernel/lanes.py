@@ -8,6 +8,7 @@
     and fewer are active than the lane
     is wide, and the lane is not paused    becomes active: it may be claimed, at once or after its delay
     sleeps, waits, is rescued, is blocked  stays as it is: the order is the point
+    is blocked, and steps aside            is given up; when it goes on it gets the next number
     ends                                   is given up
 
 Rules
@@ -31,7 +32,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import UsageError
 from holdfast.kernel import keys
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import Instant, Millis
 
 WIDTH_MAX: Final = 1_000_000
@@ -45,7 +46,7 @@ NoRoom = Literal["", "full", "busy"]
 class Entering(Struct, frozen=True, gc=False):
     """A run that shall have a place in this lane.
 
-    With `parked_max`, only if fewer are parked; with `if_free`, only if nobody has a place at all.
+    With `parked_max`, only if fewer are parked; with `if_free`, only if no run has a place at all.
     """
 
     lane: str
@@ -113,7 +114,7 @@ class Standing(Struct, frozen=True, gc=False):
 
 
 def new(namespace: str, name: str, width: int | None) -> Lane:
-    """A lane that nobody has used before."""
+    """A lane that no run has used before."""
     return Lane(namespace, name, width or 1, width or 1)
 
 
@@ -160,10 +161,15 @@ def order(place: Place) -> tuple[int, int]:
 
 
 def parked(run: Run) -> Run:
-    """The row of a run that has to wait for its turn: whoever was to take it does not."""
+    """The row of a run that has to wait for its turn: the worker that was to take it does not."""
     if run.status is not Status.RUNNING:
         return replace(run, wake_at_ms=None)
     return replace(run, status=Status.PENDING, epoch=0, nonce="", owner=None, wake_at_ms=None, started_at_ms=None)
+
+
+def leaves(run: Run) -> bool:
+    """Whether a run that was moved to this row gives its place up."""
+    return bool(run.lane) and (run.status in ENDED or run.aside)
 
 
 def is_forgotten(lane: Lane, *, now_ms: Instant) -> bool:

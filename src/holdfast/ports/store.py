@@ -178,8 +178,11 @@ class Store(Protocol):
     async def close(self) -> None: ...
     def now_ms(self) -> Instant: ...
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        """The id for a run that shall have this key: `run_id`, and its shard if this store has several."""
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        """The id for a run that shall have this key: `run_id`, and its shard if this store has several.
+
+        A run without a key goes to the shard of its lane, if it has one: what happens there then needs no message.
+        """
         ...
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]: ...

@@ -92,7 +92,7 @@ class MemoryLanes:
         return Standing(own.active, len(ahead), None if first is None else first.run_id)
 
     def forget_idle(self) -> None:
-        """Forget lanes that nobody has used for a while."""
+        """Forget lanes that no run has used for a while."""
         now_ms = self._now_ms()
         for name in [name for name, lane in self._tables.lanes.items() if lanes.is_forgotten(lane, now_ms=now_ms)]:
             del self._tables.lanes[name]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from holdfast.kernel import hooks
+from holdfast.kernel import hooks, lanes
 from holdfast.kernel.changes import (
     Alive,
     Answer,
@@ -158,7 +158,7 @@ class MemoryWrites:
         self._write_what_belongs_to(run, change)
         ends = run.status in ENDED and current.finished_at_ms is None
         active = () if change.enters is None else self._lanes.enter(run, change.enters)
-        if ends and run.lane:  # "and leaves it in the one that ends it."
+        if lanes.leaves(run):  # "and leaves it in the one that ends it, or by which it steps aside."
             active += self._lanes.leave(run)
         if not ends:
             return Committed(self._tables.runs[run.id], tuple(each for each in active if each != run.id))

@@ -84,7 +84,7 @@ class SqlLanes:
         return len(stale), active
 
     def forget_idle(self, db: Database, limit: int) -> None:
-        """Forget lanes that nobody has used for a while."""
+        """Forget lanes that no run has used for a while."""
         now_ms = self._now_ms()
         for lane in idle(db, limit, now_ms=now_ms):
             db.execute(SQL["forget_lane"], {"namespace": lane.namespace, "name": lane.name})
@@ -148,10 +148,9 @@ def stale_places(db: Database, limit: int) -> list[tuple[str, str, str]]:
 
 
 def idle(db: Database, limit: int, *, now_ms: Instant) -> list[Lane]:
-    """Lanes that nobody has used for a while, and nobody has set by hand."""
+    """Lanes that no run has used for a while, and that were not set by hand."""
     bounds = {"empty_since_ms": now_ms - lanes.IDLE_MS, "limit": limit}
-    found = map(_lane_of, db.execute(SQL["empty_lanes"], bounds).fetchall())
-    return [lane for lane in found if lanes.is_forgotten(lane, now_ms=now_ms)]
+    return [_lane_of(row) for row in db.execute(SQL["empty_lanes"], bounds).fetchall()]
 
 
 def _lane(db: Database, namespace: str, name: str) -> Lane | None:

@@ -34,7 +34,7 @@ UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner
     -- a message that came while the run was being let go must not wait for a timer
     wake_ms = CASE WHEN :status = 'waiting' AND unread > :read THEN :now_ms ELSE :wake_ms END,
     finished_ms = :finished_ms, expires_ms = :expires_ms, output = :output, error = :error, change_id = :change,
-    waits = :waits
+    waits = :waits, aside = :aside
 WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND length = :position AND change_id <> :change
     -- a run ends over an empty inbox
     AND (:finished_ms IS NULL OR finished_ms IS NOT NULL OR unread = :read)
@@ -305,7 +305,7 @@ ON CONFLICT (namespace, name) DO UPDATE SET width = :width, declared = :declared
 
 -- name: empty_lanes
 SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes INDEXED BY lanes_empty
-WHERE empty_since_ms <= :empty_since_ms LIMIT :limit
+WHERE empty_since_ms <= :empty_since_ms AND paused = 0 AND width = declared LIMIT :limit
 
 -- name: forget_lane
 DELETE FROM lanes WHERE namespace = :namespace AND name = :name

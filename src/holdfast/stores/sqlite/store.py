@@ -111,8 +111,8 @@ class SqliteStore:
     def now_ms(self) -> Instant:
         return int(self._clock.steady_ms() + self._offset_ms)  # pyright: ignore[reportReturnType] - read often: no call for a name
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
-        return run_id
+    def id_for(self, run_id: str, **_: str | None) -> str:
+        return run_id  # there is one shard
 
     # -- commit
 

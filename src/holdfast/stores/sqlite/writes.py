@@ -272,6 +272,8 @@ class SqlWrites:
             return Committed(run)
         if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
             return Committed(run, self._end(db, change, run))
+        if run.aside:
+            return Committed(run, self._lanes.leave(db, run))
         active = () if change.enters is None else self._lanes.enter(db, run, change.enters)
         if status is Status.WAITING or change.enters is not None:
             # The store may have set another wake-up
