@@ -228,6 +228,11 @@ class Workflow(Generic[P, R]):
         )
 
     @property
+    def steps_aside(self) -> bool:
+        """Whether a blocked run gives up its place in its lane."""
+        return self.lane.on_blocked == "step_aside"
+
+    @property
     def pauses(self) -> bool:
         """Whether a cancelled run stands still, to be resumed, instead of being unwound."""
         return self.outcomes is not None and "resumable" in self.outcomes

@@ -99,6 +99,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "journals": ("journals", "Journals as files, for a replay check where the store is not."),
         "version": ("version.version", "Print the version."),
+        "lanes": ("lanes", "Lanes: runs that go one after the other, or a few at a time."),
         "keys": ("keys", "API keys for gateways."),
         "cluster": ("cluster", "A whole cluster on this machine."),
     },
@@ -111,6 +112,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "signal": "bulk.signal",
     },
     "journals": {"export": "journals.export"},
+    "lanes": {
+        "list": "lanes.list_lanes",
+        "show": "lanes.show",
+        "set": "lanes.set_lane",
+        "pause": "lanes.pause",
+        "resume": "lanes.resume",
+    },
     "keys": {"create": "keys.create", "list": "keys.list_keys", "revoke": "keys.revoke"},
     "cluster": {
         "up": "cluster.up",

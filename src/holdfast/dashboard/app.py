@@ -8,6 +8,8 @@
     /runs/{run_id}/children           those that it has started
     /runs/{run_id}/input, /output     its values, whole
     /workflows, /workflows/{name}, /workers
+    /lanes             by name
+    /lanes/one         a lane         /lanes/one
     /login             where API keys are required
     /live              ticks
     /static/{name}     style, script, icon
@@ -51,9 +53,12 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
     PageRoute("GET", "/workflows", pages.workflows, "read"),
     PageRoute("GET", "/workflows/{name}", pages.workflow, "read"),
+    PageRoute("GET", "/lanes", pages.lanes, "read", ("after",)),
+    PageRoute("GET", "/lanes/one", pages.one_lane, "read", ("name",)),
     PageRoute("GET", "/workers", pages.workers, "read"),
     PageRoute("POST", "/workflows/{name}/start", actions.start, "write"),
     PageRoute("POST", "/bulk", bulk.start, "write"),
+    PageRoute("POST", "/lanes/one", actions.set_lane, "write"),
     *(
         PageRoute("POST", f"/runs/{{run_id}}/{name}", actions.on_run(name, action), run_page.scope_of(name))
         for name, action in actions.ON_RUNS.items()

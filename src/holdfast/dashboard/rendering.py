@@ -14,7 +14,13 @@ from holdfast.dashboard.files import Files
 from holdfast.kernel.units import utc_of
 from holdfast.wire import times
 
-NAVIGATION = (("/", "Overview"), ("/runs", "Runs"), ("/workflows", "Workflows"), ("/workers", "Workers"))
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/runs", "Runs"),
+    ("/workflows", "Workflows"),
+    ("/lanes", "Lanes"),
+    ("/workers", "Workers"),
+)
 
 
 def part(text: str) -> str:

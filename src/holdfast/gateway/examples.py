@@ -56,6 +56,16 @@ _WORKFLOW: Mapping[str, Any] = {
     "input_schema": {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]},
     "result_schema": {"type": "object"},
 }
+_LANE: Mapping[str, Any] = {
+    "name": "deploy:api",
+    "width": 1,
+    "active": 1,
+    "parked": 2,
+    "paused": False,
+    "head": _RUN,
+    "active_runs": [RUN_ID],
+    "parked_runs": ["01a1f5bf3ab2412381a6138b29b8f743", "01a1f5bf3ab2412381a6146c0b14dae0"],
+}
 _API_KEY: Mapping[str, Any] = {
     "id": KEY_ID,
     "name": "web shop",
@@ -88,6 +98,7 @@ OF_TYPE: Mapping[Any, Any] = {
     },
     wire.ForkBody: {"at": "charge#1", "key": "checkout:o-1-again"},
     wire.SentSignalBody: {"hook": "approval", "payload": True, "dedupe": "click-1"},
+    wire.SetLaneBody: {"width": 3},
     wire.ReleaseKeyBody: {"reason": "the order is entered again by hand"},
     wire.CreateApiKeyBody: {"name": "web shop", "scope": "write", "expires_in": "90d"},
     wire.ClaimBody: {"effects": ["shop.charge"], "worker": "node-1", "limit": 1, "wait": "30s", "lease": "30s"},
@@ -159,6 +170,8 @@ OF_TYPE: Mapping[Any, Any] = {
         "statuses": {"pending": 2, "running": 3, "completed": 1042},
         "depths": [{"workflow": "shop.checkout", "queue": "default", "ready": 2, "oldest_at": _BEGUN}],
     },
+    wire.LaneView: _LANE,
+    wire.LanesView: {"lanes": [_LANE], "next": None},
     wire.ApiKeyView: _API_KEY,
     wire.ApiKeysView: {"keys": [_API_KEY]},
     wire.NewApiKeyView: {"token": "hf_8c1f0a72d94e4b35_...x7Qf", "key": _API_KEY},
@@ -206,5 +219,6 @@ OF_PROBLEM: Mapping[int, tuple[type[HoldfastError], str]] = {
     413: (problems.BodyTooLarge, "the body is over 1,048,576 bytes"),
     415: (problems.NotJson, "the body is 'text/plain'"),
     422: (errors.InputRefused, "shop.checkout cannot be started so: Expected `int`, got `str` - at `$.items[0].cents`"),
+    429: (errors.LaneFull, "lane 'account:ada' is full: 10,000 runs wait in it"),
     503: (errors.StoreUnavailable, "the store did not respond in time"),
 }

@@ -48,7 +48,9 @@ def wish(
     enters: Entering | None = None,
 ) -> Wanted:
     """A run of this workflow with what it declares about itself. Without a `request_id` the run's own id is the one."""
-    run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key)
+    # A repeated request must have the same id, even if the workflow declares another lane by then.
+    near = "" if enters is None or request_id is not None else enters.lane
+    run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key, lane=near)
     value, blobs = kept(arguments)
     return Wanted(
         run_id,

@@ -143,7 +143,9 @@ class Worker:
         if isinstance(error, SealedPayload):
             code, message = error.code, error.message
         answer = await self.commit(
-            transitions.decide(run, transitions.Stuck(code, message), now_ms=self.store.now_ms())
+            transitions.decide(
+                run, transitions.Stuck(code, message, self._steps_aside(run)), now_ms=self.store.now_ms()
+            )
         )
         if isinstance(answer, Committed) and answer.run is not None:
             self.emit(events.RunBlocked(run.id, code, message, run.workflow, run.key))
@@ -151,11 +153,14 @@ class Worker:
 
     async def block(self, run: Run, message: str) -> None:
         """The run has outlived too many workers, see `kernel.takeovers`: a person must look."""
-        stuck = transitions.Stuck(KilledItsWorkers.code, message)
+        stuck = transitions.Stuck(KilledItsWorkers.code, message, self._steps_aside(run))
         answer = await self.commit(transitions.decide(run, stuck, now_ms=self.store.now_ms()))
         if isinstance(answer, Committed) and answer.run is not None:
             self.emit(events.RunBlocked(run.id, KilledItsWorkers.code, message, run.workflow))
             self._wakeups.on_settled(answer.run)
+
+    def _steps_aside(self, run: Run) -> bool:
+        return self._registry.workflow(run.workflow).steps_aside
 
     async def postpone(self, run: Run, wake_at_ms: Instant) -> None:
         """The run may not be executed beside what is executed here, or by this code."""

@@ -44,8 +44,11 @@ class Shards:
 
     # -- which shard
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        shard = self._hashed("run", run_id) if key is None else self.of_key(namespace, workflow, key)
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        if key is not None:
+            shard = self.of_key(namespace, workflow, key)
+        else:
+            shard = self.of_lane(namespace, lane) if lane else self._hashed("run", run_id)
         return f"{run_id}{ids.SHARD}{shard:02x}"
 
     def of_run(self, run_id: str) -> int:
@@ -61,6 +64,9 @@ class Shards:
 
     def of_token(self, namespace: str, token: str) -> int:
         return self._hashed("token", namespace, token)
+
+    def of_lane(self, namespace: str, lane: str) -> int:
+        return self._hashed("lane", namespace, lane)
 
     def of_document(self, namespace: str, kind: str, id: str) -> int:
         return self._hashed("document", namespace, kind, id)

@@ -171,8 +171,8 @@ class RedisStore:
 
     # -- commit
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        return self._shards.id_for(run_id, namespace=namespace, workflow=workflow, key=key)
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        return self._shards.id_for(run_id, namespace=namespace, workflow=workflow, key=key, lane=lane)
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
         try:
