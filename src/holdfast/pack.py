@@ -22,7 +22,7 @@ from holdfast.errors import UsageError
 from holdfast.kernel import keys, lane_options, markers as states
 from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.lane_options import OnBlocked
-from holdfast.kernel.lanes import PARKED_MAX, Entering
+from holdfast.kernel.lanes import PARKED_MAX
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.timeouts import OnTimeout
 from holdfast.kernel.times import Millis
@@ -218,14 +218,6 @@ class Workflow(Generic[P, R]):
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
         self.__doc__ = fn.__doc__
-
-    def enters(
-        self, arguments: Mapping[str, Any], *, lane: str | None = None, width: int | None = None, if_free: bool = False
-    ) -> Entering | None:
-        """The lane that a run with these arguments enters: the one that its start names, or the declared one."""
-        return lane_options.entering(
-            self.lane, arguments, owner=f"workflow {self.name!r}", lane=lane, width=width, if_free=if_free
-        )
 
     @property
     def steps_aside(self) -> bool:

@@ -54,7 +54,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="GET",
-        path="/v1/lanes/{name}",
+        path="/v1/lanes/{name:path}",
         handler=one,
         summary="One lane: how many of its runs are active, how many wait, and which are the first",
         scope="read",
@@ -63,7 +63,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="PATCH",
-        path="/v1/lanes/{name}",
+        path="/v1/lanes/{name:path}",
         handler=change,
         summary="Make a lane wider or narrower, pause it or let it go on",
         scope="write",

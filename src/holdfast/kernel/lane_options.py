@@ -31,15 +31,16 @@ OnBlocked = Literal["keep", "step_aside"]
 
 
 class LaneTraits(Struct, frozen=True, kw_only=True):
-    """What a workflow declares about the lane of its runs. Without a `template` it is the start that names one."""
+    """What a workflow declares about the lane of its runs. Without a `template` it is the start that names one.
 
+    `owner` is the workflow, as errors name it.
+    """
+
+    owner: str
     template: Template | None = None
     width: int | None = None
     parked_max: int = PARKED_MAX
     on_blocked: OnBlocked = "keep"
-
-
-NO_LANE = LaneTraits()
 
 
 def declared(
@@ -64,7 +65,7 @@ def declared(
             raise UsageError(
                 f"{owner} has width={width!r} and no lane", hint="Add lane='account:{account}', or leave width= out."
             )
-        return LaneTraits(parked_max=parked_max, on_blocked=on_blocked)
+        return LaneTraits(owner=owner, parked_max=parked_max, on_blocked=on_blocked)
     if not isinstance(lane, str):
         raise UsageError(f"lane={lane!r} is not a template", hint="Write text such as 'account:{account}'.")
     template = keys.parse(lane, parameters=parameters, owner=owner, what="lane")
@@ -72,6 +73,7 @@ def declared(
     if fixed or not template.fields:
         lanes.checked_name(fixed)
     return LaneTraits(
+        owner=owner,
         template=template,
         width=None if width is None else lanes.checked_width(width),
         parked_max=parked_max,
@@ -93,7 +95,6 @@ def entering(
     traits: LaneTraits,
     arguments: Mapping[str, Any],
     *,
-    owner: str,
     lane: str | None = None,
     width: int | None = None,
     if_free: bool = False,
@@ -107,7 +108,7 @@ def entering(
     if width is not None or if_free:
         given = "if_free=True" if if_free else f"width={width}"
         raise UsageError(
-            f"{given} says nothing without a lane, and {owner} declares none",
+            f"{given} says nothing without a lane, and {traits.owner} declares none",
             hint="Pass lane=..., or declare one: @pack.workflow(lane='account:{account}').",
         )
     return None

@@ -50,7 +50,7 @@ from holdfast.errors import (
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import attributes as attributes_, ids, keys, traces
+from holdfast.kernel import attributes as attributes_, ids, keys, lane_options, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
@@ -279,7 +279,9 @@ class Service:
             key=key,
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
             request_id=options.request_id,
-            enters=workflow.enters(call.arguments, lane=options.lane, width=options.width, if_free=options.if_free),
+            enters=lane_options.entering(
+                workflow.lane, call.arguments, lane=options.lane, width=options.width, if_free=options.if_free
+            ),
         )
         traceparent = self._traceparent(options)
         if traceparent is not None or not options.are_plain:

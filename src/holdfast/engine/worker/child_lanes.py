@@ -18,7 +18,7 @@ def lane_of_child(command: Command) -> Entering | None:
     assert command.call is not None
     workflow = command.call.target
     assert isinstance(workflow, Workflow)
-    return workflow.enters(command.call.arguments, lane=command.lane, width=command.width)
+    return lane_options.entering(workflow.lane, command.call.arguments, lane=command.lane, width=command.width)
 
 
 async def check(store: Store, wanted: Wanted, parent: Run) -> None:
