@@ -162,7 +162,12 @@ async def seen(http: httpx2.AsyncClient) -> dict[str, Any]:
     lanes = [(lane["name"], lane["width"], lane["paused"]) for lane in (await http.get("/v1/lanes")).json()["lanes"]]
     places = ["/v1/api-keys", *(f"/v1/runs/{run['id']}/journal" for run in runs)]
     workers = [worker["id"] for worker in (await http.get("/v1/workers")).json()["workers"]]
-    return {"runs": shown, "lanes": lanes, "workers": workers, **{place: (await http.get(place)).json() for place in places}}
+    return {
+        "runs": shown,
+        "lanes": lanes,
+        "workers": workers,
+        **{place: (await http.get(place)).json() for place in places},
+    }
 
 
 @pytest.fixture
