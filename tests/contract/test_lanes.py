@@ -15,6 +15,7 @@ from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, a_value
+from tests.contract.conftest import Backend, RedisBackend
 from tests.contract.helpers import (
     a_signal,
     admission,
@@ -32,6 +33,14 @@ from tests.contract.helpers import (
 )
 
 LANE = "account:7"
+
+
+@pytest.fixture(params=["together", "apart"])
+async def store(backend: Backend, request: pytest.FixtureRequest) -> Store:
+    """A store with shards keeps runs without a key in the shard of their lane. Apart, they are where chance puts them."""
+    if isinstance(backend, RedisBackend):
+        backend.together = request.param == "together"
+    return await backend.another()
 
 
 def in_lane(store: Store, run_id: str, *, lane: str = LANE, width: int | None = 1, **fields: Any) -> Change:
