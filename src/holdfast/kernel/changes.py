@@ -20,7 +20,8 @@ What a store does beyond checking and writing is fixed here, so that every store
   large. One who starts watching a run that has already ended gets it at once.
 - A lease that is missing counts as expired: what its owner still holds may be rescued.
 - A run with a lane enters it in the change that says so, and leaves it in the one that ends it, or by which it
-  steps aside. Those that become active by that are told, in the same unit. What a place is, and who is next, is in `lanes`.
+  steps aside. Those that become active by that are told, in the same unit. What a place is, and which run is next, is
+  in `lanes`.
 """
 
 from __future__ import annotations

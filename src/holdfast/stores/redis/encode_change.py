@@ -166,7 +166,7 @@ class ChangeEncoder:
         return self._shards.of_lane(run.namespace, lane) == self._shards.of_run(run.id)
 
     def _entering(self, run: Run, entering: Entering | None) -> tuple[list[tuple[Word, ...]], list[Word]]:
-        """What `ADMIT` and `SETTLE` are told of a run that enters a lane; and what becomes of its row when it may go."""
+        """What a script is told of a run that enters a lane, and what becomes of its row when it is its turn."""
         if entering is None:
             return [], []
         parked, wake_at_ms = lanes.parked(run), self._now_ms() if run.wake_at_ms is None else run.wake_at_ms

@@ -56,12 +56,20 @@ class RedisLanes:
     """Who has a place in which lane."""
 
     def __init__(
-        self, asks: Asks, shards: Shards, writes: ChangeEncoder, *, instant: Callable[[], bytes], pace: RedisPace
+        self,
+        asks: Asks,
+        shards: Shards,
+        writes: ChangeEncoder,
+        *,
+        instant: Callable[[], bytes],
+        now_ms: Callable[[], Instant],
+        pace: RedisPace,
     ) -> None:
         self._asks = asks
         self._shards = shards
         self._writes = writes
         self._instant = instant
+        self._now_ms = now_ms
         self._pace = pace
         self._looked_up_to: dict[int, str] = {}  # by shard, the active place that was looked at last
 
@@ -122,7 +130,8 @@ class RedisLanes:
 
     async def move(self, messages: Sequence[LeftMessage]) -> list[MovedPlace]:
         """Take messages about places to their shards, all in one round trip. What they have left is for the caller."""
-        calls, homes = [], list[int]()
+        calls: list[ScriptCall] = []
+        homes: list[int] = []
         for each in messages:
             call, shard = self._call(each.words)
             calls.append(call)
@@ -224,7 +233,7 @@ class RedisLanes:
 
     async def _overdue(self, limit: int) -> list[LeftMessage | MovedPlace]:
         """Reservations that were not used in time: the run is there, and its message was lost; or the place is free."""
-        now = rows.instant(Instant(int(self._instant() or 0)) or self._writes.now_ms()).encode()
+        now = rows.instant(self._now_ms()).encode()
         low, high = under(b"h\0", up_to=now)
         found = await self._asks.everywhere(scripts.RANGE, backwards=False, limit=str(limit), stretches=[(low, high)])
         moved: list[LeftMessage | MovedPlace] = []
@@ -305,7 +314,7 @@ def _gone(message: LeftMessage, reply: Reply) -> MovedPlace:
 
 
 def _state_of(namespace: str, name: str, found: Reply) -> LaneState:
-    row, active, parked, first_active, first_parked = cast("tuple[Any, ...]", rows.items(found))
+    row, active, parked, first_active, first_parked = cast("list[Any]", rows.items(found))
     width, declared, paused, next_number, empty_since_ms = _row_of(row)
     since = Instant(empty_since_ms) if empty_since_ms else None
     lane = Lane(namespace, name, width, declared, bool(paused), next_number, since)

@@ -140,7 +140,8 @@ def run_of(row: Reply) -> Run | None:
         return None
     # fmt: off
     (head, status, epoch, nonce, owner, wake_at_ms, length, unread, holds_key, started_at_ms, finished_at_ms,
-     expires_at_ms, output, error, change_id, attributes_, markers, waits, input_, lane, aside) = cast("list[bytes]", items(row))
+     expires_at_ms, output, error, change_id, attributes_, markers, waits, input_, lane,
+     aside) = cast("list[bytes]", items(row))
     # fmt: on
     id_, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_at_ms, version = (
         _decode_head(head)

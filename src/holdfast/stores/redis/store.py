@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -76,7 +75,9 @@ class RedisStore:
         self._shards = self._places(url)
         self._writes = ChangeEncoder(self._shards, self._instant, self.now_ms)
         self._asks = Asks(self._client, self._shards)
-        self._lanes = RedisLanes(self._asks, self._shards, self._writes, instant=self._instant, pace=pace)
+        self._lanes = RedisLanes(
+            self._asks, self._shards, self._writes, instant=self._instant, now_ms=self.now_ms, pace=pace
+        )
         self._outbox = Outbox(
             self._asks, self._shards, self._writes, self._lanes, clock=clock, instant=self._instant, pace=pace
         )

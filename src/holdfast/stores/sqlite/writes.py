@@ -270,12 +270,16 @@ class SqlWrites:
             self._write_beside(db, change, run)
         if status is RUNNING:
             return Committed(run)
-        if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
+        return self._settle(db, change, run)
+
+    def _settle(self, db: Database, change: Change, run: Run) -> Committed:
+        """What follows when a run goes on no longer, or goes on again."""
+        if run.status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
             return Committed(run, self._end(db, change, run))
         if run.aside:
             return Committed(run, self._lanes.leave(db, run))
         active = () if change.enters is None else self._lanes.enter(db, run, change.enters)
-        if status is Status.WAITING or change.enters is not None:
+        if run.status is Status.WAITING or change.enters is not None:
             # The store may have set another wake-up
             return Committed(run_by_id(db, run.id), tuple(each for each in active if each != run.id))
         return Committed(run)
