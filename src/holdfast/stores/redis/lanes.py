@@ -233,7 +233,7 @@ class RedisLanes:
 
     async def _overdue(self, limit: int) -> list[LeftMessage | MovedPlace]:
         """Reservations that were not used in time: the run is there, and its message was lost; or the place is free."""
-        now = rows.instant(self._now_ms()).encode()
+        now = rows.instant(self._now_ms() - self._pace.overdue_ms).encode()
         low, high = under(b"h\0", up_to=now)
         found = await self._asks.everywhere(scripts.RANGE, backwards=False, limit=str(limit), stretches=[(low, high)])
         moved: list[LeftMessage | MovedPlace] = []

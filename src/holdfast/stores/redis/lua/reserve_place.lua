@@ -13,6 +13,6 @@ if no_room then
   return reply({verdict = no_room, first = there})
 end
 lanes.reserve(lane, {
-  id = id, epoch = '0', width = width, rank = rank, wake = wake, home = false, until_ms = until_ms + reserve_ms,
+  id = id, epoch = '0', width = width, rank = rank, wake = wake, home = false, until_ms = until_ms,
 })
 return reply({verdict = 'ok', until_ms = string.format('%d', until_ms)})
