@@ -14,7 +14,7 @@ from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
-from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis import kept, rows, scripts
 from holdfast.stores.redis.lane_words import NO_PLACE, Reservation, enter_words, leave_words
 from holdfast.stores.redis.net.client import Reply, ScriptCall, Word
 from holdfast.stores.redis.rows import Fields, pack, safe
@@ -159,6 +159,7 @@ class ChangeEncoder:
             envelopes=envelopes,
             enters=entering,
             take_turn=turn,
+            kept=kept.records_of(change),
         )
 
     def is_home(self, run: Run, lane: str) -> bool:
@@ -207,6 +208,7 @@ class ChangeEncoder:
         # Most changes are about the run and its journal only.
         needs_all = change.read or change.blobs or change.moves or change.replaces_journal or change.takes_key
         needs_all = needs_all or change.then is not None or change.enters is not None or lanes.leaves(run)
+        needs_all = needs_all or change.outs or change.audits
         keys = self._shards.whole(run.id) if needs_all else self._shards.core(run.id)
         if not _is_plain_progress(change, run):
             return self._settle(change, run, guard, keys, goes_on=run.status is Status.RUNNING)
@@ -256,6 +258,7 @@ class ChangeEncoder:
             leaves=self._leaving(run) if lanes.leaves(run) and not change.takes_key else (),
             enters=enters,
             take_turn=turn,
+            kept=kept.records_of(change),
             **self._successor(change),
         )
 
@@ -315,7 +318,10 @@ class ChangeEncoder:
             envelopes.append(
                 SentEnvelope(message.id, scope, former_name(envelope), scope, rows.encode_message(message))
             )
-        return self.send_call(guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key)
+        keeps = kept.records_of(change)
+        return self.send_call(
+            guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key, keeps=keeps
+        )
 
     def send_call(
         self,
@@ -325,6 +331,7 @@ class ChangeEncoder:
         needs_key: bool = False,
         loses_key: bool = False,
         blobs: tuple[Blob, ...] = (),
+        keeps: Sequence[tuple[str, bytes]] = (),
     ) -> ScriptCall:
         """The call that puts messages into the inbox of a run."""
         return scripts.SEND.call(
@@ -335,6 +342,7 @@ class ChangeEncoder:
             loses_key=loses_key,
             large=_blob_fields(blobs),
             envelopes=envelopes,
+            kept=keeps,
         )
 
 
@@ -350,6 +358,8 @@ def _is_plain_progress(change: Change, run: Run) -> bool:
         or change.then is not None
         or change.moves
         or change.enters is not None
+        or change.outs
+        or change.audits
     )
 
 

@@ -30,7 +30,7 @@ from holdfast.kernel.lanes import Lane, LaneState, Setting, Standing
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import COUNT_MAX
-from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis import kept, rows, scripts
 from holdfast.stores.redis.encode_change import ChangeEncoder, LeftMessage, left_in
 from holdfast.stores.redis.lane_words import NO_PLACE, Reservation, enter_words
 from holdfast.stores.redis.net.client import Reply, ScriptCall
@@ -177,17 +177,25 @@ class RedisLanes:
     # -- what a person sets and sees
 
     async def set(self, setting: Setting) -> MovedPlace:
-        """Set a lane by hand."""
+        """Set a lane by hand, as it was when it was looked at; otherwise look again."""
         shard = self._shards.of_lane(setting.namespace, setting.name)
-        call = scripts.SET_LANE.call(
-            self._shards.of_shard(shard),
-            now=self._instant(),
-            lane=rows.lane_name(setting.namespace, setting.name),
-            width="" if setting.width is None else setting.width,
-            paused="" if setting.paused is None else str(int(setting.paused)),
-        )
-        [reply] = await self._asks.ask([call], writes=True)
-        return _moved(shard, reply)
+        while True:
+            found = await self.states([(setting.namespace, setting.name)])
+            before = found[0].lane if found else None
+            after = lanes.set_by_hand(before or lanes.new(setting.namespace, setting.name, None), setting)
+            audit = lanes.audit(before, after, by=setting.by, now_ms=self._now_ms())
+            call = scripts.SET_LANE.call(
+                self._shards.of_shard(shard),
+                now=self._instant(),
+                lane=rows.lane_name(setting.namespace, setting.name),
+                before="" if before is None else f"{before.width}.{int(before.paused)}",
+                width=after.width,
+                paused=str(int(after.paused)),
+                kept=kept.records((), (audit,)),
+            )
+            [reply] = await self._asks.ask([call], writes=True)
+            if scripts.SET_LANE.read(reply).verdict == b"ok":
+                return _moved(shard, reply)
 
     async def states(self, names: Sequence[tuple[str, str]]) -> list[LaneState]:
         """Those of these lanes, by namespace and name, that are there."""

@@ -17,6 +17,7 @@ None is the empty string. A member of the index is text in parts, divided by zer
     w namespace · workflow · priority · wake · id     o owner · id (held)      m owner · id (held, with mail)
     x expires · id                                    d q y: documents, see there
     j namespace · lane · id (should have a place)     g l b h: lanes, see `lua/lanes.lua`
+    v kind · namespace · number: outs and audits
 """
 
 from __future__ import annotations

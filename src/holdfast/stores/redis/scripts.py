@@ -27,6 +27,7 @@ _INBOX: Final = ("index", "names", "run", "box", "mail", "blobs")
 _LANES: Final = ("index", "names", "out")
 _LANE_LUA: Final = ("rows", "parked", "lanes")  # behind `hashes`, `clock` and `outbox`
 _ENTERING: Final = ("lane", "home", "epoch", "width", "rank", "wake", "member", "name", "message")
+_KEPT: Final = ("prefix", "body")  # outs and audits
 _LEASES: Final = ("expiries", "members")
 _FENCE: Final = ("epoch", "nonce")
 
@@ -83,7 +84,7 @@ class Leased(NamedTuple):
 # Changes
 ADMIT = Script(
     "admit",
-    uses=("hashes", "clock", "inbox", "received", "beside", "outbox", *_LANE_LUA),
+    uses=("hashes", "clock", "inbox", "received", "beside", "outbox", "kept", *_LANE_LUA),
     keys=("index", "names", "run", "journal"),
     # What most new runs do not have yet; the run that has the key, if it is to be taken from there
     further_keys=(("box", "mail", "aux", "blobs", "out"), ("holder_run", "holder_box", "holder_mail")),
@@ -94,6 +95,7 @@ ADMIT = Script(
         records("envelopes", "to", "id", "scope", "former", "body"),  # `to` is empty for the run itself
         records("enters", *_ENTERING, "parked_max", "if_free", "no_room", "until_ms"),
         each("take_turn"),  # what becomes of its row if it need not wait
+        records("kept", *_KEPT),
     ),
     row=ROW,
     reply=ChangeReply,
@@ -110,7 +112,7 @@ PROGRESS = Script(
 )
 SETTLE = Script(
     "settle",
-    uses=("hashes", "clock", "inbox", "outbox", *_LANE_LUA),
+    uses=("hashes", "clock", "inbox", "outbox", "kept", *_LANE_LUA),
     keys=("index", "run", "journal", "aux", "out"),
     # For messages, large values and the key; the successor that takes over the key, if there is one
     further_keys=(
@@ -129,18 +131,20 @@ SETTLE = Script(
         # Lanes: what is left, what is entered; the same for the successor
         records("leaves", "lane", "home", "member", "message"),
         *(records("enters", *_ENTERING), each("take_turn"), records("next_enters", *_ENTERING), each("next_turn")),
+        records("kept", *_KEPT),
     ),
     row=ROW,
     reply=ChangeReply,
 )
 SEND = Script(
     "send",
-    uses=("hashes", "clock", "inbox", "received"),
+    uses=("hashes", "clock", "inbox", "received", "kept"),
     keys=_INBOX,
     args=(
         *(instant("now"), "id", flag("needs_key"), flag("loses_key"), each("large")),
         # `scope` and `former` count in this shard; `place` is where the id counts at all, which may be in another one
         records("envelopes", "id", "scope", "former", "place", "body"),
+        records("kept", *_KEPT),
     ),
     row=ROW,
     reply=ChangeReply,
@@ -208,9 +212,10 @@ GO = Script(
 )
 SET_LANE = Script(
     "set_lane",
-    uses=("hashes", "clock", "outbox", *_LANE_LUA),
+    uses=("hashes", "clock", "outbox", "kept", *_LANE_LUA),
     keys=_LANES,
-    args=(instant("now"), "lane", "width", "paused"),
+    # `before` is how it was set, as the caller has seen it
+    args=(instant("now"), "lane", "before", "width", "paused", records("kept", *_KEPT)),
     reply=PlaceReply,
 )
 LANE_STATES = Script(
@@ -278,6 +283,10 @@ FORGET = Script(
     args=(instant("now"), "id", "blobs_ms", each("lasting_members"), each("further")),
     reply=ChangeReply,
 )
+
+# Outs and audits
+KEPT_PAGE = Script("kept_page", keys=("index", "names"), args=("prefix", "after", "limit"))
+DROP_KEPT = Script("drop_kept", keys=("index", "names"), args=("prefix", each("places")))
 
 # Documents
 WRITE_DOCUMENT = Script(

@@ -9,8 +9,8 @@ Rules
 - The number of shards is fixed when the store is made: it is part of every run id.
 
     shard    index   every index there is: a set in lexicographic order, members as in `rows`
-             names   what has one holder: keys and tokens; lanes and the places in them; and the ids of messages that
-                     count beyond their run
+             names   what has one holder: keys and tokens; lanes and the places in them; the ids of messages that count
+                     beyond their run; outs and audits
              docs    documents
              out     messages that other shards have not got yet
     run      run     the row         journal   what it has done       box    the ids of all messages it has received

@@ -15,10 +15,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidConfig, TransientError
+from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
@@ -43,6 +45,7 @@ from holdfast.stores.redis import inspections, rows, scripts
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import RedisDocuments
 from holdfast.stores.redis.encode_change import ChangeEncoder, token_name
+from holdfast.stores.redis.kept import RedisKept
 from holdfast.stores.redis.lanes import RedisLanes
 from holdfast.stores.redis.leases import Leases
 from holdfast.stores.redis.net.client import RedisClient, Reply
@@ -83,6 +86,7 @@ class RedisStore:
         )
         self._commits = Commits(self._asks, self._shards, self._writes, self._outbox, self._lanes)
         self._documents = RedisDocuments(self._asks, self._shards, self._instant)
+        self._kept = RedisKept(self._asks, self._shards)
         self._searches = Searches(self._asks, self._shards)
         self._leases = Leases(self._asks, self._shards, self._instant)
         self._notifier = Notifier(bus)
@@ -450,6 +454,20 @@ class RedisStore:
 
     async def standing(self, run: Run) -> Standing | None:
         return await self._lanes.standing(run)
+
+    # -- outs and audits
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        return await self._kept.outs(namespace, after=after, limit=limit)
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        await self._kept.drop_outs(namespace, places)
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        return await self._kept.audits(namespace, after=after, limit=limit)
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None:
+        await self._kept.drop_audits(namespace, places)
 
     # -- documents
 

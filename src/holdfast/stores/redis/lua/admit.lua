@@ -53,6 +53,7 @@ redis.call('RPUSH', journal, entries)
 redis.call('ZADD', index, unpack(index_members)) -- each behind its score
 set(blobs, large)
 set(aux, notes)
+keep(index, names, kept)
 local left = {}
 for _, claim in ipairs(claims) do
   left[#left + 1] = leave_packed(out, claim)

@@ -240,8 +240,7 @@ local function lanes_of(index, names, out, now)
       row = new_lane('')
       row[5] = now
     end
-    row[1] = tonumber(width) or row[1]
-    row[3] = tonumber(paused) or row[3]
+    row[1], row[3] = tonumber(width), tonumber(paused)
     keep_lane(lane, row, since)
     promote(lane, row)
   end

@@ -64,6 +64,7 @@ end
 set(blobs, large)
 set(aux, beats)
 set(aux, opens)
+keep(index, names, kept)
 local left, told = {}, {}
 for _, hook in ipairs(closes) do
   local opened = redis.call('HGET', aux, hook)
