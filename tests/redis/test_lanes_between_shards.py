@@ -334,3 +334,26 @@ async def test_a_run_that_steps_aside_in_another_shard_enters_again_at_the_end(o
         order += [run.id for run in found]
         await store.commit([completion(store, found[0])])
     assert order == [named(store, number)[0] for number in (2, 3, 1)]
+
+
+async def test_the_word_of_an_earlier_turn_wakes_no_run_that_is_parked_again(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opens()
+    seen, deliver = list[Any](), store._outbox.deliver
+
+    async def recorded(left: Sequence[Any]) -> Any:
+        seen.extend(left)
+        return await deliver(left)
+
+    monkeypatch.setattr(store._outbox, "deliver", recorded)
+    first = await held(store, 1)
+    await store.commit([entering(store, 2)])
+    stuck = transitions.decide(first, transitions.Stuck("x", "y", steps_aside=True), now_ms=store.now_ms())
+    await store.commit([stuck])
+    await store.commit([await retry(store, await run_of(store, first.id))])
+    for each in seen:
+        await deliver([each])
+    assert [run.id for run in (await store.claim(Claim("default", OWNER, "n", (WORKFLOW,), 10))).runs] == [
+        named(store, 2)[0]
+    ]
