@@ -14,16 +14,17 @@ from holdfast.kernel.lanes import Entering, LaneState, Setting, Standing
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
-from tests.builders import FakeClock, a_value
+from tests.builders import FakeClock, a_hand, a_value
+from tests.contract.conftest import Backend, RedisBackend
 from tests.contract.helpers import (
     a_signal,
     admission,
-    admitted,
     blockage,
     claim,
     committed,
     completion,
     failure,
+    held,
     history,
     let_go,
     offer,
@@ -32,6 +33,14 @@ from tests.contract.helpers import (
 )
 
 LANE = "account:7"
+
+
+@pytest.fixture(params=["together", "apart"])
+async def store(backend: Backend, request: pytest.FixtureRequest) -> Store:
+    """A store with shards keeps runs without a key in the shard of their lane; apart, they may be in any."""
+    if isinstance(backend, RedisBackend):
+        backend.together = request.param == "together"
+    return await backend.another()
 
 
 def in_lane(store: Store, run_id: str, *, lane: str = LANE, width: int | None = 1, **fields: Any) -> Change:
@@ -385,7 +394,7 @@ async def test_one_that_dies_with_its_worker_keeps_its_place(store: Store, clock
 
 
 async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_forgotten(store: Store) -> None:
-    chance = random.Random(7)  # noqa: S311 - a test's own
+    chance = random.Random(7)
     width, active, waiting = 2, list[str](), list[str]()
     for step in range(60):
         if chance.random() < 0.5 or not active:
@@ -409,7 +418,7 @@ async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_for
 
 async def test_many_starts_at_once_have_an_order_of_their_own(store: Store) -> None:
     changes = [in_lane(store, f"run-{n:02}", key=chance) for n, chance in enumerate([None, "a", "b", None, "c"] * 6)]
-    changes = [c for n, c in enumerate(changes) if n < 5 or c.run is not None and c.run.key is None]
+    changes = [c for n, c in enumerate(changes) if n < 5 or (c.run is not None and c.run.key is None)]
     await asyncio.gather(*(store.commit([change]) for change in changes))
     done: list[str] = []
     while found := await claimed(store):
@@ -417,3 +426,67 @@ async def test_many_starts_at_once_have_an_order_of_their_own(store: Store) -> N
         done += found
         await end(store, found[0])
     assert sorted(done) == sorted(change.run.id for change in changes if change.run is not None)
+
+
+async def step_aside(store: Store, run_id: str) -> Committed:
+    run = await run_of(store, run_id)
+    answer = await offer(
+        store, transitions.decide(run, transitions.Stuck("x", "y", steps_aside=True), now_ms=store.now_ms())
+    )
+    assert isinstance(answer, Committed)
+    return answer
+
+
+async def test_a_blocked_run_that_steps_aside_lets_the_next_go(store: Store) -> None:
+    await enter(store, "run-0", owner="w-1")
+    await enter(store, "run-1")
+    assert (await step_aside(store, "run-0")).told == ("run-1",)
+    blocked = await run_of(store, "run-0")
+    assert (blocked.status, blocked.lane, blocked.aside) == (Status.BLOCKED, LANE, True)
+    assert await store.standing(blocked) is None
+    assert await claimed(store) == ["run-1"]
+
+
+async def test_one_that_has_stepped_aside_enters_again_at_the_end(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}")
+    await claimed(store)
+    await step_aside(store, "run-0")
+    again = await committed(store, await retry(store, await run_of(store, "run-0")))
+    assert (again.status, again.aside, again.wake_at_ms) == (Status.PENDING, False, None)
+    order: list[str] = []
+    while found := await claimed(store):
+        order += found
+        await end(store, found[0])
+    assert order == ["run-1", "run-2", "run-0"]
+
+
+async def test_one_that_has_stepped_aside_and_is_taken_up_waits_for_its_turn(store: Store) -> None:
+    for n in range(2):
+        await enter(store, f"run-{n}")
+    await claimed(store)
+    await step_aside(store, "run-0")
+    change = transitions.take_up(await run_of(store, "run-0"), a_hand("w-2"), now_ms=store.now_ms())
+    taken = await committed(store, change)
+    assert (taken.status, taken.owner, taken.wake_at_ms) == (Status.PENDING, None, None)
+    assert await claimed(store) == ["run-1"]
+    assert await end(store, "run-1") == ("run-0",)
+    assert await claimed(store) == ["run-0"]
+
+
+async def test_one_that_has_stepped_aside_and_is_stopped_takes_no_place_along(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}")
+    await claimed(store)
+    await step_aside(store, "run-0")
+    answer = await offer(store, await stop(store, await run_of(store, "run-0")))
+    assert isinstance(answer, Committed)
+    assert answer.told == ()
+    found = await state(store)
+    assert (found.active, found.parked) == (1, 1)
+
+
+async def test_a_run_without_a_lane_that_is_stuck_has_nothing_to_step_aside_from(store: Store) -> None:
+    run = await held(store)
+    stuck = transitions.decide(run, transitions.Stuck("x", "y", steps_aside=True), now_ms=store.now_ms())
+    assert not (await committed(store, stuck)).aside

@@ -20,6 +20,7 @@ Rules
 - A parked run may not be claimed: nothing wakes it. When it becomes active it wakes as it was to begin with.
 - The width that a start declares counts from when it differs from what was declared before. What was set by hand in the
   meantime stays until then. A start that declares none takes the lane as it is.
+- What was set by hand is kept as an audit, in the same unit.
 - More may be active than the lane is wide, when that has become narrower: those that are active stay so.
 """
 
@@ -27,11 +28,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import UsageError
 from holdfast.kernel import keys
+from holdfast.kernel.audits import Audit
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import Instant, Millis
 
@@ -40,6 +43,7 @@ PARKED_MAX: Final = 10_000  # by default
 IDLE_MS: Final = Millis(3_600_000)
 SHOWN_MAX: Final = 20  # runs of a lane that are named
 
+_encode = msgspec.json.Encoder().encode
 NoRoom = Literal["", "full", "busy"]
 
 
@@ -72,12 +76,13 @@ class Lane(Struct, frozen=True, gc=False):
 
 
 class Setting(Struct, frozen=True, gc=False):
-    """What a person sets about a lane; None leaves it as it is."""
+    """What a person sets about a lane; None leaves it as it is. `by` is who does."""
 
     namespace: str
     name: str
     width: int | None = None
     paused: bool | None = None
+    by: str = ""
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -128,6 +133,13 @@ def set_by_hand(lane: Lane, setting: Setting) -> Lane:
     width = lane.width if setting.width is None else setting.width
     paused = lane.paused if setting.paused is None else setting.paused
     return replace(lane, width=width, paused=paused)
+
+
+def audit(before: Lane | None, after: Lane, *, by: str, now_ms: Instant) -> Audit:
+    """What is kept of a lane that was set by hand."""
+    was = None if before is None else {"width": before.width, "paused": before.paused}
+    detail = _encode({"before": was, "after": {"width": after.width, "paused": after.paused}})
+    return Audit(after.namespace, f"lane/{after.name}/{now_ms}", by, "lane.set", after.name, now_ms, detail)
 
 
 def no_room(entering: Entering, *, active: int, parked: int) -> NoRoom:

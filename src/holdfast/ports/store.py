@@ -25,12 +25,14 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
@@ -287,6 +289,24 @@ class Store(Protocol):
     async def standing(self, run: Run) -> Standing | None:
         """Where the run stands in its lane; None if it has no place there."""
         ...
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        """Messages for topics that are kept, oldest first, behind where another page ended.
+
+        In the order of the commits. Of a store with shards each shard has its order, and what runs of different shards
+        have left is in none. A page ends where the next one begins, also if more has come in any shard meanwhile.
+        """
+        ...
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        """Forget those at these places: they have been published."""
+        ...
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        """What was done, and by whom: in order as `outs` are."""
+        ...
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None: ...
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
         """Store each document if it replaces the stored version, each for itself; whether it is stored now."""

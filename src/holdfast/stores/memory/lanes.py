@@ -59,7 +59,9 @@ class MemoryLanes:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
         name = setting.namespace, setting.name
         known = self._tables.lanes.get(name) or replace(lanes.new(*name, None), empty_since_ms=self._now_ms())
+        before = self._tables.lanes.get(name)
         self._tables.lanes[name] = lane = lanes.set_by_hand(known, setting)
+        self._tables.keep((), (lanes.audit(before, lane, by=setting.by, now_ms=self._now_ms()),))
         return self._promote(lane, {})
 
     def _promote(self, lane: Lane, offered: dict[str, Run]) -> tuple[str, ...]:

@@ -5,10 +5,12 @@ Several Holdfasts of one process may share one: it is safe among tasks of one ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
+from holdfast.kernel.audits import Audit, Audits, KeptAudit
 from holdfast.kernel.changes import (
     Answer,
     Beat,
@@ -18,6 +20,7 @@ from holdfast.kernel.changes import (
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import KeptOut, Out, Outs
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search, matches
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
@@ -40,6 +43,7 @@ from holdfast.stores.memory.tables import Tables
 from holdfast.stores.memory.writes import MemoryWrites
 
 BATCHES = Batches(size=512, at_once=1)
+K = TypeVar("K", Out, Audit)
 
 
 class MemoryStore:
@@ -315,6 +319,23 @@ class MemoryStore:
     async def standing(self, run: Run) -> Standing | None:
         return self._writes.lanes.standing(run)
 
+    # -- outs and audits
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        page = _page(self._tables.outs, namespace, after, limit)
+        return Outs(tuple(KeptOut(str(number), out) for number, out in page), str(page[-1][0]) if page else after)
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        _drop(self._tables.outs, namespace, places)
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        page = _page(self._tables.audits, namespace, after, limit)
+        kept = tuple(KeptAudit(str(number), audit) for number, audit in page)
+        return Audits(kept, str(page[-1][0]) if page else after)
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None:
+        _drop(self._tables.audits, namespace, places)
+
     # -- documents
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
@@ -378,3 +399,14 @@ class MemoryStore:
 
 def _is_live(document: Document, now_ms: Instant) -> bool:
     return document.expires_at_ms is None or document.expires_at_ms > now_ms
+
+
+def _page(kept: Mapping[int, K], namespace: str, after: str, limit: int) -> list[tuple[int, K]]:
+    found = [(number, each) for number, each in kept.items() if each.namespace == namespace]
+    return [(number, each) for number, each in found if number > int(after or 0)][: max(0, limit)]
+
+
+def _drop(kept: dict[int, K], namespace: str, places: Sequence[str]) -> None:
+    for number in map(int, places):
+        if number in kept and kept[number].namespace == namespace:
+            del kept[number]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from holdfast.kernel.audits import Audit
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.documents import Document
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import Lane, Place
 from holdfast.kernel.messages import Message, Watcher
+from holdfast.kernel.outs import Out
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import Serves
@@ -32,6 +34,9 @@ class Tables:
         self.workers: dict[str, tuple[Instant, Serves]] = {}  # since when, and what they serve
         self.lanes: dict[tuple[str, str], Lane] = {}  # by namespace and name
         self.places: dict[tuple[str, str], dict[str, Place]] = {}  # of each lane, by run
+        self.outs: dict[int, Out] = {}  # by their number
+        self.audits: dict[int, Audit] = {}
+        self.kept = 0  # how many of both there have been
         self.documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
 
     def put(self, run: Run) -> Run:
@@ -46,6 +51,15 @@ class Tables:
         else:
             self.unread.pop(run.id, None)
         return run
+
+    def keep(self, outs: tuple[Out, ...], audits: tuple[Audit, ...]) -> None:
+        """Keep what goes out with a change, and what was done by it."""
+        for out in outs:
+            self.kept += 1
+            self.outs[self.kept] = out
+        for audit in audits:
+            self.kept += 1
+            self.audits[self.kept] = audit
 
     def forget(self, run: Run) -> None:
         """Remove a run, with everything that belongs to it."""

@@ -2,13 +2,15 @@
 
 Rules
 - A run lives in the shard that its id ends in. One with a key is given the shard of its key, so that the key, its
-  holder and the run that wants it next are together. A token and a document have the shard of their own name.
+  holder and the run that wants it next are together. One without a key is given the shard of its lane, if it has one.
+  A token, a lane and a document have the shard of their own name.
 - All keys of a shard begin with the same hash tag: one slot, hence one node. Names of people come behind it, so that no
   brace in them can choose another slot.
 - The number of shards is fixed when the store is made: it is part of every run id.
 
     shard    index   every index there is: a set in lexicographic order, members as in `rows`
-             names   what has one holder: keys and tokens; and the ids of messages that count beyond their run
+             names   what has one holder: keys and tokens; lanes and the places in them; the ids of messages that count
+                     beyond their run; outs and audits
              docs    documents
              out     messages that other shards have not got yet
     run      run     the row         journal   what it has done       box    the ids of all messages it has received

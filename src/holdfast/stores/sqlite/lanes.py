@@ -12,6 +12,7 @@ from holdfast.kernel.lanes import Entering, Lane, LaneState, NoRoom, Setting, St
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import COUNT_MAX
+from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL, numbered
 
@@ -67,11 +68,12 @@ class SqlLanes:
 
     def set(self, db: Database, setting: Setting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
-        known = _lane(db, setting.namespace, setting.name)
+        known = before = _lane(db, setting.namespace, setting.name)
         if known is None:
             known = replace(lanes.new(setting.namespace, setting.name, None), empty_since_ms=self._now_ms())
         lane = lanes.set_by_hand(known, setting)
         _keep(db, lane)
+        kept.keep(db, (), (lanes.audit(before, lane, by=setting.by, now_ms=self._now_ms()),))
         return self._promote(db, lane)
 
     def put_right(self, db: Database, limit: int) -> tuple[int, tuple[str, ...]]:

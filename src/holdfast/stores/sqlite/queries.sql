@@ -343,6 +343,27 @@ WHERE id = :run_id
 -- name: wake
 UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id
 
+-- name: keep_out
+INSERT INTO outs (namespace, id, topic, key, payload, at_ms) VALUES (:namespace, :id, :topic, :key, :payload, :at_ms)
+
+-- name: outs
+SELECT number, namespace, id, topic, key, payload, at_ms FROM outs INDEXED BY outs_in_order
+WHERE namespace = :namespace AND number > :after ORDER BY number LIMIT :limit
+
+-- name: drop_out
+DELETE FROM outs WHERE number = :number AND namespace = :namespace
+
+-- name: keep_audit
+INSERT INTO audits (namespace, id, actor, action, subject, at_ms, detail)
+VALUES (:namespace, :id, :actor, :action, :subject, :at_ms, :detail)
+
+-- name: audits
+SELECT number, namespace, id, actor, action, subject, at_ms, detail FROM audits INDEXED BY audits_in_order
+WHERE namespace = :namespace AND number > :after ORDER BY number LIMIT :limit
+
+-- name: drop_audit
+DELETE FROM audits WHERE number = :number AND namespace = :namespace
+
 -- name: stale_places
 SELECT p.run_id, p.namespace, p.lane FROM places p INDEXED BY places_active LEFT JOIN runs r ON r.id = p.run_id
 WHERE p.active = 1 AND (r.id IS NULL OR r.finished_ms IS NOT NULL) LIMIT :limit

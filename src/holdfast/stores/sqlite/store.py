@@ -21,10 +21,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from holdfast.errors import StoreUnavailable
+from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
@@ -32,7 +34,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.notices import of_documents
-from holdfast.stores.sqlite import backlogs, documents, files, inspections, lanes, searches
+from holdfast.stores.sqlite import backlogs, documents, files, inspections, kept, lanes, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.notifier import FileNotifier, notice_of, woken_by
@@ -383,6 +385,20 @@ class SqliteStore:
 
     async def standing(self, run: Run) -> Standing | None:
         return await self._read(lambda db: lanes.standing(db, run))
+
+    # -- outs and audits
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        return await self._read(lambda db: kept.outs(db, namespace, after=after, limit=limit))
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        await self._write(lambda db: kept.drop(db, "drop_out", namespace, places))
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        return await self._read(lambda db: kept.audits(db, namespace, after=after, limit=limit))
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None:
+        await self._write(lambda db: kept.drop(db, "drop_audit", namespace, places))
 
     # -- documents
 
