@@ -148,6 +148,7 @@ ON_REDIS = {
     *("test_lost_replies", "test_signal_or_start", "test_stop_and_takeover", "test_supersede", "test_deploys"),
     *("test_bulk", "test_accepted_signals", "test_leaders", "test_misspelt_hooks", "test_parents_that_go_on"),
     *("test_wakeups_are_pushed", "test_what_runs_now", "test_retry_now", "test_sealed_payloads"),
+    "test_lanes",
 }
 ON_CLUSTER = {"test_cancelled_children", "test_children"}
 
