@@ -140,6 +140,14 @@ COMPARISONS = [
     Comparison("W8", "holdfast_http", "echo", "p99_ms", Sense.LATENCY, beyond="holdfast"),
     Comparison("W8", "holdfast_http", "echo", "rate", Sense.RATE),
     Comparison("crowded", "holdfast", "holdfast", "rate", Sense.RATE, bound=0.9, workload_theirs="empty"),
+    *(
+        each
+        for ours in ("holdfast", "holdfast_redis")
+        for each in (
+            Comparison("lanes", ours, ours, "rate", Sense.RATE, bound=0.7, workload_theirs="unlaned"),
+            Comparison("next", ours, ours, "p50_ms", Sense.AMOUNT, bound=5.0),
+        )
+    ),
     *_start_ups(("import_ms", "asyncio_ms", IMPORT), ("names_ms", "asyncio_ms", IMPORT), ("help_ms", "pass_ms", HELP)),
     Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
     *(
