@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.kernel import lanes, transitions
 from holdfast.kernel.changes import Change, Committed, Refused
-from holdfast.kernel.lanes import Entering, LaneState, Setting, Standing
+from holdfast.kernel.lanes import Entering, LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run, Status
 from holdfast.ports.store import Store
@@ -296,7 +296,7 @@ async def test_the_newest_width_that_is_declared_counts(store: Store) -> None:
 async def test_a_width_that_was_set_by_hand_stays_until_another_is_declared(store: Store) -> None:
     for n in range(4):
         await enter(store, f"run-{n}")
-    assert (await store.set_lane(Setting("default", LANE, width=3))).active == 3
+    assert (await store.set_lane(LaneSetting("default", LANE, width=3))).active == 3
     assert await claimed(store) == ["run-0", "run-1", "run-2"]
     await enter(store, "run-4", width=1)
     await enter(store, "run-5", width=None)
@@ -306,12 +306,12 @@ async def test_a_width_that_was_set_by_hand_stays_until_another_is_declared(stor
 
 
 async def test_a_lane_that_is_paused_lets_nobody_go(store: Store) -> None:
-    paused = await store.set_lane(Setting("default", LANE, paused=True))
+    paused = await store.set_lane(LaneSetting("default", LANE, paused=True))
     assert (paused.lane.paused, paused.active, paused.parked) == (True, 0, 0)
     await enter(store, "run-0")
     await enter(store, "run-1", owner="w-1")
     assert await claimed(store) == []
-    assert (await store.set_lane(Setting("default", LANE, paused=False))).active == 1
+    assert (await store.set_lane(LaneSetting("default", LANE, paused=False))).active == 1
     assert await claimed(store) == ["run-0"]
 
 
@@ -360,10 +360,10 @@ async def test_where_a_run_stands(store: Store) -> None:
     await enter(store, "run-3", priority=1)
     standing = [await store.standing(await run_of(store, f"run-{n}")) for n in range(4)]
     assert standing == [
-        Standing(True),
-        Standing(False, 2, "run-0"),
-        Standing(False, 3, "run-0"),
-        Standing(False, 1, "run-0"),
+        LaneStanding(True),
+        LaneStanding(False, 2, "run-0"),
+        LaneStanding(False, 3, "run-0"),
+        LaneStanding(False, 1, "run-0"),
     ]
     await claimed(store)
     await end(store, "run-0")
@@ -372,7 +372,7 @@ async def test_where_a_run_stands(store: Store) -> None:
 
 async def test_a_lane_is_forgotten_when_nobody_has_used_it_for_a_while(store: Store, clock: FakeClock) -> None:
     await enter(store, "run-0", owner="w-1")
-    await store.set_lane(Setting("default", "by hand", width=4))
+    await store.set_lane(LaneSetting("default", "by hand", width=4))
     clock.advance(lanes.IDLE_MS)
     await store.prune(10)
     await end(store, "run-0")
@@ -403,7 +403,7 @@ async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_for
             waiting.append(run_id)
         elif chance.random() < 0.2:
             width = chance.choice([1, 2, 3])
-            await store.set_lane(Setting("default", LANE, width=width))
+            await store.set_lane(LaneSetting("default", LANE, width=width))
         elif chance.random() < 0.2 and waiting:
             gone = waiting.pop(chance.randrange(len(waiting)))
             await committed(store, await stop(store, await run_of(store, gone)))

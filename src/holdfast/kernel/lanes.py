@@ -75,7 +75,7 @@ class Lane(Struct, frozen=True, gc=False):
         return self.paused or self.width != self.declared
 
 
-class Setting(Struct, frozen=True, gc=False):
+class LaneSetting(Struct, frozen=True, gc=False):
     """What a person sets about a lane; None leaves it as it is. `by` is who does."""
 
     namespace: str
@@ -105,7 +105,7 @@ class LaneState(Struct, frozen=True, gc=False):
     first_parked: tuple[str, ...] = ()
 
 
-class Standing(Struct, frozen=True, gc=False):
+class LaneStanding(Struct, frozen=True, gc=False):
     """Where a run stands in its lane: how many are ahead of it, if it is not active; and the first of them."""
 
     active: bool
@@ -123,7 +123,7 @@ def declare(lane: Lane, width: int | None) -> Lane:
     return lane if width is None or width == lane.declared else replace(lane, width=width, declared=width)
 
 
-def set_by_hand(lane: Lane, setting: Setting) -> Lane:
+def set_by_hand(lane: Lane, setting: LaneSetting) -> Lane:
     """The lane after a person has set it."""
     width = lane.width if setting.width is None else setting.width
     paused = lane.paused if setting.paused is None else setting.paused

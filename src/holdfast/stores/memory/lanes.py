@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast.kernel import lanes
-from holdfast.kernel.lanes import Entering, Lane, LaneState, NoRoom, Place, Setting, Standing
+from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState, NoRoom, Place
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.stores.memory.tables import Tables
@@ -55,7 +55,7 @@ class MemoryLanes:
             self._tables.lanes[name] = lane = replace(lane, empty_since_ms=self._now_ms())
         return self._promote(lane, {})
 
-    def set(self, setting: Setting) -> tuple[str, ...]:
+    def set(self, setting: LaneSetting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
         name = setting.namespace, setting.name
         known = self._tables.lanes.get(name) or replace(lanes.new(*name, None), empty_since_ms=self._now_ms())
@@ -84,14 +84,14 @@ class MemoryLanes:
         parked = [place.run_id for place in places if not place.active]
         return LaneState(lane, len(active), len(parked), *(tuple(ids[: lanes.SHOWN_MAX]) for ids in (active, parked)))
 
-    def standing(self, run: Run) -> Standing | None:
+    def standing(self, run: Run) -> LaneStanding | None:
         places = self._places((run.namespace, run.lane))
         own = next((place for place in places if place.run_id == run.id), None)
         if own is None:
             return None
         ahead = [] if own.active else [each for each in places if each.active or lanes.order(each) < lanes.order(own)]
         first = min(ahead, key=lambda place: (not place.active, *lanes.order(place)), default=None)
-        return Standing(own.active, len(ahead), None if first is None else first.run_id)
+        return LaneStanding(own.active, len(ahead), None if first is None else first.run_id)
 
     def forget_idle(self) -> None:
         """Forget lanes that no run has used for a while."""

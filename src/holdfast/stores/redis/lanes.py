@@ -13,7 +13,7 @@ A run of another shard does so by messages, and is parked until its lane says th
 
 Rules
 - A reservation holds for `reserve_ms`: the admission is refused after that, and a while later `relay` takes the place
-  back, or finds that the run has come. Nobody waits behind it.
+  back, or finds that the run has come. No run waits behind it.
 - `relay` also looks for places of runs that have ended: a process of an earlier version knows of no lanes.
 """
 
@@ -26,7 +26,7 @@ import msgspec
 
 from holdfast.kernel import lanes
 from holdfast.kernel.changes import Change, KeyFree, KeyHeldBy
-from holdfast.kernel.lanes import Lane, LaneState, Setting, Standing
+from holdfast.kernel.lanes import Lane, LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import COUNT_MAX
@@ -176,7 +176,7 @@ class RedisLanes:
 
     # -- what a person sets and sees
 
-    async def set(self, setting: Setting) -> MovedPlace:
+    async def set(self, setting: LaneSetting) -> MovedPlace:
         """Set a lane by hand, as it was when it was looked at; otherwise look again."""
         shard = self._shards.of_lane(setting.namespace, setting.name)
         while True:
@@ -224,14 +224,14 @@ class RedisLanes:
         names = [rows.unsafe(member[len(prefix) :]) for member in members[:limit]]
         return await self.states([(namespace, name) for name in names])
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         call = scripts.STANDING.call(self._keys(run.namespace, run.lane), now=self._instant(), id=run.id)
         [reply] = await self._asks.ask([call])
         if reply is None:
             return None
         active, ahead, first = rows.items(reply)
         assert isinstance(ahead, int)
-        return Standing(active == 1, ahead, rows.text(first) or None)
+        return LaneStanding(active == 1, ahead, rows.text(first) or None)
 
     # -- what is put right
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from holdfast.kernel import lanes
-from holdfast.kernel.lanes import Entering, Lane, LaneState, NoRoom, Setting, Standing
+from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState, NoRoom
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import COUNT_MAX
@@ -66,7 +66,7 @@ class SqlLanes:
         db.execute(_GIVE_UP, (run.id,))
         return self._left(db, run.namespace, run.lane) if db.changes() else ()
 
-    def set(self, db: Database, setting: Setting) -> tuple[str, ...]:
+    def set(self, db: Database, setting: LaneSetting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
         known = before = _lane(db, setting.namespace, setting.name)
         if known is None:
@@ -131,17 +131,17 @@ def page(db: Database, namespace: str, *, after: str, limit: int) -> list[LaneSt
     return [state_of(db, _lane_of(row)) for row in rows]
 
 
-def standing(db: Database, run: Run) -> Standing | None:
+def standing(db: Database, run: Run) -> LaneStanding | None:
     rows = db.execute(SQL["place"], {"run_id": run.id}).fetchall()
     if not rows:
         return None
     number, priority, active = rows[0]
     if active:
-        return Standing(True)
+        return LaneStanding(True)
     place = {"namespace": run.namespace, "lane": run.lane, "priority": priority, "number": number}
     [(ahead,)] = db.execute(SQL["count_ahead"], place).fetchall()
     first = [row for each in (True, False) for row in _first(db, run.namespace, run.lane, active=each, limit=1)]
-    return Standing(False, ahead, first[0][0] if ahead else None)
+    return LaneStanding(False, ahead, first[0][0] if ahead else None)
 
 
 def stale_places(db: Database, limit: int) -> list[tuple[str, str, str]]:
