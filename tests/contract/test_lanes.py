@@ -7,13 +7,18 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.kernel import lanes, transitions
 from holdfast.kernel.changes import Change, Committed, Refused
-from holdfast.kernel.lanes import Entering, LaneSetting, LaneStanding, LaneState
+from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run, Status
-from holdfast.ports.store import Store
+from holdfast.ports.store import Finding, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.net.client import LuaSource, ScriptCall
+from holdfast.stores.sqlite import SqliteStore
 from tests.builders import FakeClock, a_hand, a_value
 from tests.contract.conftest import Backend, RedisBackend
 from tests.contract.helpers import (
@@ -490,3 +495,74 @@ async def test_a_run_without_a_lane_that_is_stuck_has_nothing_to_step_aside_from
     run = await held(store)
     stuck = transitions.decide(run, transitions.Stuck("x", "y", steps_aside=True), now_ms=store.now_ms())
     assert not (await committed(store, stuck)).aside
+
+
+async def finding(store: Store) -> Finding:
+    [found] = [each for each in await store.inspect() if each.what == "lanes"]
+    return found
+
+
+async def meddle(store: Store, *, run: str = "run-0", place: bool = False, ended: bool = False) -> None:
+    """Take a run's place out of the store, or end it as a version does that knows of no lanes."""
+    if isinstance(store, MemoryStore):
+        if place:
+            del store.tables.places["default", LANE][run]
+        if ended:
+            store.tables.put(replace(store.tables.runs[run], status=Status.COMPLETED, finished_at_ms=1))
+    elif isinstance(store, SqliteStore):
+        statement = "DELETE FROM places WHERE run_id = ?" if place else "UPDATE runs SET finished_ms = 1 WHERE id = ?"
+        await store._writer.do(lambda db: db.execute(statement, (run,)))
+    else:
+        assert isinstance(store, RedisStore)
+        names = store._shards.names(store._shards.of_lane("default", LANE))
+        row = store._shards.part(b"run", run)
+        key, args = (names, ("HDEL", f"p\0{run}")) if place else (row, ("HSET", "f", "1"))
+        call = LuaSource("return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))")
+        await store._client.run([ScriptCall(call, (key,), args)], writes=True)
+
+
+async def test_lanes_in_which_all_is_well(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}", owner="w-1")
+    assert (await finding(store)).level == "ok"
+    await store.set_lane(LaneSetting("default", LANE, width=2))
+    await store.set_lane(LaneSetting("default", LANE, width=1))
+    await step_aside(store, (await claimed(store))[0])
+    assert (await finding(store)).level == "ok"
+
+
+async def test_a_run_that_has_no_place_in_its_lane_is_found(store: Store) -> None:
+    await enter(store, "run-0", owner="w-1")
+    await meddle(store, place=True)
+    found = await finding(store)
+    assert found.level == "error"
+    assert "run-0" in found.detail
+
+
+async def test_a_place_whose_run_has_ended_is_found(store: Store) -> None:
+    await enter(store, "run-0", owner="w-1")
+    await meddle(store, ended=True)
+    found = await finding(store)
+    assert found.level == "warning"
+    assert "run-0" in found.detail
+
+
+async def test_what_an_earlier_version_has_ended_is_put_right(store: Store) -> None:
+    if isinstance(store, MemoryStore):
+        return  # no earlier version shares its memory
+    for n in range(3):
+        await enter(store, f"run-{n}")
+    assert await claimed(store) == ["run-0"]
+    await meddle(store, ended=True)
+    assert await store.relay(10) == 1
+    assert (await finding(store)).level == "ok"
+    assert await claimed(store) == ["run-1"]
+
+
+def test_more_runs_than_a_lane_is_wide_and_room_that_is_not_used_are_told() -> None:
+    lane = Lane("default", LANE)
+    assert lanes.trouble(LaneState(lane, 1, 4)) is None
+    assert "2 runs are active" in str(lanes.trouble(LaneState(lane, 2, 0)))
+    assert lanes.trouble(LaneState(replace(lane, declared=2), 2, 0)) is None
+    assert "3 runs are parked" in str(lanes.trouble(LaneState(lane, 0, 3)))
+    assert lanes.trouble(LaneState(replace(lane, paused=True), 0, 3)) is None

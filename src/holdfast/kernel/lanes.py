@@ -162,6 +162,16 @@ def room(lane: Lane, active: int) -> int:
     return 0 if lane.paused else max(0, lane.width - active)
 
 
+def trouble(state: LaneState) -> str | None:
+    """What is wrong with a lane whose places were counted again; None if nothing is."""
+    lane = state.lane
+    if state.active > lane.width and not lane.is_set_by_hand:
+        return f"{state.active} runs are active in lane {lane.name!r}, which is {lane.width} wide"
+    if state.parked and room(lane, state.active):
+        return f"{state.parked} runs are parked in lane {lane.name!r}, although there is room"
+    return None
+
+
 def order(place: Place) -> tuple[int, int]:
     """Sorts those that are parked by who is next."""
     return -place.priority, place.number

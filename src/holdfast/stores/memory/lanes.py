@@ -10,6 +10,8 @@ from holdfast.kernel import lanes
 from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState, NoRoom, Place
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
+from holdfast.ports.store import Finding
+from holdfast.stores import lane_findings
 from holdfast.stores.memory.tables import Tables
 
 Name = tuple[str, str]  # namespace and lane
@@ -99,6 +101,16 @@ class MemoryLanes:
         for name in [name for name, lane in self._tables.lanes.items() if lanes.is_forgotten(lane, now_ms=now_ms)]:
             del self._tables.lanes[name]
             self._tables.places.pop(name, None)
+
+    def finding(self) -> Finding:
+        """What an inspection says of all lanes."""
+        tables = self._tables
+        states = (state for name in tables.lanes if (state := self.state(*name)) is not None)
+        placed = {run_id for places in tables.places.values() for run_id in places}
+        live = {run.id for run in tables.runs.values() if run.finished_at_ms is None}
+        should = (run.id for run in tables.runs.values() if run.lane and run.id in live and not run.aside)
+        without = [run_id for run_id in should if run_id not in placed]
+        return lane_findings.finding(states, ended=sorted(placed - live), without=without)
 
     def _places(self, name: Name) -> list[Place]:
         return list(self._tables.places.get(name, {}).values())

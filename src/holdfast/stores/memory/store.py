@@ -219,6 +219,7 @@ class MemoryStore:
                 "runs are kept in memory, and are gone when this process ends",
                 hint="Use sqlite:///file.db for anything that must last.",
             ),
+            self._writes.lanes.finding(),
         )
 
     # -- leases

@@ -344,7 +344,7 @@ class RedisStore:
         return Depth(workflow, queue, min(COUNT_MAX, ready), oldest.wake_at_ms if oldest.wake_at_ms <= now_ms else None)
 
     async def inspect(self) -> tuple[Finding, ...]:
-        return await inspections.inspect(self._client)
+        return (*await inspections.inspect(self._client), await self._lanes.finding())
 
     # -- leases
 

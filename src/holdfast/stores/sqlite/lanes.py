@@ -11,7 +11,8 @@ from holdfast.kernel import lanes
 from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState, NoRoom
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
-from holdfast.ports.store import COUNT_MAX
+from holdfast.ports.store import COUNT_MAX, Finding
+from holdfast.stores import lane_findings
 from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL, numbered
@@ -147,6 +148,20 @@ def standing(db: Database, run: Run) -> LaneStanding | None:
 def stale_places(db: Database, limit: int) -> list[tuple[str, str, str]]:
     """Active places of runs that have ended: run, namespace and lane."""
     return db.execute(SQL["stale_places"], {"limit": limit}).fetchall()
+
+
+def placeless(db: Database, limit: int) -> list[str]:
+    """Runs that should have a place in their lane, and have none."""
+    return [run_id for (run_id,) in db.execute(SQL["placeless"], {"limit": limit}).fetchall()]
+
+
+def finding(db: Database) -> Finding:
+    """What an inspection says of all lanes."""
+    looked_at = lane_findings.LOOKED_AT_MAX
+    rows = db.execute(SQL["all_lanes"], {"limit": looked_at}).fetchall()
+    ended = [run_id for run_id, *_ in stale_places(db, looked_at)]
+    states = (state_of(db, _lane_of(row)) for row in rows)
+    return lane_findings.finding(states, ended=ended, without=placeless(db, looked_at))
 
 
 def idle(db: Database, limit: int, *, now_ms: Instant) -> list[Lane]:

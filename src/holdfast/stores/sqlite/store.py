@@ -261,7 +261,7 @@ class SqliteStore:
             raise files.translated(error, self._path, busy_ms=self._pace.busy_ms) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be looked at: {error}") from error
-        return (*of_file, notices)
+        return (*of_file, notices, await self._read(lanes.finding))
 
     # -- leases
 
