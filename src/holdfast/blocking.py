@@ -462,9 +462,11 @@ class Blocking:
         """The lanes that there are, by name."""
         return map(self._lane, self._portal.iterate(aiter(self._portal.verbs().lanes())))
 
-    def set_lane(self, name: str, *, width: int | None = None, paused: bool | None = None) -> BlockingLane:
+    def set_lane(
+        self, name: str, *, width: int | None = None, paused: bool | None = None, by: str | None = None
+    ) -> BlockingLane:
         """Make a lane wider or narrower, pause it or let it go on; see `Holdfast.set_lane`."""
-        return self._lane(self._portal.call(self._portal.verbs().set_lane(name, width=width, paused=paused)))
+        return self._lane(self._portal.call(self._portal.verbs().set_lane(name, width=width, paused=paused, by=by)))
 
     def explain(self, run: BlockingRun[Any] | Workflow[..., Any] | str, key: str | None = None) -> Story:
         """The story of a run, of a run id, or of the run that holds a key."""

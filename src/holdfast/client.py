@@ -421,13 +421,16 @@ class Caller:
         """The lanes that there are, by name: `async for lane in hf.lanes()`, or `.page()`."""
         return Lanes(self._service)
 
-    async def set_lane(self, name: str, *, width: int | None = None, paused: bool | None = None) -> Lane:
+    async def set_lane(
+        self, name: str, *, width: int | None = None, paused: bool | None = None, by: str | None = None
+    ) -> Lane:
         """Make a lane wider or narrower, pause it or let it go on; what is not given stays as it is.
 
         It counts from now on, for a lane that no run has entered yet as well, and until a start declares another width
-        than the one that was declared before. Runs that are active stay so, whatever the width is.
+        than the one that was declared before. Runs that are active stay so, whatever the width is. That it was set is
+        kept, with the name of who did `by`.
         """
-        return await lane_of(await self._service.lanes.set(name, width, paused=paused), self._service)
+        return await lane_of(await self._service.lanes.set(name, width, paused=paused, by=words(by)), self._service)
 
     async def resume_hook(self, token: str, payload: Any = None, *, dedupe: str | None = None) -> Run[Any]:
         """Send a payload to the live run that holds this token; once per `dedupe`. Returns the run that got it.

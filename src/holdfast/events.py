@@ -115,6 +115,7 @@ class LaneSet(Event, frozen=True):
     lane: str
     width: int
     paused: bool
+    by: str = ""
 
 
 class RunsClaimed(Event, frozen=True):

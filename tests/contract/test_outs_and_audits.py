@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.kernel import hooks
 from holdfast.kernel.audits import Audit
 from holdfast.kernel.changes import Change
-from holdfast.kernel.lanes import Setting
+from holdfast.kernel.lanes import LaneSetting
 from holdfast.kernel.outs import Out
 from holdfast.ports.store import Store
 from tests.builders import performed
@@ -142,8 +142,8 @@ async def test_they_stay_when_the_run_is_gone(store: Store, clock: Any) -> None:
 @pytest.mark.parametrize("used", [True, False])
 async def test_a_lane_that_is_set_by_hand_is_audited(store: Store, *, used: bool) -> None:
     if used:
-        await store.set_lane(Setting("default", "deploy", width=2))
-    await store.set_lane(Setting("default", "deploy", width=3, paused=True, by="u-7"))
+        await store.set_lane(LaneSetting("default", "deploy", width=2))
+    await store.set_lane(LaneSetting("default", "deploy", width=3, paused=True, by="u-7"))
     found = (await store.audits("default")).kept[-1].audit
     assert (found.actor, found.action, found.subject) == ("u-7", "lane.set", "deploy")
     before = {"width": 2, "paused": False} if used else None

@@ -424,7 +424,7 @@ async def test_what_a_person_sets_counts_at_once(home: Home, works: Works):
         await hf.set_lane(LANE, paused=True)
         await started(hf, works, "a", "b", "c")
         assert [(await hf.lane(LANE)).active, works.began] == [0, []]
-        lane = await hf.set_lane(LANE, width=2, paused=False)
+        lane = await hf.set_lane(LANE, width=2, paused=False, by="eve")
         assert (lane.active, lane.parked, lane.width) == (2, 1, 2)
         await eventually(lambda: sorted(works.began) == ["a", "b"])
         await hf.set_lane(LANE, width=1)
@@ -432,7 +432,9 @@ async def test_what_a_person_sets_counts_at_once(home: Home, works: Works):
         assert (await hf.lane(LANE)).width == 1
         works.permit(2)
         await eventually(lambda: len(works.began) == 3)
-        assert [event.width for event in heard(hf).all(LaneSet)] == [1, 2, 1]
+        assert [(event.width, event.by) for event in heard(hf).all(LaneSet)] == [(1, ""), (2, "eve"), (1, "")]
+        audits = (await hf.runtime.store.audits(hf.namespace)).kept
+        assert [(each.audit.actor, each.audit.subject) for each in audits] == [("", LANE), ("eve", LANE), ("", LANE)]
         assert len(heard(hf).all(RunParked)) == 3
         for mistake in ({}, {"width": 0}, {"paused": "yes"}):
             with pytest.raises(UsageError):

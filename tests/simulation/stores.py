@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Change, Committed, Refused
-from holdfast.kernel.lanes import LaneState, Setting
+from holdfast.kernel.lanes import LaneSetting, LaneState
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
@@ -42,9 +42,9 @@ from holdfast.testing.histories.recording import fence_seen, run_of, store_write
 from holdfast.testing.simulation.network import Fate, Observer, StoreCall, StoreModel
 from holdfast.testing.simulation.world import World
 
-WRITING = frozenset(
-    {"commit", "set_lane", "claim", "join", "renew", "leave", "rescue", "prune", "write", "relay", "held"}
-)
+WRITING = frozenset({"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write", "relay", "held"}) | {
+    *("set_lane", "drop_outs", "drop_audits")
+}
 
 
 class StoreWitness(Observer, Protocol):
@@ -187,7 +187,7 @@ class ClusterMemory(MemoryStore):
             raise StoreUnavailable("the connection broke before all was delivered")
         return answers
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         state = await super().set_lane(setting)
         self._model.tell_lanes()
         return state

@@ -13,6 +13,7 @@ from holdfast.client import Lane
 from holdfast.lanes import PAGE, PAGE_MAX
 from holdfast.wire import outbound
 
+Who = Annotated[str | None, typer.Option(help="Who sets it. It is recorded.")]
 LaneName = Annotated[str, typer.Argument(metavar="LANE", help="Name of the lane, as `lanes list` has it.")]
 
 
@@ -40,22 +41,23 @@ async def set_lane(
     lane: LaneName,
     *,
     width: Annotated[int, typer.Option(help="How many of its runs may be active at once.")],
+    by: Who = None,
 ) -> None:
     """Make a lane wider or narrower. Runs that are active stay so."""
     async with session.caller() as caller:
-        _show(session, await caller.set_lane(lane, width=width))
+        _show(session, await caller.set_lane(lane, width=width, by=by))
 
 
-async def pause(session: Session, lane: LaneName) -> None:
+async def pause(session: Session, lane: LaneName, *, by: Who = None) -> None:
     """Pause a lane: no further run of it begins. Runs that are active go on."""
     async with session.caller() as caller:
-        _show(session, await caller.set_lane(lane, paused=True))
+        _show(session, await caller.set_lane(lane, paused=True, by=by))
 
 
-async def resume(session: Session, lane: LaneName) -> None:
+async def resume(session: Session, lane: LaneName, *, by: Who = None) -> None:
     """Let a paused lane go on."""
     async with session.caller() as caller:
-        _show(session, await caller.set_lane(lane, paused=False))
+        _show(session, await caller.set_lane(lane, paused=False, by=by))
 
 
 def _show(session: Session, lane: Lane) -> None:

@@ -147,9 +147,9 @@ async def set_lane(visit: Visit) -> HtmlPage | RedirectResponse:
     try:
         match form["set"]:
             case "width":
-                await visit.caller.set_lane(name, width=_whole(form["width"], what="width"))
+                await visit.caller.set_lane(name, width=_whole(form["width"], what="width"), by=visit.who)
             case "pause" | "resume":
-                await visit.caller.set_lane(name, paused=form["set"] == "pause")
+                await visit.caller.set_lane(name, paused=form["set"] == "pause", by=visit.who)
             case _:
                 raise UsageError("the form says nothing of the lane", hint="Send the form of the page.")
     except HoldfastError as error:

@@ -98,7 +98,7 @@ OF_TYPE: Mapping[Any, Any] = {
     },
     wire.ForkBody: {"at": "charge#1", "key": "checkout:o-1-again"},
     wire.SentSignalBody: {"hook": "approval", "payload": True, "dedupe": "click-1"},
-    wire.SetLaneBody: {"width": 3},
+    wire.SetLaneBody: {"width": 3, "by": "ada"},
     wire.ReleaseKeyBody: {"reason": "the order is entered again by hand"},
     wire.CreateApiKeyBody: {"name": "web shop", "scope": "write", "expires_in": "90d"},
     wire.ClaimBody: {"effects": ["shop.charge"], "worker": "node-1", "limit": 1, "wait": "30s", "lease": "30s"},

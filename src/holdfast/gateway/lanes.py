@@ -34,8 +34,9 @@ async def one(request: ApiRequest[NoParameters, None]) -> JsonResponse:
 
 async def change(request: ApiRequest[NoParameters, wire.SetLaneBody]) -> JsonResponse:
     """It counts from now on, and for a lane that no run has entered yet as well. Active runs stay active."""
-    body = request.body
-    return _shown(await request.caller.verbs.set_lane(request.path["name"], width=body.width, paused=body.paused))
+    body, by = request.body, request.caller.signed(request.body.by)
+    verbs = request.caller.verbs
+    return _shown(await verbs.set_lane(request.path["name"], width=body.width, paused=body.paused, by=by))
 
 
 def _shown(lane: Lane) -> JsonResponse:

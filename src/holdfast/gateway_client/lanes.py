@@ -26,10 +26,11 @@ class GatewayLanes:
         page = (await self._transport.get("/v1/lanes", query)).of(wire.LanesView)
         return [self._found(each) for each in page.lanes]
 
-    async def set(self, name: str, width: int | None, *, paused: bool | None) -> FoundLane:
+    async def set(self, name: str, width: int | None, *, paused: bool | None, by: str) -> FoundLane:
         if width is None and paused is None:
             raise UsageError(f"lane {name!r} is to be set to nothing", hint="Pass width=, paused=, or both.")
-        body = wire.SetLaneBody(width=None if width is None else lanes.checked_width(width), paused=paused)
+        width = None if width is None else lanes.checked_width(width)
+        body = wire.SetLaneBody(width=width, paused=paused, by=by or None)
         return self._found((await self._transport.patch(_path(name), body)).of(wire.LaneView))
 
     def _found(self, shown: wire.LaneView) -> FoundLane:

@@ -75,7 +75,7 @@ class Lane(Struct, frozen=True, gc=False):
         return self.paused or self.width != self.declared
 
 
-class Setting(Struct, frozen=True, gc=False):
+class LaneSetting(Struct, frozen=True, gc=False):
     """What a person sets about a lane; None leaves it as it is. `by` is who does."""
 
     namespace: str
@@ -110,7 +110,7 @@ class LaneState(Struct, frozen=True, gc=False):
         return next(iter((*self.first_active, *self.first_parked)), None)
 
 
-class Standing(Struct, frozen=True, gc=False):
+class LaneStanding(Struct, frozen=True, gc=False):
     """Where a run stands in its lane: how many are ahead of it, if it is not active; and the first of them."""
 
     active: bool
@@ -128,7 +128,7 @@ def declare(lane: Lane, width: int | None) -> Lane:
     return lane if width is None or width == lane.declared else replace(lane, width=width, declared=width)
 
 
-def set_by_hand(lane: Lane, setting: Setting) -> Lane:
+def set_by_hand(lane: Lane, setting: LaneSetting) -> Lane:
     """The lane after a person has set it."""
     width = lane.width if setting.width is None else setting.width
     paused = lane.paused if setting.paused is None else setting.paused
@@ -165,6 +165,16 @@ def again(run: Run) -> Entering | None:
 def room(lane: Lane, active: int) -> int:
     """How many that are parked become active."""
     return 0 if lane.paused else max(0, lane.width - active)
+
+
+def trouble(state: LaneState) -> str | None:
+    """What is wrong with a lane whose places were counted again; None if nothing is."""
+    lane = state.lane
+    if state.active > lane.width and not lane.is_set_by_hand:
+        return f"{state.active} runs are active in lane {lane.name!r}, which is {lane.width} wide"
+    if state.parked and room(lane, state.active):
+        return f"{state.parked} runs are parked in lane {lane.name!r}, although there is room"
+    return None
 
 
 def order(place: Place) -> tuple[int, int]:

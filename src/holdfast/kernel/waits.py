@@ -23,7 +23,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from holdfast.kernel.journal import Failure
-from holdfast.kernel.lanes import LaneState, Standing
+from holdfast.kernel.lanes import LaneStanding, LaneState
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.running_effects import RunningEffect, StepAtWork
 from holdfast.kernel.runs import ENDED, Run, Status
@@ -184,7 +184,7 @@ def may_be_parked(run: Run) -> bool:
     return run.lane != "" and run.status is Status.PENDING and run.wake_at_ms is None
 
 
-def place_of(standing: Standing, found: LaneState | None, first: Run | None) -> LanePlace | None:
+def place_of(standing: LaneStanding, found: LaneState | None, first: Run | None) -> LanePlace | None:
     """Where a run is parked, by what the store says; None if it is active by now."""
     if standing.active:
         return None

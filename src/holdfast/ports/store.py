@@ -29,7 +29,7 @@ from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.lanes import LaneState, Setting, Standing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.messages import Message
 from holdfast.kernel.outs import Outs
@@ -276,7 +276,7 @@ class Store(Protocol):
         """
         ...
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         """Set a lane by hand, whether or not a run has used it; the lane as it is then. Those that may go are told."""
         ...
 
@@ -286,7 +286,7 @@ class Store(Protocol):
         """Those whose name comes behind `after`, by name."""
         ...
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         """Where the run stands in its lane; None if it has no place there."""
         ...
 

@@ -518,6 +518,7 @@ class SetLaneBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     width: Width | None = None
     paused: bool | None = None
+    by: Text | None = None
 
 
 class ReleaseKeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

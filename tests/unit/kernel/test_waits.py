@@ -14,7 +14,7 @@ from holdfast.errors import NotAllowedNow
 from holdfast.kernel import transitions, waits
 from holdfast.kernel.cancels import Way, way
 from holdfast.kernel.journal import Failure
-from holdfast.kernel.lanes import Lane, LaneState, Standing
+from holdfast.kernel.lanes import Lane, LaneStanding, LaneState
 from holdfast.kernel.running_effects import RunningEffect, StepAtWork
 from holdfast.kernel.runs import ENDED, NOT_BEGUN, Run, Status
 from holdfast.kernel.waits import Kind, LanePlace, Wait, next_actions, waits_of
@@ -216,11 +216,11 @@ def test_only_what_waits_for_no_instant_in_a_lane_may_be_parked(run: Run, may: b
 @pytest.mark.parametrize(
     ("standing", "found", "first", "place"),
     [
-        (Standing(active=True), None, None, None),
-        (Standing(active=False), None, None, LanePlace(0)),
-        (Standing(False, 2, "run-0"), None, None, LanePlace(2, "run-0")),
+        (LaneStanding(active=True), None, None, None),
+        (LaneStanding(active=False), None, None, LanePlace(0)),
+        (LaneStanding(False, 2, "run-0"), None, None, LanePlace(2, "run-0")),
         (
-            Standing(False, 2, "run-0"),
+            LaneStanding(False, 2, "run-0"),
             LaneState(Lane("default", "deploy:api", paused=True), 1, 2),
             running("run-0"),
             LanePlace(2, "run-0", NOW_MS, paused=True),
@@ -228,7 +228,7 @@ def test_only_what_waits_for_no_instant_in_a_lane_may_be_parked(run: Run, may: b
     ],
 )
 def test_a_place_is_what_the_store_says_of_it(
-    standing: Standing, found: LaneState | None, first: Run | None, place: LanePlace | None
+    standing: LaneStanding, found: LaneState | None, first: Run | None, place: LanePlace | None
 ):
     assert waits.place_of(standing, found, first) == place
 

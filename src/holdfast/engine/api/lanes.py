@@ -10,7 +10,7 @@ from holdfast.engine.api.scope import Scope
 from holdfast.errors import UnknownLane, UsageError
 from holdfast.events import LaneSet
 from holdfast.kernel import lanes, waits
-from holdfast.kernel.lanes import LaneState, Setting
+from holdfast.kernel.lanes import LaneSetting, LaneState
 from holdfast.kernel.runs import Run
 from holdfast.kernel.waits import LanePlace
 
@@ -42,19 +42,20 @@ class LaneVerbs:
         self._scope.require_open()
         return await self._with_heads(await self._scope.store.lanes(self._scope.namespace, after=after, limit=limit))
 
-    async def set(self, name: str, width: int | None, *, paused: bool | None) -> FoundLane:
+    async def set(self, name: str, width: int | None, *, paused: bool | None, by: str) -> FoundLane:
         """Set a lane by hand, whether or not a run has used it."""
         self._scope.require_open()
-        setting = Setting(
+        setting = LaneSetting(
             self._scope.namespace,
             lanes.checked_name(name),
             None if width is None else lanes.checked_width(width),
             checked_paused(paused),
+            by,
         )
         if width is None and paused is None:
             raise UsageError(f"lane {name!r} is to be set to nothing", hint="Pass width=, paused=, or both.")
         found = await self._scope.store.set_lane(setting)
-        self._scope.emit(LaneSet(name, found.lane.width, found.lane.paused))
+        self._scope.emit(LaneSet(name, found.lane.width, found.lane.paused, by))
         self._on_set()
         return (await self._with_heads([found]))[0]
 

@@ -18,7 +18,7 @@ from holdfast.kernel.changes import (
     HookOpen,
 )
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.lanes import LaneState, Setting, Standing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
 from holdfast.kernel.outs import KeptOut, Out, Outs
 from holdfast.kernel.runs import Run, Status
@@ -219,6 +219,7 @@ class MemoryStore:
                 "runs are kept in memory, and are gone when this process ends",
                 hint="Use sqlite:///file.db for anything that must last.",
             ),
+            self._writes.lanes.finding(),
         )
 
     # -- leases
@@ -301,7 +302,7 @@ class MemoryStore:
 
     # -- lanes
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         self._writes.lanes.set(setting)
         self._notify()
         state = self._writes.lanes.state(setting.namespace, setting.name)
@@ -316,7 +317,7 @@ class MemoryStore:
         found = (self._writes.lanes.state(namespace, name) for name in names[: max(0, limit)])
         return [state for state in found if state is not None]
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         return self._writes.lanes.standing(run)
 
     # -- outs and audits

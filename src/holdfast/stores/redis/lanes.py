@@ -13,7 +13,7 @@ A run of another shard does so by messages, and is parked until its lane says th
 
 Rules
 - A reservation holds for `reserve_ms`: the admission is refused after that, and a while later `relay` takes the place
-  back, or finds that the run has come. Nobody waits behind it.
+  back, or finds that the run has come. No run waits behind it.
 - `relay` also looks for places of runs that have ended: a process of an earlier version knows of no lanes.
 """
 
@@ -26,10 +26,11 @@ import msgspec
 
 from holdfast.kernel import lanes
 from holdfast.kernel.changes import Change, KeyFree, KeyHeldBy
-from holdfast.kernel.lanes import Lane, LaneState, Setting, Standing
+from holdfast.kernel.lanes import Lane, LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
-from holdfast.ports.store import COUNT_MAX
+from holdfast.ports.store import COUNT_MAX, Finding
+from holdfast.stores import lane_findings
 from holdfast.stores.redis import kept, rows, scripts
 from holdfast.stores.redis.encode_change import ChangeEncoder, LeftMessage, left_in
 from holdfast.stores.redis.lane_words import NO_PLACE, Reservation, enter_words
@@ -50,6 +51,16 @@ class MovedPlace(msgspec.Struct, frozen=True, gc=False):
     told: tuple[str, ...] = ()
     woken: tuple[str, ...] = ()
     left: tuple[LeftMessage, ...] = ()
+
+
+class StalePlace(msgspec.Struct, frozen=True, gc=False):
+    """The place of a run that has ended."""
+
+    shard: int
+    run_id: str
+    lane: str
+    epoch: str
+    home: bool
 
 
 class RedisLanes:
@@ -176,7 +187,7 @@ class RedisLanes:
 
     # -- what a person sets and sees
 
-    async def set(self, setting: Setting) -> MovedPlace:
+    async def set(self, setting: LaneSetting) -> MovedPlace:
         """Set a lane by hand, as it was when it was looked at; otherwise look again."""
         shard = self._shards.of_lane(setting.namespace, setting.name)
         while True:
@@ -224,14 +235,14 @@ class RedisLanes:
         names = [rows.unsafe(member[len(prefix) :]) for member in members[:limit]]
         return await self.states([(namespace, name) for name in names])
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         call = scripts.STANDING.call(self._keys(run.namespace, run.lane), now=self._instant(), id=run.id)
         [reply] = await self._asks.ask([call])
         if reply is None:
             return None
         active, ahead, first = rows.items(reply)
         assert isinstance(ahead, int)
-        return Standing(active == 1, ahead, rows.text(first) or None)
+        return LaneStanding(active == 1, ahead, rows.text(first) or None)
 
     # -- what is put right
 
@@ -267,29 +278,58 @@ class RedisLanes:
 
     async def _stale(self, limit: int) -> list[LeftMessage | MovedPlace]:
         """Active places of runs that have ended, a page of each shard at a time."""
+        moved: list[LeftMessage | MovedPlace] = []
+        for stale in await self._ended(limit, self._looked_up_to):
+            call = self._leave_call(stale.shard, stale.run_id, stale.lane, stale.epoch, home=stale.home)
+            [reply] = await self._asks.ask([call], writes=True)
+            moved.append(_moved(stale.shard, reply))
+        return moved
+
+    async def _ended(self, limit: int, looked_up_to: dict[int, str]) -> list[StalePlace]:
+        """Active places of runs that have ended, behind where it was looked up to in each shard."""
         calls: list[ScriptCall] = []
         for shard in self._shards.all:
             low, high = under(b"g\0a\0")
-            after = self._looked_up_to.get(shard, "")
+            after = looked_up_to.get(shard, "")
             stretch = (b"(" + after.encode() if after else low, high)
             keys = self._shards.of_shard(shard)
             calls.append(scripts.RANGE.call(keys, backwards=False, limit=str(limit), stretches=[stretch]))
-        moved: list[LeftMessage | MovedPlace] = []
+        found: list[StalePlace] = []
         for shard, reply in zip(self._shards.all, await self._asks.ask(calls), strict=True):
             [members] = rows.items(reply)
-            found = rows.texts(members)
-            self._looked_up_to[shard] = found[-1] if len(found) == limit else ""
-            run_ids = [member.rpartition("\0")[2] for member in found]
-            for run_id, member, run in zip(run_ids, found, await self._asks.rows(run_ids), strict=True):
-                if run is not None and run.finished_at_ms is None:
-                    continue
-                _, _, namespace, lane, *_ = member.split("\0")
-                epoch = "" if run is None else str(run.epoch)
-                home = self._shards.of_run(run_id) == shard
-                call = self._leave_call(shard, run_id, f"{namespace}\0{lane}", epoch, home=home)
-                [left] = await self._asks.ask([call], writes=True)
-                moved.append(_moved(shard, left))
-        return moved
+            active = rows.texts(members)
+            looked_up_to[shard] = active[-1] if len(active) == limit else ""
+            run_ids = [member.rpartition("\0")[2] for member in active]
+            for run_id, member, run in zip(run_ids, active, await self._asks.rows(run_ids), strict=True):
+                if run is None or run.finished_at_ms is not None:
+                    _, _, namespace, lane, *_ = member.split("\0")
+                    epoch, home = "" if run is None else str(run.epoch), self._shards.of_run(run_id) == shard
+                    found.append(StalePlace(shard, run_id, f"{namespace}\0{lane}", epoch, home))
+        return found
+
+    async def finding(self) -> Finding:
+        """What an inspection says of all lanes."""
+        looked_at = lane_findings.LOOKED_AT_MAX
+        members = await self._asks.between(*under(b"l\0"), limit=looked_at)
+        names = [member.split("\0") for member in members[:looked_at]]
+        states = await self.states([(rows.unsafe(namespace), rows.unsafe(name)) for _, namespace, name in names])
+        ended = [stale.run_id for stale in await self._ended(looked_at, {})]
+        return lane_findings.finding(states, ended=ended, without=await self._placeless(looked_at))
+
+    async def _placeless(self, limit: int) -> list[str]:
+        """Runs that should have a place, and have none."""
+        of_shard: dict[int, list[str]] = {}
+        for member in (await self._asks.between(*under(b"j\0"), limit=limit))[:limit]:
+            _, namespace, lane, run_id = member.split("\0")
+            of_shard.setdefault(self._shards.of_lane(rows.unsafe(namespace), rows.unsafe(lane)), []).append(run_id)
+        without: list[str] = []
+        for shard, run_ids in of_shard.items():
+            places = await self._places(shard, run_ids)
+            without += [
+                run_id for run_id, place in zip(run_ids, places, strict=True) if place is None or place[1] == "l"
+            ]
+        live = [run for run in await self._asks.rows(without) if run is not None and run.finished_at_ms is None]
+        return [run.id for run in live if run.lane and not run.aside]
 
     async def _places(self, shard: int, run_ids: Sequence[str]) -> list[_Place | None]:
         [reply] = await self._asks.ask([scripts.PLACES.call(self._shards.of_shard(shard), ids=run_ids)])

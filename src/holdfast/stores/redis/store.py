@@ -18,7 +18,7 @@ from holdfast.errors import InvalidConfig, TransientError
 from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.lanes import LaneState, Setting, Standing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
 from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import SETTLED, Run, Status
@@ -344,7 +344,7 @@ class RedisStore:
         return Depth(workflow, queue, min(COUNT_MAX, ready), oldest.wake_at_ms if oldest.wake_at_ms <= now_ms else None)
 
     async def inspect(self) -> tuple[Finding, ...]:
-        return await inspections.inspect(self._client)
+        return (*await inspections.inspect(self._client), await self._lanes.finding())
 
     # -- leases
 
@@ -437,7 +437,7 @@ class RedisStore:
 
     # -- lanes
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         moved = await self._outbox.follow(await self._lanes.set(setting))
         now_ms = self.now_ms()
         self._notifier.tell(Notice(moved.told, moved.told, _ready(moved.woken, now_ms)), now_ms=now_ms)
@@ -452,7 +452,7 @@ class RedisStore:
     async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
         return await self._lanes.page(namespace, after=after, limit=limit)
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         return await self._lanes.standing(run)
 
     # -- outs and audits

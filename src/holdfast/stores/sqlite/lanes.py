@@ -8,10 +8,11 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from holdfast.kernel import lanes
-from holdfast.kernel.lanes import Entering, Lane, LaneState, NoRoom, Setting, Standing
+from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState, NoRoom
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
-from holdfast.ports.store import COUNT_MAX
+from holdfast.ports.store import COUNT_MAX, Finding
+from holdfast.stores import lane_findings
 from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL, numbered
@@ -66,7 +67,7 @@ class SqlLanes:
         db.execute(_GIVE_UP, (run.id,))
         return self._left(db, run.namespace, run.lane) if db.changes() else ()
 
-    def set(self, db: Database, setting: Setting) -> tuple[str, ...]:
+    def set(self, db: Database, setting: LaneSetting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
         known = before = _lane(db, setting.namespace, setting.name)
         if known is None:
@@ -131,22 +132,36 @@ def page(db: Database, namespace: str, *, after: str, limit: int) -> list[LaneSt
     return [state_of(db, _lane_of(row)) for row in rows]
 
 
-def standing(db: Database, run: Run) -> Standing | None:
+def standing(db: Database, run: Run) -> LaneStanding | None:
     rows = db.execute(SQL["place"], {"run_id": run.id}).fetchall()
     if not rows:
         return None
     number, priority, active = rows[0]
     if active:
-        return Standing(True)
+        return LaneStanding(True)
     place = {"namespace": run.namespace, "lane": run.lane, "priority": priority, "number": number}
     [(ahead,)] = db.execute(SQL["count_ahead"], place).fetchall()
     first = [row for each in (True, False) for row in _first(db, run.namespace, run.lane, active=each, limit=1)]
-    return Standing(False, ahead, first[0][0] if ahead else None)
+    return LaneStanding(False, ahead, first[0][0] if ahead else None)
 
 
 def stale_places(db: Database, limit: int) -> list[tuple[str, str, str]]:
     """Active places of runs that have ended: run, namespace and lane."""
     return db.execute(SQL["stale_places"], {"limit": limit}).fetchall()
+
+
+def placeless(db: Database, limit: int) -> list[str]:
+    """Runs that should have a place in their lane, and have none."""
+    return [run_id for (run_id,) in db.execute(SQL["placeless"], {"limit": limit}).fetchall()]
+
+
+def finding(db: Database) -> Finding:
+    """What an inspection says of all lanes."""
+    looked_at = lane_findings.LOOKED_AT_MAX
+    rows = db.execute(SQL["all_lanes"], {"limit": looked_at}).fetchall()
+    ended = [run_id for run_id, *_ in stale_places(db, looked_at)]
+    states = (state_of(db, _lane_of(row)) for row in rows)
+    return lane_findings.finding(states, ended=ended, without=placeless(db, looked_at))
 
 
 def idle(db: Database, limit: int, *, now_ms: Instant) -> list[Lane]:

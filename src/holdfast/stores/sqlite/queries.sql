@@ -341,7 +341,16 @@ UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner
 WHERE id = :run_id
 
 -- name: wake
-UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id
+-- A process of an earlier version may have ended it, and knows of no lanes.
+UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id AND status = 'pending' AND wake_ms IS NULL
+
+-- name: all_lanes
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes
+WHERE namespace >= '' LIMIT :limit
+
+-- name: placeless
+SELECT id FROM runs INDEXED BY runs_in_lanes WHERE lane > '' AND finished_ms IS NULL AND aside = 0
+    AND NOT EXISTS (SELECT 1 FROM places WHERE run_id = runs.id) LIMIT :limit
 
 -- name: keep_out
 INSERT INTO outs (namespace, id, topic, key, payload, at_ms) VALUES (:namespace, :id, :topic, :key, :payload, :at_ms)

@@ -24,7 +24,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.lanes import LaneState, Setting, Standing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
 from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import Run
@@ -261,7 +261,7 @@ class SqliteStore:
             raise files.translated(error, self._path, busy_ms=self._pace.busy_ms) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be looked at: {error}") from error
-        return (*of_file, notices)
+        return (*of_file, notices, await self._read(lanes.finding))
 
     # -- leases
 
@@ -368,7 +368,7 @@ class SqliteStore:
 
     # -- lanes
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         def write(db: Database) -> LaneState:
             self._writes.lanes.set(db, setting)
             state = lanes.state(db, setting.namespace, setting.name)
@@ -383,7 +383,7 @@ class SqliteStore:
     async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
         return await self._read(lambda db: lanes.page(db, namespace, after=after, limit=limit))
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         return await self._read(lambda db: lanes.standing(db, run))
 
     # -- outs and audits

@@ -3,6 +3,8 @@
 ALTER TABLE runs ADD COLUMN lane TEXT NOT NULL DEFAULT '';
 ALTER TABLE runs ADD COLUMN aside INTEGER NOT NULL DEFAULT 0;
 
+CREATE INDEX runs_in_lanes ON runs (lane) WHERE lane > '' AND finished_ms IS NULL;
+
 CREATE TABLE lanes (
     namespace   TEXT    NOT NULL,
     name        TEXT    NOT NULL,
