@@ -118,3 +118,15 @@ def test_a_child_waits_for_itself_where_its_own_family_takes_all_places(
     found: LaneState | None, width: int | None, family: set[str], would: bool
 ):
     assert lane_options.would_wait_for_itself(Entering("x", width), found, family=family) is would
+
+
+@pytest.mark.parametrize(
+    ("found", "head"),
+    [
+        (LaneState(Lane("default", "x")), None),
+        (LaneState(Lane("default", "x"), 0, 2, (), ("a", "b")), "a"),
+        (LaneState(Lane("default", "x"), 1, 2, ("c",), ("a", "b")), "c"),
+    ],
+)
+def test_the_head_of_a_lane_is_an_active_run_if_there_is_any(found: LaneState, head: str | None):
+    assert found.head == head
