@@ -1,127 +1,137 @@
-"""A lane keeps its order, and its width, wherever a process dies: by a ledger that knows nothing of lanes."""
+"""Processes that start and execute runs of one lane are killed: width and order are kept, and no run is forgotten."""
 
 from __future__ import annotations
 
-import signal
+import asyncio
+import random
 
 import pytest
 
-from tests.faults.cases import Case
-from tests.faults.conftest import NewCase
-from tests.faults.crash_at_store_call import Point, When
-from tests.faults.holdfast_process import Start
-from tests.faults.processes import KILLED, Process, in_turns, until
-from tests.faults.workflows_in_lanes import LANE, RUN, serve
+from holdfast.lab.cluster.redis_cluster import RedisCluster
+from holdfast.ports.store import Store
+from tests.faults.cases import Case, RedisCase
+from tests.faults.lane_process import LANE, LanePlan
+from tests.faults.ledger import Line
+from tests.faults.processes import KILLED, Process, until
 
 pytestmark = pytest.mark.faults
 
-LEASE = "1s"
-AT_ONCE = 6
-NAMES = ["a", "b", "c"]
+CLIENTS = 8
 
 
-def check_order(case: Case, names: list[str]) -> None:
-    """Each one has entered and left, one after the other, in this order. What a killed process did may be repeated."""
-    seen: list[tuple[str, str]] = []
-    for line in case.ledger.calls():
-        if (step := (line["step"], line["order"])) not in seen[-1:]:
-            seen.append(step)
-    assert seen == [(step, name) for name in names for step in ("enter", "leave")]
+class Lane:
+    """A lane, and the processes that use it."""
 
+    def __init__(self, case: Case, *, width: int) -> None:
+        self.case = case
+        self.width = width
 
-async def all_served(case: Case, names: list[str]) -> None:
-    async with case.client(RUN) as hf:
-        for name in names:
-            run, _ = await hf.start(serve(name))
-            assert await run.result("45s") == name
-        lane = await hf.lane(LANE)
-        assert (lane.active, lane.parked, lane.head) == (0, 0, None)
-
-
-async def started(case: Case, names: list[str]) -> None:
-    async with case.client(RUN) as hf:
-        for name in names:
-            _, created = await hf.start(serve(name))
-            assert created
-
-
-async def test_the_worker_of_the_active_run_is_killed_again_and_again_and_the_order_is_kept(case: Case) -> None:
-    names = [f"n-{number:02}" for number in range(12)]
-    held = names[::3]
-    for name in held:
-        case.raise_flag(f"hold-{name}")
-    await started(case, names)
-    workers = [await case.fork(pack=RUN, stay=True, lease=LEASE, concurrency=2) for _ in range(2)]
-    for name in held:
-        await until(lambda name=name: _calls(case, name), f"{name} enters")
-        [doomed] = [worker for worker in workers if worker.pid == _calls(case, name)[-1]["pid"]]
-        doomed.signal(signal.SIGKILL)
-        assert await doomed.ended() == KILLED
-        workers.remove(doomed)
-        workers.append(await case.fork(pack=RUN, stay=True, lease=LEASE, concurrency=2))
-        await until(lambda name=name: len(_calls(case, name)) > 1, f"{name} enters again", *workers)
-        case.raise_flag(f"go-{name}")
-    await all_served(case, names)
-    check_order(case, names)
-    for worker in workers:
-        await worker.leaves()
-
-
-def _calls(case: Case, name: str) -> list[dict[str, object]]:
-    return [line for line in case.ledger.calls("enter") if line["order"] == name]
-
-
-async def served_in_spite_of(case: Case, point: Point | None) -> Process:
-    """One process starts the runs and executes them; it is killed there, and another one goes on."""
-    doomed = await case.fork(pack=RUN, lease=LEASE, starts=[Start("serve", [name]) for name in NAMES], point=point)
-    code = await doomed.ended()
-    assert code in {0, KILLED}, doomed
-    helper = await case.fork(pack=RUN, stay=True, lease=LEASE)
-    await all_served(case, NAMES)
-    check_order(case, NAMES)
-    await helper.leaves()
-    return doomed
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_killed_around_any_commit_the_next_one_goes_and_no_other(new_case: NewCase, when: When) -> None:
-    dry = await served_in_spite_of(new_case("dry"), None)
-    commits = (await dry.says("done"))["counts"]["commit"]
-
-    async def once(n: int) -> None:
-        await served_in_spite_of(new_case(f"{when}-{n}"), Point("commit", n, when))
-
-    await in_turns([lambda n=n: once(n) for n in range(1, commits + 1)], at_once=AT_ONCE)
-
-
-async def test_the_process_that_opens_a_lane_again_is_killed_and_all_go(case: Case) -> None:
-    async with case.client(RUN) as hf:
-        await hf.set_lane(LANE, paused=True)
-    await started(case, NAMES)
-    worker = await case.fork(pack=RUN, stay=True, lease=LEASE)
-    await worker.says("ready")
-    async with case.client(RUN) as hf:
-        assert (await hf.lane(LANE)).parked == len(NAMES)
-        await hf.set_lane(LANE, paused=False)
-    await until(lambda: case.ledger.calls("enter"), "the first one enters", worker)
-    worker.signal(signal.SIGKILL)
-    await worker.ended()
-    helper = await case.fork(pack=RUN, stay=True, lease=LEASE)
-    await all_served(case, NAMES)
-    check_order(case, NAMES)
-    await helper.leaves()
-
-
-async def test_children_of_a_parent_that_is_killed_enter_the_lane_once_each_in_order(new_case: NewCase) -> None:
-    async def once(n: int) -> None:
-        case = new_case(f"child-{n}")
-        doomed = await case.fork(
-            pack=RUN, lease=LEASE, starts=[Start("group", ["g"])], point=Point("commit", n, "after")
+    async def process(self, *, client: str = "", starts: int = 0) -> Process:
+        case = self.case
+        plan = LanePlan(
+            url=case.url,
+            ledger=str(case.ledger.path),
+            stop=str(case.flag("stop")),
+            client=client,
+            starts=starts,
+            width=self.width,
         )
-        await doomed.ended()
-        helper = await case.fork(pack=RUN, stay=True, lease=LEASE, starts=[Start("group", ["g"])])
-        await all_served(case, ["g-one", "g-two"])
-        check_order(case, ["g-one", "g-two"])
-        await helper.leaves()
+        process = await case.processes.fork(plan, module="tests.faults.lane_process")
+        await process.says("ready")
+        return process
 
-    await in_turns([lambda n=n: once(n) for n in range(1, 7)], at_once=AT_ONCE)
+    def names(self, event: str) -> list[str]:
+        """The runs of these lines, in order."""
+        return [line[event] for line in self.case.ledger.lines() if event in line]
+
+    async def ends(self, workers: list[Process]) -> None:
+        """Every run that was started ends, and the workers go."""
+        await until(lambda: set(self.names("ended")) >= set(self.names("started")), "the end of all runs", *workers)
+        async with self.case.client() as hf:
+            await self._empties(hf.runtime.store)
+        self.case.raise_flag("stop")
+        for worker in workers:
+            assert await worker.ended() == 0, worker
+
+    async def _empties(self, store: Store) -> None:
+        async with asyncio.timeout(45):
+            while True:
+                state = await store.lane("default", LANE)
+                if state is not None and (state.active, state.parked) == (0, 0):
+                    return
+                await asyncio.sleep(0.05)
+
+    def check(self) -> None:
+        """No more were at work than may be; and the runs of each client began in the order of its starts.
+
+        Of several that are active at the same time, a worker may be sooner with one, and later with another.
+        """
+        check_width(self.case.ledger.lines(), self.width)
+        if self.width > 1:
+            return
+        first = list(dict.fromkeys(self.names("begun")))
+        for client in {name[:2] for name in first}:
+            mine = [name for name in first if name.startswith(client)]
+            assert mine == sorted(mine), mine
+
+
+def check_width(lines: list[Line], width: int) -> None:
+    active: dict[str, None] = {}
+    for line in lines:
+        if "begun" in line:
+            active[line["begun"]] = None
+            assert len(active) <= width, (list(active), line)
+        elif "ended" in line:
+            active.pop(line["ended"], None)
+
+
+async def test_starts_of_eight_processes_on_one_lane_go_one_at_a_time(any_case: Case) -> None:
+    lane = Lane(any_case, width=1)
+    workers = [await lane.process() for _ in range(2)]
+    count = 10 if _is_cluster(any_case) else 20
+    clients = [await lane.process(client=f"c{n}", starts=count) for n in range(CLIENTS)]
+    assert [await client.ended() for client in clients] == [0] * CLIENTS
+    await lane.ends(workers)
+    lane.check()
+    assert len(set(lane.names("ended"))) == CLIENTS * count
+
+
+@pytest.mark.slow
+async def test_a_thousand_starts_of_eight_processes_on_one_lane(any_case: Case) -> None:
+    lane = Lane(any_case, width=1)
+    workers = [await lane.process() for _ in range(2)]
+    clients = [await lane.process(client=f"c{n}", starts=125) for n in range(CLIENTS)]
+    assert [await client.ended(within=180) for client in clients] == [0] * CLIENTS
+    await lane.ends(workers)
+    lane.check()
+    assert len(set(lane.names("ended"))) == 1_000
+
+
+@pytest.mark.parametrize("width", [1, 3])
+async def test_clients_and_workers_that_are_killed_leave_every_run_its_turn(any_case: Case, width: int) -> None:
+    chance = random.Random(width)
+    lane = Lane(any_case, width=width)
+    workers = [await lane.process() for _ in range(3)]
+    clients = [await lane.process(client=f"c{n}", starts=10 if _is_cluster(any_case) else 20) for n in range(CLIENTS)]
+    for count in range(8):
+        seen = len(lane.names("ended"))
+        if count % 2 and clients[-1].code is None:
+            await until(lambda seen=seen: len(lane.names("started")) > seen, "another start")
+            doomed = clients.pop()
+        else:
+            await until(lambda seen=seen: len(lane.names("ended")) > seen or _all_done(clients), "another end")
+            doomed = workers.pop(chance.randrange(len(workers)))
+            workers.append(await lane.process())
+        doomed.signal(9)
+        assert await doomed.ended() in {KILLED, 0}
+    assert [await client.ended() for client in clients] == [0] * len(clients)
+    await lane.ends(workers)
+    lane.check()
+
+
+def _all_done(clients: list[Process]) -> bool:
+    return all(client.code is not None for client in clients)
+
+
+def _is_cluster(case: Case) -> bool:
+    return isinstance(case, RedisCase) and isinstance(case.servers, RedisCluster)
