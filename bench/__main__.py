@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 RESULTS_QUICK = HERE / ".cache" / "results-quick"
 OF_W9 = ("W9-core", "W9-2", "W9-4")
-MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty", "W6-long", "W7-small", *OF_W9)]
+MEASURED = [name for name in WORKLOADS if name not in ("fill", "empty", "unlaned", "W6-long", "W7-small", *OF_W9)]
 WIDTH_OF_A_FILE = 160
 WIDTH_OF_A_NAME = max(map(len, wording.NAMES.values()))
 PEERS = {"restate": ["restate", "restate_tuned"]}
@@ -39,7 +39,7 @@ STORES = {
         "nats_echo",
     ]
 }
-OF_STORES = ["W1", "W2", "W3", "W4", "W5", "W6", "W9"]
+OF_STORES = ["W1", "W2", "W3", "W4", "W5", "W6", "W9", "lanes", "next"]
 
 
 def main() -> int:

@@ -25,6 +25,8 @@ TIMEOUT_S = 900
 ONLY_FOR = {
     "crowded": {"holdfast"},
     "depth": {"holdfast"},
+    "lanes": {"holdfast", "holdfast_redis"},
+    "next": {"holdfast", "holdfast_redis"},
     "startup": {"holdfast"},
     "limits": {"holdfast_limited", "holdfast_redis_limited", "holdfast_redis_limited_everysec"},
     "W7": {"holdfast"},
@@ -53,6 +55,7 @@ ONLY_IN = {
 # What is measured in turns because one is compared with the other, or is the other half of it.
 TWINS = {
     "crowded": ("empty", "crowded"),
+    "lanes": ("unlaned", "lanes"),
     "W6": ("W6", "W6-long"),
     "W7": ("W7-small", "W7"),
     "W9": ("W9-core", "W9", "W9-2", "W9-4"),

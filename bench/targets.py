@@ -155,6 +155,14 @@ COMPARISONS = [
     *_limits("holdfast_limited"),
     *_limits("holdfast_redis_limited"),
     *_limits("holdfast_redis_limited_everysec", LIMITED_MS),
+    *(
+        each
+        for ours in ("holdfast", "holdfast_redis")
+        for each in (
+            Comparison("lanes", ours, ours, "rate", Sense.RATE, bound=0.7, workload_theirs="unlaned"),
+            Comparison("next", ours, ours, "p50_ms", Sense.AMOUNT, bound=5.0),
+        )
+    ),
     *_start_ups(("import_ms", "asyncio_ms", IMPORT), ("names_ms", "asyncio_ms", IMPORT), ("help_ms", "pass_ms", HELP)),
     Comparison("depth", "holdfast", "holdfast", "late_us", Sense.LATENCY, bound=1.5, figure_theirs="early_us"),
     *(

@@ -12,6 +12,9 @@ W7-small the same in a file of 10,000, measured in turns with it                
 W8       keyed starts over HTTP that wait for the result, 50 at a time                     runs/s, p50, p99
 W9       keyed one-effect runs, 200 at a time, by 1 worker process beside the client       runs/s, processor time
 W9-2     the same by 2 worker processes; W9-4 by 4; W9-core by one, all on one core        runs/s, processor time
+lanes    1,000 lanes with 100 one-effect runs each, in the order of their starts        runs/s
+unlaned  the same runs without lanes, measured in turns with it                          runs/s
+next     runs of one lane, from the effect of one to that of the next                    p50, p99
 crowded  W1, longer, on a file that already holds 100,000 finished runs                    runs/s
 empty    the same on an empty file, measured in turns with it                              runs/s
 depth    one run of 10,000 sequential effects: the last hundred against those round the 100th
@@ -56,10 +59,14 @@ SIGNAL_SPACING_S = 0.1
 WAITED_S = 0.15
 WAITED_LONG_S = 2.05
 PAGES_PER_SHAPE = 50
+RUNS_PER_LANE = 100
+STARTS_AT_ONCE = 200
 PAGES_WARM_UP = 5
 
 # Instants at which effects ran, noted by contenders that run theirs in the measuring process (for `depth`).
 effect_instants: list[float] = []
+# The orders of these effects, for `lanes`.
+effect_orders: list[str] = []
 
 
 class Contender(Protocol):
@@ -101,6 +108,15 @@ class LimitsRequests(Protocol):
 
     async def limited(self) -> None:
         """The same, held against limits that it keeps to."""
+
+
+@runtime_checkable
+class Laned(Protocol):
+    """What a contender has to do besides to take part in `lanes`."""
+
+    async def start_in(self, order: str, lane: str) -> Wait:
+        """Start the workflow of one effect, behind those that are in this lane; the answer waits for its result."""
+        ...
 
 
 @runtime_checkable
@@ -336,6 +352,54 @@ async def depth(contender: Contender, size: int) -> Figures:
     return {"early_us": early * 1e6, "late_us": late * 1e6}
 
 
+async def laned_runs(contender: Contender, size: int) -> Figures:
+    """`lanes`: the starts of one lane are a round apart, so that each has returned before the next is sent."""
+    assert isinstance(contender, Laned)
+    await warm_up(contender)
+    lanes = max(1, size // RUNS_PER_LANE)
+    effect_orders.clear()
+    rate = await _started_at_once(size, lanes, lambda n: contender.start_in(f"n-{n}", f"lane-{n % lanes}"))
+    numbers = [int(order.removeprefix("n-")) for order in effect_orders]
+    for lane in range(lanes):
+        of_lane = [number for number in numbers if number % lanes == lane]
+        assert of_lane == sorted(of_lane), f"lane {lane} was not in order"
+    return rate
+
+
+async def unlaned_runs(contender: Contender, size: int) -> Figures:
+    """`unlaned`."""
+    await warm_up(contender)
+    return await _started_at_once(size, max(1, size // RUNS_PER_LANE), lambda n: contender.start(f"n-{n}"))
+
+
+async def _started_at_once(size: int, lanes: int, start: Callable[[int], Awaitable[Wait]]) -> Figures:
+    """To the end of the last of these runs, whose starts do not wait for any end."""
+    waits: list[Wait] = []
+
+    async def one(number: int) -> None:
+        waits.append(await start(number))
+
+    begin = time.perf_counter()
+    for first in range(0, size, lanes):
+        numbers = range(first, min(first + lanes, size))
+        await swarm((lambda number=number: one(number) for number in numbers), width=STARTS_AT_ONCE)
+    for wait in waits:
+        await wait()
+    return {"rate": size / (time.perf_counter() - begin)}
+
+
+async def next_in_lane(contender: Contender, size: int) -> Figures:
+    """`next`: an effect does nothing, so it is from the end of one run to the beginning of the next."""
+    assert isinstance(contender, Laned)
+    await warm_up(contender)
+    waits = [await contender.start_in("first", "lane")]
+    effect_instants.clear()
+    waits += [await contender.start_in(f"n-{number}", "lane") for number in range(size)]
+    for wait in waits:
+        await wait()
+    return _latencies([after - before for before, after in pairwise(effect_instants[-size // 2 :])])
+
+
 async def fill(contender: Contender, size: int) -> Figures:
     """Finished runs, and nothing measured."""
     await swarm((lambda order=f"f-{i}": contender.one(order) for i in range(size)), width=4 * CONCURRENCY)
@@ -357,6 +421,9 @@ WORKLOADS = {
     "W9-2": Workload("runs by 2 worker processes", "runs/s", 4_000, 800, spread_runs, workers=2),
     "W9-4": Workload("runs by 4 worker processes", "runs/s", 4_000, 800, spread_runs, workers=4),
     "W9-core": Workload("runs by 1 worker, all on one core", "runs/s", 4_000, 800, spread_runs, cores=1),
+    "lanes": Workload("1,000 lanes with 100 runs each", "runs/s", 100_000, 2_000, laned_runs),
+    "unlaned": Workload("as many runs without lanes", "runs/s", 100_000, 2_000, unlaned_runs),
+    "next": Workload("from one run of a lane to the next", "ms", 1_000, 100, next_in_lane),
     # Longer than W1: what is asked of them is a difference of a tenth.
     "crowded": Workload("W1 among 100,000 finished runs", "runs/s", 10_000, 200, one_effect_runs),
     "empty": Workload("W1 in an empty file", "runs/s", 10_000, 200, one_effect_runs),

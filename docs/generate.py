@@ -136,12 +136,15 @@ GROUPS = (
         "limit",
         module=effects,
     ),
-    Group("What callers get", "What the verbs return.", "Range", "Marker", "Wait", "Story", "Receipt"),
+    Group("What callers get", "What the verbs return.", "Range", "Marker", "Wait", "Lane", "Story", "Receipt"),
     Group(
         "More that callers get",
         "What the verbs return less often. Imported from `holdfast.client`.",
         "Runs",
         "Page",
+        "Lanes",
+        "LanePage",
+        "LanePlace",
         "Cancelling",
         "Left",
         "ChildLeft",
@@ -170,6 +173,7 @@ GROUPS = (
         "BlockingStarted",
         "BlockingRuns",
         "BlockingPage",
+        "BlockingLane",
         module=blocking,
     ),
     Group(
@@ -206,6 +210,7 @@ GROUPS = (
 # You get these from somewhere; you do not build them.
 NOT_BUILT = {
     *("Run", "Call", "ChildRun", "Effect", "Workflow", "Started", "Hook", "Runs", "Page", "Marker", "Wait", "Story"),
+    *("Lane", "Lanes", "LanePage", "LanePlace", "BlockingLane"),
     *("RunEvent", "Receipt", "Left", "ChildLeft", "Replayed", "Description", "Member", "Backlog"),
     *(
         "BreakerStatus",

@@ -29,6 +29,10 @@ class HoldfastContender:
         run, _ = await self._hf.start(one(order))
         return run.result
 
+    async def start_in(self, order: str, lane: str) -> Wait:
+        run, _ = await self._hf.start(one(order), lane=lane)
+        return run.result
+
     async def timer(self, order: str, due: float) -> None:
         run, _ = await self._hf.start(timer(order, due))
         await run.result()

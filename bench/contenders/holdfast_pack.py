@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from bench.workloads import effect_instants
+from bench.workloads import effect_instants, effect_orders
 from holdfast import Pack, hook, now, sleep
 
 pack = Pack("bench")
@@ -21,6 +21,7 @@ def url(directory: Path) -> str:
 @pack.effect
 async def touch(order: str) -> str:
     effect_instants.append(time.perf_counter())
+    effect_orders.append(order)
     return order
 
 

@@ -166,6 +166,8 @@ OTHER = Cause(
         "engine/api/signals.py",
         "engine/api/operations.py",
         "engine/api/bulk.py",
+        "engine/api/lanes.py",
+        "engine/worker/child_lanes.py",
         "engine/bulk_pack.py",
         "engine/api/exporting.py",
         "engine/api/decisions.py",

@@ -18,12 +18,14 @@ A name is imported when it is first asked for, so that `holdfast --help` loads n
 TYPE_CHECKING = False  # type checkers take it for true, as that of `typing`, whose import costs more than this module
 if TYPE_CHECKING:
     from holdfast.assembly import Holdfast
-    from holdfast.client import Marker, Range, Receipt, Run, Signal, Started, Story, Wait
+    from holdfast.client import Lane, Marker, Range, Receipt, Run, Signal, Started, Story, Wait
     from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
     from holdfast.errors import (
         HoldfastError,
         InFlight,
         InputMismatch,
+        LaneBusy,
+        LaneFull,
         NotAllowedNow,
         NotPerformed,
         Overtaken,
@@ -68,6 +70,9 @@ __all__ = [
     "Hook",
     "InFlight",
     "InputMismatch",
+    "Lane",
+    "LaneBusy",
+    "LaneFull",
     "Limit",
     "Marker",
     "NotAllowedNow",
@@ -116,11 +121,11 @@ __all__ = [
 _HOMES = {
     "assembly": "Holdfast",
     "blocking": "",
-    "client": "Marker Range Receipt Run Signal Started Story Wait",
+    "client": "Lane Marker Range Receipt Run Signal Started Story Wait",
     "effects": "attempt cancel_requested effect_key heartbeat",
     "errors": (
-        "HoldfastError InFlight InputMismatch NotAllowedNow NotPerformed Overtaken Permanent RetryAfter RunCancelled "
-        "RunError RunFailed TimedOut TransientError UnknownRun UsageError"
+        "HoldfastError InFlight InputMismatch LaneBusy LaneFull NotAllowedNow NotPerformed Overtaken Permanent "
+        "RetryAfter RunCancelled RunError RunFailed TimedOut TransientError UnknownRun UsageError"
     ),
     "events": "",
     "gateway_client": "Client",

@@ -29,7 +29,7 @@ from typing import (
     overload,
 )
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from holdfast.client import BulkVerb, Caller, Run, Runs, Snapshot, Started
 from holdfast.engine.api.registry import Description
@@ -42,12 +42,14 @@ from holdfast.kernel.effect_limits import LimitStatus
 from holdfast.kernel.explanations import Story
 from holdfast.kernel.searches import Range
 from holdfast.kernel.units import Duration
+from holdfast.lanes import Lane
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Member
 
 __all__ = [
     "Blocking",
     "BlockingBulkPreview",
+    "BlockingLane",
     "BlockingPage",
     "BlockingPreviewedRun",
     "BlockingRun",
@@ -232,7 +234,7 @@ class BlockingRun(Snapshot, Generic[R]):
     __slots__ = ("_portal", "_run")
 
     def __init__(self, run: Run[R], portal: Portal) -> None:
-        super().__init__(run._row, run._service, run._served)  # noqa: SLF001 - the same snapshot
+        super().__init__(run._row, run._service, run._served, run._at_work, run._place)  # noqa: SLF001 - the same snapshot
         self._run = run
         self._portal = portal
 
@@ -302,6 +304,19 @@ class BlockingRun(Snapshot, Generic[R]):
     def _moved(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:
         _refuse_inside_a_loop()
         return BlockingRun(self._portal.call(work), self._portal)
+
+
+class BlockingLane(Struct, frozen=True, kw_only=True):
+    """A lane as it was when this was read; see `Lane`."""
+
+    name: str
+    width: int
+    active: int
+    parked: int
+    paused: bool
+    head: BlockingRun[Any] | None
+    active_runs: tuple[str, ...]
+    parked_runs: tuple[str, ...]
 
 
 class BlockingStarted(NamedTuple, Generic[R]):
@@ -441,6 +456,20 @@ class Blocking:
         """The runs for which all of this holds; see `Holdfast.runs`."""
         return BlockingRuns(self._portal.verbs().runs(workflow, status, **filters), self._portal)
 
+    def lane(self, name: str) -> BlockingLane:
+        """The lane of this name, or `UnknownLane`."""
+        return self._lane(self._portal.call(self._portal.verbs().lane(name)))
+
+    def lanes(self) -> Iterator[BlockingLane]:
+        """The lanes that there are, by name."""
+        return map(self._lane, self._portal.iterate(aiter(self._portal.verbs().lanes())))
+
+    def set_lane(
+        self, name: str, *, width: int | None = None, paused: bool | None = None, by: str | None = None
+    ) -> BlockingLane:
+        """Make a lane wider or narrower, pause it or let it go on; see `Holdfast.set_lane`."""
+        return self._lane(self._portal.call(self._portal.verbs().set_lane(name, width=width, paused=paused, by=by)))
+
     def explain(self, run: BlockingRun[Any] | Workflow[..., Any] | str, key: str | None = None) -> Story:
         """The story of a run, of a run id, or of the run that holds a key."""
         verbs = self._portal.verbs()
@@ -457,6 +486,19 @@ class Blocking:
     open_breaker = _of_caller(Caller.open_breaker)
     close_breaker = _of_caller(Caller.close_breaker)
     effect_limits: ClassVar[Callable[[Any], list[LimitStatus]]] = _of_caller(Caller.effect_limits)
+
+    def _lane(self, lane: Lane) -> BlockingLane:
+        head = None if lane.head is None else BlockingRun(lane.head, self._portal)
+        return BlockingLane(
+            name=lane.name,
+            width=lane.width,
+            active=lane.active,
+            parked=lane.parked,
+            paused=lane.paused,
+            head=head,
+            active_runs=lane.active_runs,
+            parked_runs=lane.parked_runs,
+        )
 
     def _found(self, work: Coroutine[Any, Any, Run[R]]) -> BlockingRun[R]:
         return BlockingRun(self._portal.call(work), self._portal)

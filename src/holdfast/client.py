@@ -18,7 +18,7 @@ from holdfast.engine.api.exporting import EXPORTED_BYTES_MAX, EXPORTED_MAX, Expo
 from holdfast.engine.api.queries import Replayed
 from holdfast.engine.api.registry import Description
 from holdfast.engine.api.start_options import Signal, StartOptions
-from holdfast.errors import InputMismatch, Overtaken, UsageError
+from holdfast.errors import InputMismatch, LaneBusy, Overtaken, UsageError
 from holdfast.kernel import bulks, searches
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.breakers import BreakerStatus
@@ -33,7 +33,8 @@ from holdfast.kernel.runs import Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
 from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds
-from holdfast.kernel.waits import Kind as WaitKind, Wait
+from holdfast.kernel.waits import Kind as WaitKind, LanePlace, Wait, may_be_parked
+from holdfast.lanes import Lane, LanePage, Lanes, lane_of
 from holdfast.pack import Call, Workflow
 from holdfast.ports.store import Backlog, Depth, Member, Serves
 from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot, words
@@ -56,6 +57,10 @@ __all__ = [
     "EffectState",
     "Exported",
     "Instant",
+    "Lane",
+    "LanePage",
+    "LanePlace",
+    "Lanes",
     "Left",
     "LimitShare",
     "LimitStatus",
@@ -150,7 +155,8 @@ class Runs(Generic[R]):
         rows = await self._service.queries.search(replace(self._search, after=place, limit=limit))
         served = await self._service.queries.served(rows)
         at_work = await self._service.queries.at_work(rows)
-        runs = tuple(Run[R](row, self._service, served, at_work.get(row.id, ())) for row in rows)
+        places = await self._service.queries.places(rows)
+        runs = tuple(Run[R](row, self._service, served, at_work.get(row.id, ()), places.get(row.id)) for row in rows)
         return Page(runs, searches.cursor_of(rows[-1]) if len(rows) == limit else None)
 
     async def retry(
@@ -222,8 +228,13 @@ class Runs(Generic[R]):
             raise UsageError(f"first={first} is not possible", hint=f"Ask for 0 to {PREVIEW_MAX}.")
         order = self._order(verb, hook=hook, payload=payload)
         found = await self._service.bulk.preview(order, first)
-        served = await self._service.queries.served([each.run for each in found.first])
-        runs = [PreviewedRun(Run[Any](each.run, self._service, served), each.refusal) for each in found.first]
+        rows = [each.run for each in found.first]
+        served = await self._service.queries.served(rows)
+        places = await self._service.queries.places(rows)
+        runs = [
+            PreviewedRun(Run[Any](each.run, self._service, served, place=places.get(each.run.id)), each.refusal)
+            for each in found.first
+        ]
         return BulkPreview(verb, found.matched, found.is_all, tuple(runs))
 
     def _order(
@@ -269,6 +280,9 @@ class Caller:
         traceparent: str | None = None,
         join: bool = True,
         timeout: Duration | None = None,
+        lane: str | None = None,
+        width: int | None = None,
+        if_free: bool = False,
     ) -> Started[R]:
         """Admit `call`, once per key.
 
@@ -283,6 +297,11 @@ class Caller:
         this one is admitted. If another one has the key by now: `Overtaken`. `signal=Signal(hook, payload)` delivers
         to the live owner of the key, or admits the run with the payload in its inbox; either in one commit. A tuple
         `(hook, payload, dedupe)` does as well.
+
+        In a `lane` runs go one after the other, or up to `width` of them at once, in the order of their starts; the
+        others wait, and cost nothing. With `if_free=True` the run is started only if the lane has no runs: otherwise
+        it raises `LaneBusy`. A lane in which too many wait is refused with `LaneFull`. A run that is joined stays in
+        the lane that it is in.
 
         `traceparent` names the span of a distributed trace that causes the start (W3C Trace Context). Without it the
         current OpenTelemetry span does, where this Holdfast has `traces`.
@@ -299,15 +318,20 @@ class Caller:
             traceparent=traceparent,
             join=join,
             timeout=timeout,
+            lane=lane,
+            width=width,
+            if_free=if_free,
         )
         try:
             row, created = await self._service.start(call, options)
-        except (InputMismatch, Overtaken) as error:
+        except (InputMismatch, LaneBusy, Overtaken) as error:
             found: object = error.run
             if isinstance(found, RunRow):
                 error.run = Run[Any](found, self._service)
             raise
-        if row.wake_at_ms is None:  # it does not wait for a worker. What it is at is not looked for: it has just begun
+        if row.wake_at_ms is None and not may_be_parked(
+            row
+        ):  # it does not wait for a worker. What it is at is not looked for: it has just begun
             return Started(Run(row, self._service), created)
         return Started(await snapshot(row, self._service), created)
 
@@ -399,6 +423,25 @@ class Caller:
             roots_only=roots_only,
         )
         return Runs(search, self._service, limit)
+
+    async def lane(self, name: str) -> Lane:
+        """The lane of this name, or `UnknownLane` if no run has entered it lately."""
+        return await lane_of(await self._service.lanes.lane(name), self._service)
+
+    def lanes(self) -> Lanes:
+        """The lanes that there are, by name: `async for lane in hf.lanes()`, or `.page()`."""
+        return Lanes(self._service)
+
+    async def set_lane(
+        self, name: str, *, width: int | None = None, paused: bool | None = None, by: str | None = None
+    ) -> Lane:
+        """Make a lane wider or narrower, pause it or let it go on; what is not given stays as it is.
+
+        It counts from now on, for a lane that no run has entered yet as well, and until a start declares another width
+        than the one that was declared before. Runs that are active stay so, whatever the width is. That it was set is
+        kept, with the name of who did `by`.
+        """
+        return await lane_of(await self._service.lanes.set(name, width, paused=paused, by=words(by)), self._service)
 
     async def resume_hook(self, token: str, payload: Any = None, *, dedupe: str | None = None) -> Run[Any]:
         """Send a payload to the live run that holds this token; once per `dedupe`. Returns the run that got it.

@@ -9,11 +9,15 @@
     │   ├── UnknownTask           there is no such task, or it ended long ago
     │   ├── UnknownApiKey         no API key has this id
     │   ├── UnknownBreaker        no breaker has this name
+    │   ├── UnknownLane           no run has entered a lane of this name lately
     │   ├── InputRefused          an input does not fit the workflow's parameters
     │   ├── InputMismatch         the key is taken by another input
     │   ├── EffectKeyReused       an effect was awaited under a key that stands for another input in this run
     │   ├── ReservedKey           a key that only Holdfast makes
     │   ├── InFlight              the key is at work already, and the caller did not want to join
+    │   ├── LaneBusy              the lane has runs, and the caller did not want to queue
+    │   ├── LaneFull              as many runs wait in the lane as may
+    │   ├── WaitsForItself        a child run in the lane of its own parent, which waits for it
     │   ├── Overtaken             the key has moved on to another run meanwhile
     │   ├── HookTaken             another live run holds the token
     │   ├── PayloadRefused        a payload does not fit the hook's type
@@ -78,6 +82,8 @@ __all__ = [
     "InputRefused",
     "InvalidConfig",
     "KilledItsWorkers",
+    "LaneBusy",
+    "LaneFull",
     "LeaseLost",
     "LimitExceeded",
     "NeverAwaited",
@@ -106,11 +112,13 @@ __all__ = [
     "UnknownApiKey",
     "UnknownBreaker",
     "UnknownHook",
+    "UnknownLane",
     "UnknownOutcome",
     "UnknownRun",
     "UnknownTask",
     "UnknownWorkflow",
     "UsageError",
+    "WaitsForItself",
     "WaitsForNothing",
 ]
 
@@ -191,6 +199,45 @@ class InFlight(UsageError):
         self.run_id = run_id
 
 
+class LaneBusy(UsageError):
+    """The lane has runs that have not ended, and the caller asked for a free one. Nothing was started."""
+
+    code = "lane_busy"
+    hint = "Try again later, or start it without if_free: then it queues behind them."
+
+    def __init__(self, lane: str, run_id: str, run: Any = None) -> None:
+        super().__init__(f"lane {lane!r} is not free: run {run_id} is first in it")
+        self.lane = lane
+        self.run_id = run_id
+        self.run: Run[Any] = run
+
+
+class LaneFull(UsageError):
+    """As many runs wait in the lane as its workflow allows. Nothing was started, and no key was taken."""
+
+    code = "lane_full"
+    hint = "Try again later. How many may wait, the workflow declares by lane_max=."
+
+    def __init__(self, lane: str, parked_max: int) -> None:
+        super().__init__(f"lane {lane!r} is full: {parked_max:,} runs wait in it")
+        self.lane = lane
+        self.parked_max = parked_max
+
+
+class WaitsForItself(UsageError):
+    """A child would have entered the lane that its own parent, or a parent of that, holds: it would wait for itself."""
+
+    code = "waits_for_itself"
+    hint = "Give the child another lane, make the lane wider, or spawn it detached and do not wait for it."
+
+    def __init__(self, lane: str, workflow: str, parent_id: str) -> None:
+        super().__init__(
+            f"a child run of {workflow!r} in lane {lane!r} would wait until its parent {parent_id} has left the lane"
+        )
+        self.lane = lane
+        self.workflow = workflow
+
+
 class InputMismatch(UsageError):
     """A live key names one piece of work; this one is taken by another input."""
 
@@ -255,6 +302,17 @@ class UnknownBreaker(UsageError):
     def __init__(self, name: str) -> None:
         super().__init__(f"no breaker has the name {name!r}")
         self.name = name
+
+
+class UnknownLane(UsageError):
+    """No run has entered a lane of this name lately, and it was not set by hand."""
+
+    code = "unknown_lane"
+    hint = "Check the name and the namespace; a lane is forgotten when no run has been in it for an hour."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no run has a place in a lane {name!r}, or has left one lately")
+        self.lane = name
 
 
 class UnknownTask(UsageError):

@@ -32,6 +32,7 @@ __all__ = [
     "Event",
     "EvidenceWaived",
     "KeyWasReleased",
+    "LaneSet",
     "LeaseWasLost",
     "LimitChecked",
     "LimitsCountedAgain",
@@ -61,6 +62,7 @@ __all__ = [
     "RunJoined",
     "RunLetGo",
     "RunOvertaken",
+    "RunParked",
     "RunResumed",
     "RunRetried",
     "RunSignalled",
@@ -107,6 +109,23 @@ class RunJoined(Event, frozen=True):
     run_id: str
     workflow: str
     key: str | None
+
+
+class RunParked(Event, frozen=True):
+    """A run was admitted and has to wait for its turn in a lane."""
+
+    run_id: str
+    workflow: str
+    lane: str
+
+
+class LaneSet(Event, frozen=True):
+    """A person has set a lane, which is so from now on."""
+
+    lane: str
+    width: int
+    paused: bool
+    by: str = ""
 
 
 class RunsClaimed(Event, frozen=True):

@@ -19,11 +19,13 @@ from msgspec.structs import replace
 from holdfast import calls
 from holdfast.calls import EffectCall
 from holdfast.errors import UsageError
-from holdfast.kernel import keys, markers as states
+from holdfast.kernel import keys, lane_options, markers as states
 from holdfast.kernel.breakers import Breaker
 from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.effect_limits import Limit
 from holdfast.kernel.effect_rules import EffectRules, check_alike, rules_of
+from holdfast.kernel.lane_options import OnBlocked
+from holdfast.kernel.lanes import PARKED_MAX
 from holdfast.kernel.rates import Micros, Rate
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.timeouts import OnTimeout
@@ -46,6 +48,7 @@ __all__ = [
     "Limit",
     "Markers",
     "Micros",
+    "OnBlocked",
     "OnFailure",
     "OnTimeout",
     "Pack",
@@ -171,6 +174,10 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     on_timeout: OnTimeout = "fail"
     undo_ms: Millis | None = None  # how long what a failed run did may be undone; None: it is not
     record_inputs: bool | None = None
+    lane: str | None = None
+    width: int | None = None
+    lane_max: int = PARKED_MAX
+    on_blocked: OnBlocked = "keep"
 
 
 class Workflow(Generic[P, R]):
@@ -200,7 +207,15 @@ class Workflow(Generic[P, R]):
         )
         if self.key is not None:
             keys.check_start(self.key)
-        self.signature.check_early(self.key, arguments=True)
+        self.lane = lane_options.declared(
+            traits.lane,
+            width=traits.width,
+            parked_max=traits.lane_max,
+            on_blocked=traits.on_blocked,
+            parameters=self.signature.names,
+            owner=f"workflow {self.name!r}",
+        )
+        self.signature.check_early(self.key, self.lane.template, arguments=True)
         self.retention_ms = traits.retention_ms
         self.queue = traits.queue
         self.version = traits.version
@@ -214,6 +229,11 @@ class Workflow(Generic[P, R]):
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
         self.__doc__ = fn.__doc__
+
+    @property
+    def steps_aside(self) -> bool:
+        """Whether a blocked run gives up its place in its lane."""
+        return self.lane.on_blocked == "step_aside"
 
     @property
     def pauses(self) -> bool:
@@ -381,6 +401,10 @@ class Pack:
         record_inputs: bool | None = None,
         timeout: Duration | None = None,
         on_timeout: OnTimeout = "fail",
+        lane: str | None = None,
+        width: int | None = None,
+        lane_max: int = PARKED_MAX,
+        on_blocked: OnBlocked = "keep",
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -399,6 +423,10 @@ class Pack:
         record_inputs: bool | None = None,
         timeout: Duration | None = None,
         on_timeout: OnTimeout = "fail",
+        lane: str | None = None,
+        width: int | None = None,
+        lane_max: int = PARKED_MAX,
+        on_blocked: OnBlocked = "keep",
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
@@ -412,6 +440,10 @@ class Pack:
         that may take `undo_deadline`. With `record_inputs=True` the arguments of its effects are recorded with what
         came of them; with False never, whatever the Holdfast says. A run that takes longer than `timeout` fails with
         `RunTimedOut`, or is cancelled, as `on_timeout` says.
+
+        `lane` is a template, as `key` is: runs of one lane go one after the other in the order of their starts, or as
+        many at once as it has `width`. A start is refused with `LaneFull` if `lane_max` runs wait there already. A run
+        that is blocked keeps its place; with `on_blocked="step_aside"` it lets those behind it go first.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
@@ -436,6 +468,10 @@ class Pack:
             record_inputs=record_inputs,
             timeout_ms=None if timeout is None else milliseconds(timeout),
             on_timeout=on_timeout,
+            lane=lane,
+            width=width,
+            lane_max=lane_max,
+            on_blocked=on_blocked,
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

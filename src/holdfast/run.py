@@ -27,7 +27,7 @@ from holdfast.kernel.journal import ByHand, Failure
 from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import ENDED, PENDING, SETTLED, Run as RunRow, Status
 from holdfast.kernel.units import Duration, utc_of
-from holdfast.kernel.waits import Wait
+from holdfast.kernel.waits import LanePlace, Wait
 from holdfast.warnings import HookNotOpen, NoWorker
 
 R = TypeVar("R")
@@ -44,7 +44,7 @@ class Marker(NamedTuple):
 class Snapshot:
     """What can be seen of a run: as it was when this was taken."""
 
-    __slots__ = ("_at_work", "_row", "_served", "_service")
+    __slots__ = ("_at_work", "_place", "_row", "_served", "_service")
 
     def __init__(
         self,
@@ -52,11 +52,13 @@ class Snapshot:
         service: Backend,
         served: frozenset[str] | None = None,
         at_work: tuple[StepAtWork, ...] = (),
+        place: LanePlace | None = None,
     ) -> None:
         self._row = row
         self._service = service
         self._served = served
         self._at_work = at_work
+        self._place = place
 
     @property
     def id(self) -> str:
@@ -100,6 +102,11 @@ class Snapshot:
         return self._row.queue
 
     @property
+    def lane(self) -> str | None:
+        """The lane in which it goes one after the other with other runs; None if it goes in none."""
+        return self._row.lane or None
+
+    @property
     def version(self) -> str | None:
         """The version of the workflow under which it was admitted, if that declared one."""
         return self._row.version or None
@@ -116,11 +123,11 @@ class Snapshot:
 
     @property
     def waiting_on(self) -> tuple[Wait, ...]:
-        """Why it is not finished: effects that run, timers, hooks, children, retries, a worker, a person.
+        """Why it is not finished: effects that run, timers, hooks, children, retries, a lane, a worker, a person.
 
         Empty once it has ended. Of an effect that runs in another process, everyone knows within a third of the lease.
         """
-        return self._service.queries.waits_of(self._row, self._served, self._at_work)
+        return self._service.queries.waits_of(self._row, self._served, self._at_work, self._place)
 
     @property
     def next_actions(self) -> tuple[str, ...]:
@@ -333,6 +340,9 @@ def _needs_worker(run: Snapshot) -> bool:
 
 async def snapshot(row: RunRow, service: Backend) -> Run[Any]:
     """The run of this row. Whether there is a worker for it is of interest only while it waits for one."""
+    if waits.may_be_parked(row):
+        place = (await service.queries.places([row])).get(row.id)
+        return Run(row, service, await service.queries.served([row]), place=place)
     served = None if row.wake_at_ms is None else await service.queries.served([row])
     if row.status is not Status.RUNNING:
         return Run(row, service, served)

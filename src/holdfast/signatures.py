@@ -170,14 +170,15 @@ class Signature:
                 )
         self._checked.add(arguments)
 
-    def check_early(self, template: Template | None, *, arguments: bool) -> None:
+    def check_early(self, *templates: Template | None, arguments: bool) -> None:
         """All of it, as far as its types are defined by now: when the pack is used, it is looked at again."""
         with contextlib.suppress(Exception):  # whatever an annotation raises, it is raised again then
             self._types()
         if self._hints is not None:
             self.check_types(arguments=arguments)
-            if template is not None and template.fields:
-                self.check_key(template)
+            for template in templates:
+                if template is not None and template.fields:
+                    self.check_key(template)
 
     def _types(self) -> dict[str, Any]:
         if self._hints is None:

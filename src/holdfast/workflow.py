@@ -69,7 +69,9 @@ class WorkflowScope(Protocol):
         """The code has let go of a call that it has not awaited."""
         ...
 
-    def spawn(self, call: Call[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]: ...
+    def spawn(
+        self, call: Call[Any], key: str | None, *, detached: bool, lane: str | None, width: int | None
+    ) -> Awaitable[ChildRun[Any]]: ...
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]: ...
     def open_hook(self, name: str, token: str | None, as_type: Any) -> asyncio.Future[ChildRun[Any] | None] | None:
         """Claim the token, if there is one. The result is the other run that holds it."""
@@ -201,12 +203,22 @@ def timeout(duration: Duration) -> asyncio.Timeout:
     return asyncio.timeout(milliseconds(duration) / 1000)
 
 
-async def spawn(call: Call[R], *, key: str | None = None, detached: bool = False) -> ChildRun[R]:
+async def spawn(
+    call: Call[R],
+    *,
+    key: str | None = None,
+    detached: bool = False,
+    lane: str | None = None,
+    width: int | None = None,
+) -> ChildRun[R]:
     """Start a child run without waiting for its end. If its key is taken, it is the run that holds it.
 
-    A child that this run has created is cancelled with it, unless it is `detached`.
+    A child that this run has created is cancelled with it, unless it is `detached`. It goes into the `lane` that is
+    given, or else into the one that its workflow declares. A child that would wait there for this very run is refused
+    with `WaitsForItself`.
     """
-    return cast("ChildRun[R]", await scope("spawn()").spawn(call, key, detached=detached))
+    spawned = scope("spawn()").spawn(call, key, detached=detached, lane=lane, width=width)
+    return cast("ChildRun[R]", await spawned)
 
 
 @overload

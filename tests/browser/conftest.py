@@ -146,6 +146,8 @@ async def site() -> AsyncGenerator[Site]:
         site.runs["blocked"] = await site.blocked("o-4")
         site.runs["doubtful"] = await site.in_doubt("o-7")
         site.runs["failed"] = await site.failed("o-5")
+        for name in ("moored", "parked"):
+            site.runs[name], _ = await hf.start(slow(f"ship-{name}"), lane="berth <1>")
         yield site
 
 

@@ -103,7 +103,7 @@ async def test_one_jumps_to_the_failure_of_a_long_run(scripts: bool, site: Site,
     failed = page.get_by_role("img", name="gave up after attempt 1")
     await expect(failed).to_be_visible()
     await page.get_by_role("link", name="The failure").click()
-    await expect(page).to_have_url(re.compile(r"since=.*#lane-\d+$"))
+    await expect(page).to_have_url(re.compile(r"since=.*#track-\d+$"))
     await expect(failed.first).to_be_in_viewport()
     await page.goto(f"/runs/{run.id}")  # of a run that took only some milliseconds, a stretch may be all there is
     await page.locator(".fold", has_text="count_item").click()

@@ -20,6 +20,8 @@ PAGES = {
     "bulk": "/bulk?verb=cancel&workflow=shop.checkout",
     "workflows": "/workflows",
     "workflow": "/workflows/shop.checkout",
+    "lanes": "/lanes",
+    "lane": "/lanes/one?name=berth%20%3C1%3E",
     "workers": "/workers",
     "limits": "/limits",
 }

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
         ("examples.agent", "    "),
         ("examples.onboarding", "the child confirmation:ada is completed"),
         ("examples.encryption", "completed"),
+        ("examples.transfers", "left: {'ada': 20, 'bob': 0}"),
         ("examples.approvals", "reserved: {'e-1': 4200}, paid: {'pay:e-1': 4200}"),
     ],
 )

@@ -95,6 +95,9 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "POST /v1/tasks/{task_id}/heartbeat": on_task("/heartbeat", {}),
     "POST /v1/tasks/{task_id}/complete": on_task("/complete", {"result": "stolen"}),
     "POST /v1/tasks/{task_id}/fail": on_task("/fail", {"error": {"type": "E", "message": "m"}, "retry": False}),
+    "GET /v1/lanes": fixed("/v1/lanes", 200),
+    "GET /v1/lanes/{name:path}": fixed("/v1/lanes/bed-of-tulip", 404),
+    "PATCH /v1/lanes/{name:path}": fixed("/v1/lanes/bed-of-tulip", 200, {"paused": True}),
     "GET /v1/workers": fixed("/v1/workers", 200),
     "GET /v1/backlog": fixed("/v1/backlog", 200),
     "GET /v1/api-keys": fixed("/v1/api-keys", 200),
@@ -119,7 +122,8 @@ async def planted(gateway: Gateway) -> Ours:
     hf = gateway.hf
     runs = {}
     for name in ("tulip", "rose", "lily"):
-        runs[name], _ = await hf.start(bloom(name, f"secret-of-{name}"), attributes={"colour": f"colour-of-{name}"})
+        call, colour = bloom(name, f"secret-of-{name}"), f"colour-of-{name}"
+        runs[name], _ = await hf.start(call, attributes={"colour": colour}, lane=f"bed-of-{name}")
     await runs["rose"].signal("water", "payload-for-rose")
     await runs["rose"].result()
     await runs["lily"].cancel("reason-of-lily")
@@ -130,7 +134,16 @@ async def planted(gateway: Gateway) -> Ours:
     [task] = (await worker.post("/v1/tasks/claim", json=claim)).json()["tasks"]
     await eventually(lambda: has_a_hook(runs["tulip"]))
     _, key = await hf.api_keys.create("name-of-a-key", namespace=hf.namespace, scope="admin")
-    words = ("secret-of-", "colour-of-", "flower:tulip", "flower:rose", "token-of-", "payload-for-", "reason-of-")
+    words = (
+        "secret-of-",
+        "colour-of-",
+        "flower:tulip",
+        "flower:rose",
+        "token-of-",
+        "payload-for-",
+        "reason-of-",
+        "bed-of-",
+    )
     ids = (*(run.id for run in runs.values()), key.id, owner_of(hf))
     return Ours(
         {"waiting": runs["tulip"].id, "completed": runs["rose"].id, "cancelled": runs["lily"].id},
@@ -148,9 +161,15 @@ async def seen(http: httpx2.AsyncClient) -> dict[str, Any]:
     """All that there is, as its owner sees it; without what changes by itself."""
     runs = (await http.get("/v1/runs")).json()["runs"]
     shown = {run["id"]: (run["key"], run["holds_key"], run["attributes"]) for run in runs}
+    lanes = [(lane["name"], lane["width"], lane["paused"]) for lane in (await http.get("/v1/lanes")).json()["lanes"]]
     places = ["/v1/api-keys", *(f"/v1/runs/{run['id']}/journal" for run in runs)]
     workers = [worker["id"] for worker in (await http.get("/v1/workers")).json()["workers"]]
-    return {"runs": shown, "workers": workers, **{place: (await http.get(place)).json() for place in places}}
+    return {
+        "runs": shown,
+        "lanes": lanes,
+        "workers": workers,
+        **{place: (await http.get(place)).json() for place in places},
+    }
 
 
 @pytest.fixture

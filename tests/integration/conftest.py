@@ -149,6 +149,7 @@ ON_REDIS = {
     *("test_bulk", "test_accepted_signals", "test_leaders", "test_misspelt_hooks", "test_parents_that_go_on"),
     *("test_wakeups_are_pushed", "test_what_runs_now", "test_retry_now", "test_sealed_payloads"),
     *("test_breakers", "test_effect_limits"),
+    "test_lanes",
 }
 ON_CLUSTER = {"test_cancelled_children", "test_children", "test_breakers", "test_effect_limits"}
 

@@ -7,6 +7,7 @@ did not help. One that is never told to have returned was cut short by the death
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -87,6 +88,9 @@ class Client:
                     OperationCalled(op=op, client=self._name, verb="signal", hook=f"at {act.token}", arguments="token"),
                     _told(lambda: hf.resume_hook(act.token, op, dedupe=op)),
                 )
+            case "set lane":
+                with contextlib.suppress(TransientError):
+                    await hf.set_lane(act.lane, width=act.width, paused=act.paused)
             case "find":
                 await self._find(hf, act, op)
             case "signal again" if self._acts.signals:
@@ -131,6 +135,8 @@ class Client:
                 delay=act.delay or None,
                 join=act.join,
                 timeout=act.timeout,
+                lane=act.lane or None,
+                width=act.width or None if act.lane else None,
             )
             self._acts.runs.append(run.id)
             return Returned(run=run.id, created=created, status=run.status)

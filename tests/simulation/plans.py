@@ -22,6 +22,7 @@ from __future__ import annotations
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engine.pace import Pace
 from holdfast.kernel.times import Millis
@@ -31,6 +32,7 @@ FAULTS = ("kill", "stop", "roll", "clock", "call lost", "reply lost", "late", "s
 BUS_FAULTS = ("lost", "late", "double")
 TINY_SHARE = 0.1
 LOAD_SECONDS = 24.0
+LANES_EVERY = 7  # seeds
 
 
 class Fault(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,6 +63,9 @@ class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str = ""
     dedupe: str = ""
     join: bool = True
+    lane: str = ""
+    width: int = 0
+    paused: bool | None = None  # of "set lane"
     is_bold: bool = False  # it is not repeated under the same request id if its outcome is unknown
 
 
@@ -115,7 +120,7 @@ def draw(seed: int) -> Plan:
     clients = chance.choice((3, 4, 4, 4, 4, 5))
     allowed = tuple(kind for kind in FAULTS if chance.random() < 0.4)
     bus_faults = tuple(kind for kind in BUS_FAULTS if chance.random() < 0.3)
-    return Plan(
+    plan = Plan(
         seed=seed,
         workers=workers,
         clients=clients,
@@ -137,6 +142,9 @@ def draw(seed: int) -> Plan:
         faults=_faults(chance, allowed, hosts=workers + clients, workers=workers, lease=lease),
         acts=_acts(chance, clients=clients, lease=lease),
     )
+    if seed % LANES_EVERY < LANES_EVERY - 1:
+        return plan
+    return replace(plan, acts=_with_lanes(plan.acts, seed, clients=clients))
 
 
 def _faults(chance: Random, allowed: tuple[str, ...], *, hosts: int, workers: int, lease: float) -> tuple[Fault, ...]:
@@ -198,6 +206,26 @@ _VERBS = {
     "fork": 3,
     "release": 4,
 }
+
+
+def _with_lanes(acts: tuple[Act, ...], seed: int, *, clients: int) -> tuple[Act, ...]:
+    """The same acts, whose starts go into a few lanes; and some that set these lanes.
+
+    It has chance of its own, and is for each seventh seed: the other worlds are what they are without lanes.
+    """
+    chance = Random(f"{seed}/lanes")
+    lanes = {f"lane {number}": chance.choice((1, 1, 1, 2)) for number in range(chance.choice((1, 1, 2)))}
+    drawn: list[Act] = []
+    for act in acts:
+        lane = chance.choice(tuple(lanes)) if chance.random() < 0.7 else ""
+        drawn.append(replace(act, lane=lane, width=lanes.get(lane, 0) * (chance.random() < 0.5)))
+        if chance.random() < 0.15:
+            client, pause = chance.randrange(clients), round(chance.random(), 4)
+            paused, width = chance.choice((None, True, False, False)), chance.choice((1, 2, 3))
+            lane = chance.choice(tuple(lanes))
+            drawn.append(Act(client=client, pause=pause, verb="set lane", lane=lane, width=width, paused=paused))
+    drawn += [Act(client=0, pause=1.0, verb="set lane", lane=lane, width=1, paused=False) for lane in lanes]
+    return tuple(drawn)
 
 
 def _acts(chance: Random, *, clients: int, lease: float) -> tuple[Act, ...]:

@@ -25,14 +25,16 @@ from holdfast.engine.runs.loaded_run import LoadedRun
 from holdfast.engine.wakeups import Wakeups
 from holdfast.engine.worker import worker
 from holdfast.engine.worker.held import HeldRuns
-from holdfast.kernel import ids
+from holdfast.kernel import ids, lanes
 from holdfast.kernel.changes import Alive, Answer, Change, Committed, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Elapsed
+from holdfast.kernel.lanes import Lane
 from holdfast.kernel.messages import CancelRequest, Envelope, OutcomeMessage
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import Claim, Claimed
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory.lanes import MemoryLanes
 from holdfast.stores.memory.writes import MemoryWrites
 from tests.simulation.campaigns import Wrong, look_at
 from tests.simulation.stores import ClusterMemory, ClusterWrites
@@ -398,6 +400,31 @@ def _adopted_unasked() -> Patch:
     return _patched(Admission, "_settle_hand", plant)
 
 
+# -- lanes
+
+
+def _promoted_twice() -> Patch:
+    def plant(room: Callable[..., int]) -> Any:
+        def planted(lane: Lane, active: int) -> int:
+            count = room(lane, active)
+            return count + 1 if count else 0
+
+        return planted
+
+    return _patched(lanes, "room", plant)
+
+
+def _forgotten_in_lanes() -> Patch:
+    def plant(promote: Callable[..., tuple[str, ...]]) -> Any:
+        def planted(self: Any, lane: Lane, offered: dict[str, Run]) -> tuple[str, ...]:
+            # A run that enters a free lane is active at once; none is when another one leaves.
+            return promote(self, lane, offered) if offered else ()
+
+        return planted
+
+    return _patched(MemoryLanes, "_promote", plant)
+
+
 PLANTS: dict[str, Callable[[], Patch]] = {
     "fence not checked": lambda: _without_checks(fence=True, length=False),
     "length not checked": lambda: _without_checks(fence=False, length=True),
@@ -428,6 +455,8 @@ PLANTS: dict[str, Callable[[], Patch]] = {
     "timer fired early": _timer_early,
     "recorded after what follows": _recorded_after_what_follows,
     "child started twice": _children_twice,
+    "two become active in a lane for one": _promoted_twice,
+    "none becomes active in a lane": _forgotten_in_lanes,
 }
 
 

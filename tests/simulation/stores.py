@@ -15,18 +15,24 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
+from msgspec.structs import replace
+
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Change, Committed, Refused
+from holdfast.kernel.lanes import LaneSetting, LaneState
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
 from holdfast.ports.notices import ANYTHING
 from holdfast.ports.store import Claim, Claimed, Serves
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.writes import MemoryWrites, Tables
+from holdfast.stores.memory.tables import Tables
+from holdfast.stores.memory.writes import MemoryWrites
 from holdfast.testing.histories.history import (
+    LaneSeen,
     LeaseChanged,
     MessageDelivered,
+    PlaceSeen,
     Record,
     RunMoved,
     StoreWrite,
@@ -36,7 +42,9 @@ from holdfast.testing.histories.recording import fence_seen, run_of, store_write
 from holdfast.testing.simulation.network import Fate, Observer, StoreCall, StoreModel
 from holdfast.testing.simulation.world import World
 
-WRITING = frozenset({"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write", "relay", "held"})
+WRITING = frozenset({"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write", "relay", "held"}) | {
+    *("set_lane", "drop_outs", "drop_audits")
+}
 
 
 class StoreWitness(Observer, Protocol):
@@ -107,6 +115,7 @@ class ClusterWrites(MemoryWrites):
             # A change is told before the successor that it admits.
             for write in reversed(self._told):
                 self._model.tell(write)
+            self._model.tell_lanes()
             return answer
         finally:
             self._told = self._shard = None
@@ -178,6 +187,11 @@ class ClusterMemory(MemoryStore):
             raise StoreUnavailable("the connection broke before all was delivered")
         return answers
 
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
+        state = await super().set_lane(setting)
+        self._model.tell_lanes()
+        return state
+
     async def relay(self, limit: int) -> int:
         count = min(limit, len(self.tables.outbox))
         self.writes.deliver_outbox(count)
@@ -237,6 +251,7 @@ class ClusterStore(StoreModel):
         self._unsure: list[StoreWrite] = []  # what does not
         self._call: StoreCall | None = None
         self._is_cut_off = False
+        self._lanes: dict[tuple[str, str], LaneSeen] = {}  # as they were told last
 
     # -- shards
 
@@ -291,6 +306,22 @@ class ClusterStore(StoreModel):
             self._unsure.append(write)
         self.witness.record(write)
 
+    def tell_lanes(self) -> None:
+        """What has changed in lanes is told as it is now."""
+        tables = self.memory.tables
+        for (namespace, name), lane in tables.lanes.items():
+            places = sorted(tables.places.get((namespace, name), {}).values(), key=lambda place: place.number)
+            active, parked = (
+                tuple(PlaceSeen(each.run_id, each.number, each.priority) for each in places if each.active is active)
+                for active in (True, False)
+            )
+            now = LaneSeen(
+                lane=name, namespace=namespace, width=lane.width, paused=lane.paused, active=active, parked=parked
+            )
+            if self._lanes.get((namespace, name)) != now:
+                self._lanes[namespace, name] = now
+                self.witness.record(replace(now, at_ms=self.inner.now_ms()))
+
     def delivered(self, envelope: Envelope) -> None:
         at_ms, message_id = self.inner.now_ms(), envelope.message.id
         self.witness.record(MessageDelivered(at_ms=at_ms, what="message", run=envelope.run_id, id=message_id))
@@ -325,6 +356,8 @@ class ClusterStore(StoreModel):
         changed = tuple(run_id for run_id, run in before.items() if tables.runs.get(run_id) != run)
         self.witness.forgot(tuple(write.write for write in self._unsure), changed)
         self._kept, self._unsure = None, []
+        self._lanes.clear()
+        self.tell_lanes()
         # Connections are broken by it, so every process looks again.
         for host, on_notice in self._watchers:
             if host.is_alive:

@@ -221,12 +221,20 @@ class Cluster:
         """Whether nothing more happens to it by itself: it may wait for a child that waits for a person."""
         if run.status in SETTLED:
             return True
+        if waits.may_be_parked(run):
+            return self._rests_in_lane(run)
         if run.status is not Status.WAITING or run.wake_at_ms is not None or run.unread or run.waits is None:
             return False
         children = [
             self.store.memory.tables.runs.get(wait.name) for wait in waits.decode(run.waits) if wait.kind == "child"
         ]
         return any(child is not None and child.status not in ENDED and self._rests(child) for child in children)
+
+    def _rests_in_lane(self, run: Run) -> bool:
+        """Whether no run before it gives its place up: a person has to look at all of them, or at the lane itself."""
+        tables, name = self.store.memory.tables, (run.namespace, run.lane)
+        active = [tables.runs[place.run_id] for place in tables.places.get(name, {}).values() if place.active]
+        return tables.lanes[name].paused or (bool(active) and all(map(self._rests, active)))
 
     def _restless(self) -> str:
         tables = self.store.memory.tables

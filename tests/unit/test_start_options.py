@@ -64,12 +64,17 @@ VALUES: dict[str, Any] = {
     "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     "join": False,
     "timeout": "90m",
+    "lane": "customer:ada",
+    "width": 3,
+    "if_free": True,
 }
 # How the command line and the form have it, where that is not `str(value)` under the name of the option.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "retention": {"retention": "2h"},
     "priority": {"priority": 3},
     "timeout": {"run_timeout": "90m"},
+    "width": {"width": 3},
+    "if_free": {"if_free": True},
     "attributes": {"attribute": ["customer=ada", "cents=500", f'paid_at={{"at": "{AT.isoformat()}"}}']},
     "replace": {"replace": ROW.id},
     "signal": {"signal": 'approve={"by":"ada"}', "dedupe": "signal-7"},
@@ -88,6 +93,8 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "signal": "the page of the run has a form for signals",
         "traceparent": "a form has no span",
         "join": "the page says whether the run was there already",
+        "width": "the page of the lane sets it",
+        "if_free": "the page of the lane says who is ahead",
     },
 }
 
@@ -301,7 +308,8 @@ def test_an_option_makes_another_wish_of_the_service(name: str):
     """What the service does not read would be taken everywhere, and do nothing."""
     service = Api().service
     value = a_run("run-7", key="k", workflow="shop.checkout") if name == "replace" else VALUES[name]
-    plain, given = {"key": "k"}, {"key": "k", name: value}
+    plain = {"key": "k", "lane": "customer:eve"} if name in {"width", "if_free"} else {"key": "k"}
+    given = plain | {name: value}
     wishes = [service._wanted(shop_checkout("o-1"), StartOptions(**each)) for each in (plain, given)]
     same_ids = [replace(each, run_id="", request_id=each.request_id.removeprefix(each.run_id)) for each in wishes]
     assert same_ids[0] != same_ids[1]
@@ -314,7 +322,7 @@ async def test_what_a_client_sends_with_a_start_stays_byte_for_byte():
         b'"attributes":{"customer":"ada","cents":500,"paid_at":{"at":"2026-01-02T03:04:05.678000Z"}},'
         b'"retention":7200.0,"delay":1.5,"priority":3,"replace":"run-7",'
         b'"signal":{"hook":"approve","payload":{"by":"ada"},"dedupe":"signal-7"},"request_id":"request-7",'
-        b'"timeout":5400.0}'
+        b'"timeout":5400.0,"lane":"customer:ada","width":3,"if_free":true}'
     )
     assert sent.query == {"join": "false"}
     assert sent.headers == {"traceparent": VALUES["traceparent"]}

@@ -108,6 +108,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         "journals": ("journals", "Journals as files, for a replay check where the store is not."),
         "version": ("version.version", "Print the version."),
         "breakers": ("breakers", "Circuit breakers of effects."),
+        "lanes": ("lanes", "Lanes: runs that go one after the other, or a few at a time."),
         "keys": ("keys", "API keys for gateways."),
         "cluster": ("cluster", "A whole cluster on this machine."),
     },
@@ -125,6 +126,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "show": "breakers.show",
         "open": "breakers.open_",
         "close": "breakers.close",
+    },
+    "lanes": {
+        "list": "lanes.list_lanes",
+        "show": "lanes.show",
+        "set": "lanes.set_lane",
+        "pause": "lanes.pause",
+        "resume": "lanes.resume",
     },
     "keys": {"create": "keys.create", "list": "keys.list_keys", "revoke": "keys.revoke"},
     "cluster": {

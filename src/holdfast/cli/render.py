@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.adapters.machine import SystemClock
 from holdfast.cli.output import plain
-from holdfast.client import Run
+from holdfast.client import Lane, Run
 from holdfast.engine.api.registry import Description
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
@@ -54,6 +54,34 @@ def table(*columns: str, rows: Iterable[Sequence[RenderableType]], nothing: str)
     for row in rows:
         drawn.add_row(*row)
     return drawn if drawn.row_count else Text(nothing, style="dim")
+
+
+def lanes(found: Sequence[Lane], more: str | None) -> RenderableType:
+    """A page of lanes."""
+    names = ("lane", "width", "active", "parked", "", "first run")
+    rows = [
+        (
+            plain(each.name),
+            str(each.width),
+            str(each.active),
+            str(each.parked),
+            Text("paused", style="yellow") if each.paused else "",
+            "" if each.head is None else plain(f"{each.head.id} {each.head.status}"),
+        )
+        for each in found
+    ]
+    drawn = table(*names, rows=rows, nothing="No lanes.")
+    return drawn if more is None else Group(drawn, plain(f"There are more: --after {more}", "dim"))
+
+
+def lane(lane: Lane) -> RenderableType:
+    """A lane, and the first of its runs in order."""
+    paused = ", paused" if lane.paused else ""
+    head = plain(f"lane {lane.name}: width {lane.width}, {lane.active} active, {lane.parked} parked{paused}")
+    places = [(run_id, "active") for run_id in lane.active_runs] + [(run_id, "parked") for run_id in lane.parked_runs]
+    lines = [Text(f"{number:>4}  {run_id}  {place}") for number, (run_id, place) in enumerate(places, 1)]
+    left = lane.active + lane.parked - len(places)
+    return Group(head, *lines, *([Text(f"      and {left:,} more", style="dim")] if left > 0 else []))
 
 
 def runs(found: Sequence[Run[Any]], more: str | None, *, width: int) -> RenderableType:

@@ -41,6 +41,9 @@ async def start(
     delay: Annotated[str | None, typer.Option(help="When it may begin: 5m.")] = None,
     run_timeout: Annotated[str | None, typer.Option(help="How long the run may take: 1h.")] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
+    lane: Annotated[str | None, typer.Option(help="The lane in which it waits for its turn.")] = None,
+    width: Annotated[int | None, typer.Option(help="How many runs of the lane may be active at once.")] = None,
+    if_free: Annotated[bool, typer.Option("--if-free", help="Start it only if the lane has no runs.")] = False,
     signal: Annotated[str | None, typer.Option(help="HOOK=PAYLOAD: signal the run of this key, or start it.")] = None,
     dedupe: Annotated[str | None, typer.Option(help="Deliver the signal once per this id.")] = None,
     replace: Annotated[str | None, typer.Option(metavar="RUN", help="The owner of the key, to supersede.")] = None,
@@ -63,6 +66,9 @@ async def start(
             delay=delay,
             timeout=run_timeout,
             priority=priority,
+            lane=lane,
+            width=width,
+            if_free=if_free,
         )
         run = started.run
         verb = "started" if started.created else "joined"

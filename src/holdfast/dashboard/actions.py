@@ -133,6 +133,7 @@ async def start(visit: Visit) -> HtmlPage | RedirectResponse:
             delay=form["delay"] or None,
             timeout=form["timeout"] or None,
             priority=_whole(form["priority"]),
+            lane=form["lane"] or None,
             request_id=form["nonce"] or None,
         )
     except HoldfastError as error:
@@ -140,8 +141,24 @@ async def start(visit: Visit) -> HtmlPage | RedirectResponse:
     return see(f"/runs/{quote(run.id, safe='')}?done={'started' if created else 'joined'}")
 
 
-def _whole(text: str) -> int:
+async def set_lane(visit: Visit) -> HtmlPage | RedirectResponse:
+    """Done twice it is done once: what is set is what the form says, and not a step from what was there."""
+    name, form = visit.form["name"], visit.form
+    try:
+        match form["set"]:
+            case "width":
+                await visit.caller.set_lane(name, width=_whole(form["width"], what="width"), by=visit.who)
+            case "pause" | "resume":
+                await visit.caller.set_lane(name, paused=form["set"] == "pause", by=visit.who)
+            case _:
+                raise UsageError("the form says nothing of the lane", hint="Send the form of the page.")
+    except HoldfastError as error:
+        return await pages.lane(visit, name, problem=problem_of(error))
+    return see(f"/lanes/one?name={quote(name, safe='')}")
+
+
+def _whole(text: str, *, what: str = "priority") -> int:
     try:
         return int(text or "0")
     except ValueError:
-        raise UsageError(f"the priority {text!r:.40} is not a whole number", hint="Use 0, or leave it out.") from None
+        raise UsageError(f"the {what} {text!r:.40} is not a whole number", hint="Use 0, or leave it out.") from None

@@ -9,6 +9,8 @@
     /runs/{run_id}/input, /output     its values, whole
     /workflows, /workflows/{name}, /workers, /limits
     /rules             breakers, limits   /rules/{name}/{open, close}
+    /lanes             by name
+    /lanes/one         a lane         /lanes/one
     /login             where API keys are required
     /live              ticks
     /static/{name}     style, script, icon
@@ -57,6 +59,8 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/runs/{run_id}/output", run_page.raw_output, "read"),
     PageRoute("GET", "/workflows", pages.workflows, "read"),
     PageRoute("GET", "/workflows/{name}", pages.workflow, "read"),
+    PageRoute("GET", "/lanes", pages.lanes, "read", ("after",)),
+    PageRoute("GET", "/lanes/one", pages.one_lane, "read", ("name",)),
     PageRoute("GET", "/workers", pages.workers, "read"),
     PageRoute("GET", "/limits", limits.page, "read"),
     PageRoute("GET", "/rules", rules.page, "read"),
@@ -64,6 +68,7 @@ PAGE_ROUTES: tuple[PageRoute, ...] = (
     PageRoute("POST", "/rules/{name}/close", rules.close_breaker, "write"),
     PageRoute("POST", "/workflows/{name}/start", actions.start, "write"),
     PageRoute("POST", "/bulk", bulk.start, "write"),
+    PageRoute("POST", "/lanes/one", actions.set_lane, "write"),
     *(
         PageRoute("POST", f"/runs/{{run_id}}/{name}", actions.on_run(name, action), run_page.scope_of(name))
         for name, action in actions.ON_RUNS.items()

@@ -1,6 +1,6 @@
-"""Lanes of one kind and name as one group: what a run of ten thousand steps looks like from afar. Pure.
+"""Tracks of one kind and name as one group: what a run of ten thousand steps looks like from afar. Pure.
 
-    lane              group            why
+    track              group            why
     ────────────────  ───────────────  ──────────────────────────────────────────
     charge#12         charge           the number says only which call it was
     3.1/charge#1      charge           the task says only which of several asked
@@ -8,9 +8,9 @@
     hook approval     hook approval    there is one of each
 
 Rules
-- Groups come in the order in which their first lanes began. Beyond a number of groups the rest are one.
+- Groups come in the order in which their first tracks began. Beyond a number of groups the rest are one.
 - What is drawn of a group is a strip: the width in so many columns, each with what happens in it. Where a step has
-  failed for good shows above everything else. So a group costs the same whether it has ten lanes or ten thousand.
+  failed for good shows above everything else. So a group costs the same whether it has ten tracks or ten thousand.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from holdfast.dashboard.timeline import Kind, Lane, Scale, State
+from holdfast.dashboard.timeline import Kind, Scale, State, Track
 from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.times import Instant
 
 GROUPS_MAX = 30
 COLUMNS = 200
 REST = "other steps"
-LaneState = Literal["done", "failed", "open"]
+TrackState = Literal["done", "failed", "open"]
 _NUMBER = re.compile(r"#\d+$")
 _ORDER: tuple[State, ...] = ("open", "done", "failed", "pause")
 
 
 class Numbered(NamedTuple):
-    """A lane and its place among all lanes of the run."""
+    """A track and its place among all tracks of the run."""
 
     number: int
-    lane: Lane
-    state: LaneState
+    track: Track
+    state: TrackState
 
 
 class Group(Struct):
-    """Lanes of one name."""
+    """Tracks of one name."""
 
     name: str
     kind: Kind
-    lanes: list[Numbered] = field(default_factory=list[Numbered])
+    tracks: list[Numbered] = field(default_factory=list[Numbered])
 
-    def count(self, state: LaneState) -> int:
-        return sum(each.state == state for each in self.lanes)
+    def count(self, state: TrackState) -> int:
+        return sum(each.state == state for each in self.tracks)
 
 
 class Piece(NamedTuple):
@@ -61,53 +61,53 @@ class Piece(NamedTuple):
     state: State
 
 
-def group_name(lane: Lane) -> str:
-    """The name that a lane shares with those like it."""
-    name = lane.name.removeprefix(UNDO)
-    undo = UNDO if name != lane.name else ""
-    return undo + _NUMBER.sub("", name.rpartition("/")[2] if lane.kind not in {"hook", "markers"} else name)
+def group_name(track: Track) -> str:
+    """The name that a track shares with those like it."""
+    name = track.name.removeprefix(UNDO)
+    undo = UNDO if name != track.name else ""
+    return undo + _NUMBER.sub("", name.rpartition("/")[2] if track.kind not in {"hook", "markers"} else name)
 
 
-def state_of(lane: Lane, until_ms: Instant) -> LaneState:
-    """How a lane stands. Between two attempts it goes on; if the run has ended meanwhile, it has failed."""
-    if not lane.bars:
+def state_of(track: Track, until_ms: Instant) -> TrackState:
+    """How a track stands. Between two attempts it goes on; if the run has ended meanwhile, it has failed."""
+    if not track.bars:
         return "done"
-    last = lane.bars[-1]
+    last = track.bars[-1]
     if last.state == "pause":
         return "open" if last.end_at_ms >= until_ms else "failed"
     return "done" if last.state == "done" else last.state
 
 
-def numbered(lanes: Sequence[Lane], until_ms: Instant) -> list[Numbered]:
-    return [Numbered(number, lane, state_of(lane, until_ms)) for number, lane in enumerate(lanes)]
+def numbered(tracks: Sequence[Track], until_ms: Instant) -> list[Numbered]:
+    return [Numbered(number, track, state_of(track, until_ms)) for number, track in enumerate(tracks)]
 
 
-def grouped(lanes: Iterable[Numbered]) -> list[Group]:
-    """The groups of these lanes."""
+def grouped(tracks: Iterable[Numbered]) -> list[Group]:
+    """The groups of these tracks."""
     groups: dict[tuple[str, Kind], Group] = {}
-    for each in lanes:
-        name = group_name(each.lane)
-        groups.setdefault((name, each.lane.kind), Group(name, each.lane.kind)).lanes.append(each)
+    for each in tracks:
+        name = group_name(each.track)
+        groups.setdefault((name, each.track.kind), Group(name, each.track.kind)).tracks.append(each)
     found = list(groups.values())
     if len(found) <= GROUPS_MAX:
         return found
     rest = Group(REST, "effect")
     for group in found[GROUPS_MAX - 1 :]:
-        rest.lanes.extend(group.lanes)
+        rest.tracks.extend(group.tracks)
     return [*found[: GROUPS_MAX - 1], rest]
 
 
-def strip(lanes: Iterable[Numbered], scale: Scale, columns: int = COLUMNS) -> tuple[Piece, ...]:
+def strip(tracks: Iterable[Numbered], scale: Scale, columns: int = COLUMNS) -> tuple[Piece, ...]:
     """What is drawn of a group."""
     begins: dict[State, list[int]] = {state: [0] * (columns + 1) for state in _ORDER}
     ends: set[int] = set()
-    for each in lanes:
-        for bar in each.lane.bars:
+    for each in tracks:
+        for bar in each.track.bars:
             first, last = column(scale.at(bar.start_at_ms), columns), column(scale.at(bar.end_at_ms), columns)
             begins[bar.state][first] += 1
             begins[bar.state][last + 1] -= 1
         if each.state == "failed":
-            ends.add(column(scale.at(each.lane.bars[-1].end_at_ms), columns))
+            ends.add(column(scale.at(each.track.bars[-1].end_at_ms), columns))
     active: dict[State, list[int]] = {state: list(accumulate(changes)) for state, changes in begins.items()}
     pieces: list[Piece] = []
     for at in range(columns):

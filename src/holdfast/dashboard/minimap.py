@@ -41,20 +41,20 @@ class Minimap(NamedTuple):
     shown_width: float
 
 
-def minimap(lanes: Sequence[Numbered], scale: Scale, window: tuple[Instant, Instant]) -> Minimap:
-    """The minimap of all lanes of a run, of which the timeline shows a window."""
+def minimap(tracks: Sequence[Numbered], scale: Scale, window: tuple[Instant, Instant]) -> Minimap:
+    """The minimap of all tracks of a run, of which the timeline shows a window."""
     begins = [0] * (COLUMNS + 1)
     failed: set[int] = set()
     going_on: set[int] = set()
-    for each in lanes:
-        for bar in each.lane.bars:
+    for each in tracks:
+        for bar in each.track.bars:
             first, last = column(scale.at(bar.start_at_ms), COLUMNS), column(scale.at(bar.end_at_ms), COLUMNS)
             begins[first] += 1
             begins[last + 1] -= 1
             if bar.state == "open":
                 going_on.add(last)
         if each.state == "failed":  # one that was tried again, and got through, is no failure
-            failed.add(column(scale.at(each.lane.bars[-1].end_at_ms), COLUMNS))
+            failed.add(column(scale.at(each.track.bars[-1].end_at_ms), COLUMNS))
     active = list(accumulate(begins))[:COLUMNS]
     top = math.log1p(max(active, default=0)) or 1.0
     heights = [0 if not count else max(2, round(math.log1p(count) / top * HEIGHT)) for count in active]

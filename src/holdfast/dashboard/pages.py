@@ -1,4 +1,4 @@
-"""The pages that list things: overview, runs, workflows, workers. The page of one run is `run_page`."""
+"""The pages that list things: overview, runs, workflows, lanes, workers. The page of one run is `run_page`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response
 
-from holdfast.client import Page
+from holdfast.client import Page, Run
 from holdfast.dashboard import bulk, filters
 from holdfast.dashboard.context import HtmlPage, Problem, Visit, problem_of, see
 from holdfast.dashboard.search_box import EXAMPLES, search_box
@@ -124,6 +124,35 @@ async def workflow(visit: Visit, *, problem: Problem | None = None) -> HtmlPage:
             "nonce": visit.form["nonce"] or secrets.token_hex(8),
             "problem": problem,
             "recent": latest.runs,
+        },
+        status=200 if problem is None else problem.status,
+    )
+
+
+async def lanes(visit: Visit) -> HtmlPage:
+    page = await visit.caller.lanes().page(after=visit.request.query_params.get("after") or None, limit=PAGE)
+    return HtmlPage("lanes.html", "Lanes", {"page": page})
+
+
+async def one_lane(visit: Visit) -> HtmlPage:
+    return await lane(visit, visit.request.query_params.get("name", ""))
+
+
+async def lane(visit: Visit, name: str, *, problem: Problem | None = None) -> HtmlPage:
+    """One lane. After a form that was refused the page says why."""
+    found = await visit.caller.lane(name)
+    places = [*found.active_runs, *found.parked_runs]
+    rows = await asyncio.gather(*(visit.caller.get(run_id) for run_id in places), return_exceptions=True)
+    return HtmlPage(
+        "lane.html",
+        f"Lane {found.name}",
+        {
+            "lane": found,
+            "runs": [row for row in rows if isinstance(row, Run)],
+            "left": found.active + found.parked - len(places),
+            "may_set": visit.may("write"),
+            "form": visit.form,
+            "problem": problem,
         },
         status=200 if problem is None else problem.status,
     )

@@ -18,9 +18,10 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/runs", "Runs"),
     ("/workflows", "Workflows"),
-    ("/workers", "Workers"),
+    ("/lanes", "Lanes"),
     ("/limits", "Limits"),
     ("/rules", "Rules"),
+    ("/workers", "Workers"),
 )
 
 

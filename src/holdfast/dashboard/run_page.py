@@ -17,7 +17,7 @@ from holdfast.dashboard.children import family_of
 from holdfast.dashboard.context import HtmlPage, Problem, Visit
 from holdfast.dashboard.formats import clipped, encoded, kept, pretty
 from holdfast.dashboard.forms import NOTHING
-from holdfast.dashboard.timeline import lanes_of
+from holdfast.dashboard.timeline import tracks_of
 from holdfast.dashboard.timeline_view import view, wanted_of
 from holdfast.errors import HoldfastError, UnknownWorkflow, UsageError
 from holdfast.kernel import explanations
@@ -81,7 +81,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
     ended_at_ms = visit.now_ms if found.finished_at is None else Instant(int(found.finished_at.timestamp() * 1_000))
     attributes = found.attributes
     until_ms = max(ended_at_ms, journal[-1].at_ms)
-    origin_at_ms, lanes = lanes_of(journal, story.waiting_on, until_ms=until_ms)
+    origin_at_ms, tracks = tracks_of(journal, story.waiting_on, until_ms=until_ms)
     hooks = await action_forms.awaited_hooks(found, story.waiting_on, visit)
     names = _allowed(visit, story.next_actions)
     points = fork_points(journal)
@@ -96,7 +96,7 @@ async def run(visit: Visit, *, problem: Problem | None = None, refused: str = ""
             "waits": shown_waits.shown(story.waiting_on, keys),
             "actions": action_forms.actions(found, names, refused=refused, waits_for_signal=bool(hooks)),
             "hidden_actions": bool(story.next_actions) and not names,
-            "timeline": view(lanes, wanted_of(query), origin_at_ms=origin_at_ms, until_ms=until_ms),
+            "timeline": view(tracks, wanted_of(query), origin_at_ms=origin_at_ms, until_ms=until_ms),
             "origin_at_ms": origin_at_ms,
             "journal": journal_page(journal, first, query.get("journal", "")),
             "input": await _input_of(found, journal),

@@ -1,7 +1,7 @@
-"""The timeline of a run: its journal as lanes of bars, and where to draw them. Pure.
+"""The timeline of a run: its journal as tracks of bars, and where to draw them. Pure.
 
 Rules
-- A lane is a step, a hook, or what happens to the run as a whole; lanes come in the order in which they began.
+- A track is a step, a hook, or what happens to the run as a whole; tracks come in the order in which they began.
 - The journal records ends. A step was asked for when its own task last had something delivered; if that task has
   nothing yet, when the task that made it had. A retry is asked for where the pause before it ends.
 - An effect began when it was asked for, unless its entry says that it began later. What lies between is drawn as a
@@ -79,7 +79,7 @@ class Point(NamedTuple):
     text: str
 
 
-class Lane(Struct):
+class Track(Struct):
     """One line of the timeline."""
 
     name: str
@@ -104,7 +104,7 @@ class Dot(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A lane in its place. `text` says all that is drawn in it."""
+    """A track in its place. `text` says all that is drawn in it."""
 
     name: str
     kind: Kind
@@ -130,33 +130,35 @@ class Timeline(NamedTuple):
 
 def timeline(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: Instant) -> Timeline:
     """The timeline of a run that has ended at `until_ms`, or goes on and is looked at then."""
-    origin_at_ms, lanes = lanes_of(journal, waiting_on, until_ms=until_ms)
-    scale = Scale(origin_at_ms, until_ms, lanes)
-    rows = tuple(row_of(lane, scale, until_ms) for lane in lanes[:LANES_MAX])
-    return Timeline(rows, scale.ticks(), max(0, len(lanes) - LANES_MAX))
+    origin_at_ms, tracks = tracks_of(journal, waiting_on, until_ms=until_ms)
+    scale = Scale(origin_at_ms, until_ms, tracks)
+    rows = tuple(row_of(track, scale, until_ms) for track in tracks[:LANES_MAX])
+    return Timeline(rows, scale.ticks(), max(0, len(tracks) - LANES_MAX))
 
 
-def lanes_of(journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: Instant) -> tuple[Instant, list[Lane]]:
+def tracks_of(
+    journal: Sequence[Entry], waiting_on: Iterable[Wait], *, until_ms: Instant
+) -> tuple[Instant, list[Track]]:
     """When a run began, and what there is to draw of it, in the order in which it began."""
     reader = _Reader(journal[0].at_ms if journal else until_ms)
     for entry in journal:
         reader.read(entry)
     reader.read_waits(waiting_on, until_ms)
-    return reader.origin_at_ms, list(reader.lanes.values())
+    return reader.origin_at_ms, list(reader.tracks.values())
 
 
 class _Reader:
-    """Goes through a journal and collects lanes."""
+    """Goes through a journal and collects tracks."""
 
     def __init__(self, origin_at_ms: Instant) -> None:
         self.origin_at_ms = origin_at_ms
-        self.lanes: dict[str, Lane] = {}
+        self.tracks: dict[str, Track] = {}
         self._delivered: dict[str, Instant] = {"": origin_at_ms}  # when each task of the run last got something
         self._began_again_at_ms = origin_at_ms  # when the whole run last began again
         self._begun: dict[str, Instant] = {}  # steps whose begin is known
-        self._children: dict[str, str] = {}  # by run id, the lane of a child that has not ended
+        self._children: dict[str, str] = {}  # by run id, the track of a child that has not ended
         self._last_at_ms = origin_at_ms
-        self._unwinding = "cancellation"  # the lane of why the code is ended, and what it did undone
+        self._unwinding = "cancellation"  # the track of why the code is ended, and what it did undone
 
     def read(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - a table, as long as its subject
         at_ms = self._last_at_ms = entry.at_ms
@@ -166,50 +168,50 @@ class _Reader:
             case Intended(step=step):
                 self._begun[step] = at_ms
             case Attempted(step=step, by_hand=ByHand(retry_now=True)):
-                self._end_pause(self._lane(step, _kind_of(step)), at_ms)
+                self._end_pause(self._track(step, _kind_of(step)), at_ms)
                 self._begun[step] = at_ms
             case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
-                lane = self._lane(step, _kind_of(step))
-                self._wait_to_begin(lane, step, entry.began_at_ms)
-                self._bar(lane, step, at_ms, "failed", f"attempt {attempt} failed with {_words(error)}")
-                lane.bars.append(Bar(at_ms, retry_at_ms, "pause", f"pause before attempt {attempt + 1}"))
+                track = self._track(step, _kind_of(step))
+                self._wait_to_begin(track, step, entry.began_at_ms)
+                self._bar(track, step, at_ms, "failed", f"attempt {attempt} failed with {_words(error)}")
+                track.bars.append(Bar(at_ms, retry_at_ms, "pause", f"pause before attempt {attempt + 1}"))
                 self._begun[step] = retry_at_ms
             case Performed(step=step, attempt=attempt):
-                lane = self._lane(step, _kind_of(step))
-                self._wait_to_begin(lane, step, entry.began_at_ms)
-                self._bar(lane, step, at_ms, "done", f"returned in attempt {attempt}")
+                track = self._track(step, _kind_of(step))
+                self._wait_to_begin(track, step, entry.began_at_ms)
+                self._bar(track, step, at_ms, "done", f"returned in attempt {attempt}")
             case GaveUp(step=step, attempt=attempt, error=error):
                 when = f"after attempt {attempt}" if attempt else "before the first attempt"
                 text = f"gave up {when}: {_words(error)}"
-                lane = self._lane(step, _kind_of(step))
-                self._wait_to_begin(lane, step, entry.began_at_ms)
-                self._bar(lane, step, at_ms, "failed", text)
+                track = self._track(step, _kind_of(step))
+                self._wait_to_begin(track, step, entry.began_at_ms)
+                self._bar(track, step, at_ms, "failed", text)
             case Dropped(step=step):
                 text = "was no longer waited for, and may have happened"
-                self._bar(self._lane(step, _kind_of(step)), step, at_ms, "failed", text)
+                self._bar(self._track(step, _kind_of(step)), step, at_ms, "failed", text)
             case Late(step=step):
-                self._lane(step, _kind_of(step)).points.append(Point(at_ms, "came to its end late"))
+                self._track(step, _kind_of(step)).points.append(Point(at_ms, "came to its end late"))
             case Elapsed(step=step):
-                self._bar(self._lane(step, "timer"), step, at_ms, "done", "elapsed")
+                self._bar(self._track(step, "timer"), step, at_ms, "done", "elapsed")
             case Spawned(step=step, run_id=run_id):
-                self._lane(step, "child").run_id = run_id
+                self._track(step, "child").run_id = run_id
                 self._begun[step] = at_ms
                 self._children[run_id] = step
             case Joined(run_id=run_id, error=error, step=step):
-                lane_name = self._children.pop(run_id, None)
-                if lane_name is not None:
-                    self._bar(self._lane(lane_name, "child"), lane_name, at_ms, *_end_of_child(error))
+                track_name = self._children.pop(run_id, None)
+                if track_name is not None:
+                    self._bar(self._track(track_name, "child"), track_name, at_ms, *_end_of_child(error))
                 self._deliver(step, at_ms)
             case Received(hook=hook):
-                self._lane(f"hook {hook}", "hook").bars.append(
+                self._track(f"hook {hook}", "hook").bars.append(
                     Bar(self._start_of(""), at_ms, "done", "a signal was received")
                 )
                 self._deliver("", at_ms)
             case Opened(intent=intent, holder=holder):
                 taken = f"; the token is held by run {holder.run_id}" if holder else ""
-                self._lane(f"hook {intent.name}", "hook").points.append(Point(at_ms, f"opened{taken}"))
+                self._track(f"hook {intent.name}", "hook").points.append(Point(at_ms, f"opened{taken}"))
             case Marked(marker=marker):
-                self._lane("markers", "markers").points.append(Point(at_ms, marker))
+                self._track("markers", "markers").points.append(Point(at_ms, marker))
             case CancelAsked(reason=reason, error=error):
                 self._close("blocked", at_ms, "was cancelled" if error is None else "took too long")
                 text = f"asked for: {reason or 'no reason'}" if error is None else _words(error)
@@ -220,87 +222,89 @@ class _Reader:
                     self._unwind(AFTER_FAILURE, at_ms, f"the code has failed: {_words(error)}")
                 else:
                     text = "the deadline was over" if error is not None else "the code has ended"
-                    self._lane(self._unwinding, "cancel").points.append(Point(at_ms, text))
+                    self._track(self._unwinding, "cancel").points.append(Point(at_ms, text))
                 self._began_again_at_ms = at_ms  # what is undone is undone from here on
             case Cancelled():
                 self._close(self._unwinding, at_ms, "took until the run had ended")
             case Failed(error=error):
                 self._close(self._unwinding, at_ms, "took until the run had failed")
-                self._lane("failed", "blocked").points.append(Point(at_ms, _words(error)))
+                self._track("failed", "blocked").points.append(Point(at_ms, _words(error)))
                 self._begun["failed"] = at_ms
             case Blocked(code=code, message=message):
-                self._lane("blocked", "blocked").points.append(Point(at_ms, f"{code}: {message}"))
+                self._track("blocked", "blocked").points.append(Point(at_ms, f"{code}: {message}"))
                 self._begun["blocked"] = at_ms
             case Retried() | Resumed():
                 self._close("blocked", at_ms, f"until it was {entry.what}")
                 self._close("failed", at_ms, f"until it was {entry.what}")
                 self._began_again_at_ms = at_ms
             case _:
-                pass  # notes, and ends that have no lane of their own
+                pass  # notes, and ends that have no track of their own
 
-    def _end_pause(self, lane: Lane, at_ms: Instant) -> None:
+    def _end_pause(self, track: Track, at_ms: Instant) -> None:
         """The pause that was to end later has ended."""
-        if lane.bars and lane.bars[-1].state == "pause":
-            lane.bars[-1] = lane.bars[-1]._replace(end_at_ms=at_ms)
+        if track.bars and track.bars[-1].state == "pause":
+            track.bars[-1] = track.bars[-1]._replace(end_at_ms=at_ms)
 
     def read_waits(self, waiting_on: Iterable[Wait], until_ms: Instant) -> None:
         """What goes on now."""
         for run_id in list(self._children):
             step = self._children.pop(run_id)
-            self._bar(self._lane(step, "child"), step, until_ms, "open", "has not ended", deliver=False)
+            self._bar(self._track(step, "child"), step, until_ms, "open", "has not ended", deliver=False)
         for wait in waiting_on:
             match wait.kind:
                 case "timer":
-                    self._bar(self._lane(wait.step, "timer"), wait.step, until_ms, "open", str(wait), deliver=False)
+                    self._bar(self._track(wait.step, "timer"), wait.step, until_ms, "open", str(wait), deliver=False)
                 case "hook":
-                    lane = self._lane(f"hook {wait.name}", "hook")
-                    lane.bars.append(Bar(self._start_of(""), until_ms, "open", f"waits for {wait}"))
+                    track = self._track(f"hook {wait.name}", "hook")
+                    track.bars.append(Bar(self._start_of(""), until_ms, "open", f"waits for {wait}"))
                 case "running" if wait.effect is not None:
-                    lane = self._lane(wait.step, _kind_of(wait.step))
-                    self._wait_to_begin(lane, wait.step, wait.effect.since_ms)
-                    lane.bars.append(Bar(wait.effect.since_ms, until_ms, "open", str(wait)))
+                    track = self._track(wait.step, _kind_of(wait.step))
+                    self._wait_to_begin(track, wait.step, wait.effect.since_ms)
+                    track.bars.append(Bar(wait.effect.since_ms, until_ms, "open", str(wait)))
                 case "running":
-                    self._lane("at work", "work").bars.append(Bar(self._last_at_ms, until_ms, "open", str(wait)))
-                case "worker" | "no_worker" | "delay":
-                    lane = self._lane("waiting to begin", "work")
-                    lane.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
+                    self._track("at work", "work").bars.append(Bar(self._last_at_ms, until_ms, "open", str(wait)))
+                case "worker" | "no_worker" | "delay" | "lane":
+                    track = self._track("waiting to begin", "work")
+                    track.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
                 case "breaker" | "limit":
-                    lane = self._lane(wait.step, _kind_of(wait.step))
-                    lane.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
+                    track = self._track(wait.step, _kind_of(wait.step))
+                    track.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
                 case "blocked" | "retry" | "child" | "outcome":
-                    pass  # their lanes are open already
+                    pass  # their tracks are open already
         for name in (self._unwinding, "blocked"):
             if name in self._begun:
-                self._bar(self.lanes[name], name, until_ms, "open", "goes on", deliver=False)
+                self._bar(self.tracks[name], name, until_ms, "open", "goes on", deliver=False)
 
     def _unwind(self, name: str, at_ms: Instant, text: str) -> None:
         self._unwinding = name
         self._begun[name] = at_ms
-        self._lane(name, "cancel").points.append(Point(at_ms, text))
+        self._track(name, "cancel").points.append(Point(at_ms, text))
 
-    def _lane(self, name: str, kind: Kind) -> Lane:
-        return self.lanes.setdefault(name, Lane(name, kind))
+    def _track(self, name: str, kind: Kind) -> Track:
+        return self.tracks.setdefault(name, Track(name, kind))
 
-    def _bar(self, lane: Lane, step: str, end_at_ms: Instant, state: State, text: str, *, deliver: bool = True) -> None:
+    def _bar(
+        self, track: Track, step: str, end_at_ms: Instant, state: State, text: str, *, deliver: bool = True
+    ) -> None:
         start_at_ms = self._begun.pop(step, None)
-        lane.bars.append(Bar(self._start_of(step) if start_at_ms is None else start_at_ms, end_at_ms, state, text))
+        track.bars.append(Bar(self._start_of(step) if start_at_ms is None else start_at_ms, end_at_ms, state, text))
         if deliver:
             self._deliver(step, end_at_ms)
 
-    def _wait_to_begin(self, lane: Lane, step: str, began_at_ms: Instant | None) -> None:
+    def _wait_to_begin(self, track: Track, step: str, began_at_ms: Instant | None) -> None:
         """What lies between the moment when the step was asked for and the one when it began."""
         if began_at_ms is None:
             return
         asked_at_ms = self._begun.get(step)
         asked_at_ms = self._start_of(step) if asked_at_ms is None else asked_at_ms
         if began_at_ms - asked_at_ms > AT_ONCE_MS:
-            lane.bars.append(Bar(asked_at_ms, began_at_ms, "pause", "waited to begin: for a worker, or for room"))
+            track.bars.append(Bar(asked_at_ms, began_at_ms, "pause", "waited to begin: for a worker, or for room"))
         self._begun[step] = began_at_ms
 
     def _close(self, name: str, at_ms: Instant, text: str) -> None:
         start_at_ms = self._begun.pop(name, None)
         if start_at_ms is not None:
-            self.lanes[name].bars.append(Bar(start_at_ms, at_ms, "done", text))
+            self.tracks[name].bars.append(Bar(start_at_ms, at_ms, "done", text))
 
     def _deliver(self, step: str, at_ms: Instant) -> None:
         self._delivered[_task_of(step)] = at_ms
@@ -331,11 +335,11 @@ def _words(failure: Failure) -> str:
 class Scale:
     """Where an instant lies, in per cent of the width."""
 
-    def __init__(self, start_at_ms: Instant, end_at_ms: Instant, lanes: Iterable[Lane]) -> None:
+    def __init__(self, start_at_ms: Instant, end_at_ms: Instant, tracks: Iterable[Track]) -> None:
         edges = {start_at_ms, end_at_ms}
-        for lane in lanes:
-            edges.update(at_ms for bar in lane.bars for at_ms in (bar.start_at_ms, bar.end_at_ms))
-            edges.update(point.at_ms for point in lane.points)
+        for track in tracks:
+            edges.update(at_ms for bar in track.bars for at_ms in (bar.start_at_ms, bar.end_at_ms))
+            edges.update(point.at_ms for point in track.points)
         self._edges = sorted(edge for edge in edges if start_at_ms <= edge <= end_at_ms)
         widths = [(after - before) ** _COMPRESSION for before, after in pairwise(self._edges)]
         whole = sum(widths) or 1.0
@@ -380,19 +384,19 @@ class Scale:
         return tuple(ticks)
 
 
-def row_of(lane: Lane, scale: Scale, until_ms: Instant) -> Row:
+def row_of(track: Track, scale: Scale, until_ms: Instant) -> Row:
     bars = tuple(
         Drawn(x, max(scale.at(bar.end_at_ms) - x, _WIDTH_MIN), bar.state, _bar_text(bar))
-        for bar in lane.bars
+        for bar in track.bars
         for x in (min(scale.at(bar.start_at_ms), 100 - _WIDTH_MIN),)
     )
-    dots = tuple(Dot(scale.at(point.at_ms), f"{point.text}, {exact(utc_of(point.at_ms))}") for point in lane.points)
+    dots = tuple(Dot(scale.at(point.at_ms), f"{point.text}, {exact(utc_of(point.at_ms))}") for point in track.points)
     took = ""
-    if lane.bars:
-        began = next((bar for bar in lane.bars if bar.state != "pause"), lane.bars[0])
-        took = duration(min(lane.bars[-1].end_at_ms, until_ms) - began.start_at_ms)
+    if track.bars:
+        began = next((bar for bar in track.bars if bar.state != "pause"), track.bars[0])
+        took = duration(min(track.bars[-1].end_at_ms, until_ms) - began.start_at_ms)
     text = "; ".join([*(bar.text for bar in bars), *(dot.text for dot in dots)])
-    return Row(lane.name, lane.kind, bars, dots, took, f"{lane.name}: {text}", lane.run_id)
+    return Row(track.name, track.kind, bars, dots, took, f"{track.name}: {text}", track.run_id)
 
 
 def _bar_text(bar: Bar) -> str:

@@ -1,6 +1,6 @@
 """What is shown of a timeline, whose size is bounded however long the run is. Pure.
 
-    lanes in the window        shown
+    tracks in the window        shown
     ─────────────────────────  ──────────────────────────────────────────────────────────────────────
     up to LANES_FLAT           a row for each
     more                       a row for each group; one group, or one state, may be open, page by page
@@ -18,9 +18,9 @@ from statistics import median_low
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from holdfast.dashboard.grouping import Group, LaneState, Numbered, grouped, numbered, path, strip
+from holdfast.dashboard.grouping import Group, Numbered, TrackState, grouped, numbered, path, strip
 from holdfast.dashboard.minimap import Minimap, minimap
-from holdfast.dashboard.timeline import Kind, Lane, Row, Scale, Tick, row_of
+from holdfast.dashboard.timeline import Kind, Row, Scale, Tick, Track, row_of
 from holdfast.errors import UsageError
 from holdfast.kernel.times import Instant, Millis
 from holdfast.wire.times import duration
@@ -28,8 +28,8 @@ from holdfast.wire.times import duration
 LANES_FLAT = 40
 LANES_PAGE = 40
 PINNED = 4
-MARKS_MAX = 40  # so many bars and points of one lane are drawn one by one
-AROUND = 8  # so many lanes before and behind the one that is jumped to
+MARKS_MAX = 40  # so many bars and points of one track are drawn one by one
+AROUND = 8  # so many tracks before and behind the one that is jumped to
 PARAMETERS = ("group", "state", "row", "since", "until")
 LABELS: dict[str, str] = {"done": "done", "failed": "failed", "open": "going on"}
 
@@ -79,16 +79,16 @@ class Strip(NamedTuple):
 
 
 class ShownRow(NamedTuple):
-    """A lane in its row. One with very many marks is drawn as a strip."""
+    """A track in its row. One with very many marks is drawn as a strip."""
 
     number: int
-    state: LaneState
+    state: TrackState
     row: Row
     strip: Strip | None = None
 
 
 class ShownGroup(NamedTuple):
-    """A group in its row, and a page of its lanes if it is open. One of a single lane is shown as that lane."""
+    """A group in its row, and a page of its tracks if it is open. One of a single track is shown as that track."""
 
     name: str
     kind: Kind
@@ -127,14 +127,14 @@ class TimelineView(NamedTuple):
     page: str  # which rows are shown, of how many
 
 
-def view(lanes: Sequence[Lane], wanted: WantedPart, *, origin_at_ms: Instant, until_ms: Instant) -> TimelineView:
-    """What is shown of these lanes."""
-    every = numbered(lanes, until_ms)
-    whole = Scale(origin_at_ms, until_ms, lanes)
+def view(tracks: Sequence[Track], wanted: WantedPart, *, origin_at_ms: Instant, until_ms: Instant) -> TimelineView:
+    """What is shown of these tracks."""
+    every = numbered(tracks, until_ms)
+    whole = Scale(origin_at_ms, until_ms, tracks)
     since_at_ms, before_at_ms = _window(wanted, origin_at_ms, until_ms)
     is_zoomed = (since_at_ms, before_at_ms) != (origin_at_ms, until_ms)
-    here = [each for each in every if _is_within(each.lane, since_at_ms, before_at_ms)] if is_zoomed else every
-    scale = Scale(since_at_ms, before_at_ms, (each.lane for each in here)) if is_zoomed else whole
+    here = [each for each in every if _is_within(each.track, since_at_ms, before_at_ms)] if is_zoomed else every
+    scale = Scale(since_at_ms, before_at_ms, (each.track for each in here)) if is_zoomed else whole
     is_flat = len(here) <= LANES_FLAT and not wanted.state
     chosen = [each for each in here if each.state == wanted.state] if wanted.state else here if is_flat else []
     found = [] if is_flat or wanted.state else grouped(here)
@@ -143,9 +143,9 @@ def view(lanes: Sequence[Lane], wanted: WantedPart, *, origin_at_ms: Instant, un
     groups = tuple(
         _group(each, wanted, scale, until_ms)
         for each in found
-        if len(each.lanes) > 1 or each.lanes[0].number not in alone
+        if len(each.tracks) > 1 or each.tracks[0].number not in alone
     )
-    paged = chosen if wanted.state else [lane for each in found if each.name == wanted.group for lane in each.lanes]
+    paged = chosen if wanted.state else [track for each in found if each.name == wanted.group for track in each.tracks]
     first = _first(wanted.row, len(paged))
     rows = chosen[first : first + LANES_PAGE] if wanted.state else chosen
     many = len(every) > LANES_FLAT
@@ -176,41 +176,41 @@ def _window(wanted: WantedPart, origin_at_ms: Instant, until_ms: Instant) -> tup
     return (since, before) if since < before else (origin_at_ms, until_ms)
 
 
-def _is_within(lane: Lane, since_at_ms: Instant, before_at_ms: Instant) -> bool:
-    bars = any(bar.start_at_ms <= before_at_ms and bar.end_at_ms >= since_at_ms for bar in lane.bars)
-    return bars or any(since_at_ms <= point.at_ms <= before_at_ms for point in lane.points)
+def _is_within(track: Track, since_at_ms: Instant, before_at_ms: Instant) -> bool:
+    bars = any(bar.start_at_ms <= before_at_ms and bar.end_at_ms >= since_at_ms for bar in track.bars)
+    return bars or any(since_at_ms <= point.at_ms <= before_at_ms for point in track.points)
 
 
 def _shown(each: Numbered, scale: Scale, until_ms: Instant) -> ShownRow:
-    lane = each.lane
-    if len(lane.bars) + len(lane.points) <= MARKS_MAX:
-        return ShownRow(each.number, each.state, row_of(lane, scale, until_ms))
-    last = lane.bars[-1].text if lane.bars else lane.points[-1].text
-    text = f"{lane.name}: {len(lane.bars) + len(lane.points):,} events, at last: {last}"
-    took = duration(_took_ms(lane, until_ms)) if lane.bars else ""
+    track = each.track
+    if len(track.bars) + len(track.points) <= MARKS_MAX:
+        return ShownRow(each.number, each.state, row_of(track, scale, until_ms))
+    last = track.bars[-1].text if track.bars else track.points[-1].text
+    text = f"{track.name}: {len(track.bars) + len(track.points):,} events, at last: {last}"
+    took = duration(_took_ms(track, until_ms)) if track.bars else ""
     return ShownRow(
-        each.number, each.state, Row(lane.name, lane.kind, (), (), took, text, lane.run_id), _strip([each], scale)
+        each.number, each.state, Row(track.name, track.kind, (), (), took, text, track.run_id), _strip([each], scale)
     )
 
 
-def _took_ms(lane: Lane, until_ms: Instant) -> Millis:
+def _took_ms(track: Track, until_ms: Instant) -> Millis:
     """From its beginning to its end; what it waited for before it began is no part of that."""
-    began = next((bar for bar in lane.bars if bar.state != "pause"), lane.bars[0])
-    return Millis(min(lane.bars[-1].end_at_ms, until_ms) - began.start_at_ms)
+    began = next((bar for bar in track.bars if bar.state != "pause"), track.bars[0])
+    return Millis(min(track.bars[-1].end_at_ms, until_ms) - began.start_at_ms)
 
 
-def _strip(lanes: Sequence[Numbered], scale: Scale) -> Strip:
-    pieces = strip(lanes, scale)
+def _strip(tracks: Sequence[Numbered], scale: Scale) -> Strip:
+    pieces = strip(tracks, scale)
     return Strip(path(pieces, "done"), path(pieces, "failed"), path(pieces, "open"), path(pieces, "pause"))
 
 
 def _group(group: Group, wanted: WantedPart, scale: Scale, until_ms: Instant) -> ShownGroup:
-    is_alone = len(group.lanes) == 1
+    is_alone = len(group.tracks) == 1
     is_open = group.name == wanted.group or is_alone
-    took = [_took_ms(each.lane, until_ms) for each in group.lanes if each.lane.bars]
+    took = [_took_ms(each.track, until_ms) for each in group.tracks if each.track.bars]
     failed, going_on = group.count("failed"), group.count("open")
-    first = _first(wanted.row, len(group.lanes))
-    words = [f"{group.name}: {len(group.lanes):,} steps"]
+    first = _first(wanted.row, len(group.tracks))
+    words = [f"{group.name}: {len(group.tracks):,} steps"]
     words += [f"{count:,} {label}" for count, label in ((failed, "failed"), (going_on, "going on")) if count]
     words += (
         [f"half of them took at most {duration(median_low(took))}, the longest {duration(max(took))}"] if took else []
@@ -220,28 +220,28 @@ def _group(group: Group, wanted: WantedPart, scale: Scale, until_ms: Instant) ->
         group.kind,
         wanted.href(group="" if is_open else group.name, row=0),
         is_open,
-        len(group.lanes),
+        len(group.tracks),
         failed,
         going_on,
-        _strip(group.lanes, scale),
+        _strip(group.tracks, scale),
         f"~{duration(median_low(took))}" if took else "",
         ", ".join(words),
-        tuple(_shown(each, scale, until_ms) for each in group.lanes[first : first + LANES_PAGE]) if is_open else (),
+        tuple(_shown(each, scale, until_ms) for each in group.tracks[first : first + LANES_PAGE]) if is_open else (),
     )
 
 
-def _pinned(lanes: Sequence[Numbered]) -> list[Numbered]:
+def _pinned(tracks: Sequence[Numbered]) -> list[Numbered]:
     """The first and the last that failed, and the last that go on."""
-    failed = [each for each in lanes if each.state == "failed"]
-    going_on = [each for each in lanes if each.state == "open"]
+    failed = [each for each in tracks if each.state == "failed"]
+    going_on = [each for each in tracks if each.state == "open"]
     kept = {each.number: each for each in (*failed[: PINNED // 2], *failed[-PINNED // 2 :], *going_on[-PINNED:])}
     return [kept[number] for number in sorted(kept)]
 
 
-def _summary(lanes: Sequence[Numbered]) -> str:
-    counts = {state: sum(each.state == state for each in lanes) for state in LABELS}
+def _summary(tracks: Sequence[Numbered]) -> str:
+    counts = {state: sum(each.state == state for each in tracks) for state in LABELS}
     said = ", ".join(f"{count:,} {LABELS[state]}" for state, count in counts.items() if count)
-    return f"{len(lanes):,} {'row' if len(lanes) == 1 else 'rows'}: {said}" if lanes else ""
+    return f"{len(tracks):,} {'row' if len(tracks) == 1 else 'rows'}: {said}" if tracks else ""
 
 
 def _words(since_at_ms: Instant, before_at_ms: Instant, origin_at_ms: Instant) -> str:
@@ -274,35 +274,35 @@ def _zooms(
     return links
 
 
-def _jumps(lanes: Sequence[Numbered], origin_at_ms: Instant, until_ms: Instant) -> list[ViewLink]:
-    failed = [each for each in lanes if each.state == "failed"]
-    going_on = [each for each in lanes if each.state == "open"]
+def _jumps(tracks: Sequence[Numbered], origin_at_ms: Instant, until_ms: Instant) -> list[ViewLink]:
+    failed = [each for each in tracks if each.state == "failed"]
+    going_on = [each for each in tracks if each.state == "open"]
     found = [
         ("First failure" if len(failed) > 1 else "The failure", failed[:1]),
         ("Last failure", failed[-1:] if len(failed) > 1 else []),
     ]
     found += [("Going on now", going_on[-1:])]
-    return [ViewLink(label, _around(lanes, each, origin_at_ms, until_ms)) for label, lane in found for each in lane]
+    return [ViewLink(label, _around(tracks, each, origin_at_ms, until_ms)) for label, track in found for each in track]
 
 
-def _around(lanes: Sequence[Numbered], each: Numbered, origin_at_ms: Instant, until_ms: Instant) -> str:
-    """The window around a lane: as wide as the lanes beside it."""
+def _around(tracks: Sequence[Numbered], each: Numbered, origin_at_ms: Instant, until_ms: Instant) -> str:
+    """The window around a track: as wide as the tracks beside it."""
     beside = [
         bar
-        for near in lanes[max(0, each.number - AROUND) : each.number + AROUND + 1]
-        for bar in near.lane.bars
+        for near in tracks[max(0, each.number - AROUND) : each.number + AROUND + 1]
+        for bar in near.track.bars
         if bar.state != "open"
     ]
-    own = each.lane.bars
+    own = each.track.bars
     since = max(min([bar.start_at_ms for bar in beside] or [own[0].start_at_ms]), origin_at_ms)
     before = min(max([bar.end_at_ms for bar in beside] + [own[-1].end_at_ms]), until_ms)
     if since >= before:
-        return WantedPart().href(anchor=f"lane-{each.number}")
-    return WantedPart(since=since - origin_at_ms, until=before - origin_at_ms).href(anchor=f"lane-{each.number}")
+        return WantedPart().href(anchor=f"track-{each.number}")
+    return WantedPart(since=since - origin_at_ms, until=before - origin_at_ms).href(anchor=f"track-{each.number}")
 
 
-def _states(lanes: Sequence[Numbered], wanted: WantedPart) -> list[ViewLink]:
-    counts = {state: sum(each.state == state for each in lanes) for state in ("failed", "open")}
+def _states(tracks: Sequence[Numbered], wanted: WantedPart) -> list[ViewLink]:
+    counts = {state: sum(each.state == state for each in tracks) for state in ("failed", "open")}
     return [
         ViewLink(
             f"{count:,} {LABELS[state]}", wanted.href(state="" if wanted.state == state else state, group="", row=0)

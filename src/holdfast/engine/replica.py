@@ -18,6 +18,7 @@ from holdfast.engine.api.admission import Admission
 from holdfast.engine.api.apikeys import ApiKeys
 from holdfast.engine.api.at_work import StepsAtWork
 from holdfast.engine.api.documents import Documents
+from holdfast.engine.api.lanes import LaneVerbs
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries
 from holdfast.engine.api.rate_limits import RateLimits
@@ -263,6 +264,7 @@ class Replica:
         taker = (
             worker.admission if worker else Admission(ports.store, self._committer, emit=self._ports.emit, taker=None)
         )
+        lanes = LaneVerbs(scope, on_set=self._wakeups.on_lane_set)
         service = self._services[namespace] = Service(
             scope,
             admission=taker,
@@ -273,9 +275,11 @@ class Replica:
             queries=Queries(
                 scope,
                 self.subscriptions,
+                lanes=lanes,
                 served_here=frozenset(self._registry.served if worker else ()),
                 at_work=StepsAtWork(ports.store, namespace, self._held.at_work_for if worker else None),
             ),
+            lanes=lanes,
             replayer=ReplayCheck(scope),
             limits=self.limits,
             on_pending=self._wakeups.on_pending,

@@ -4,11 +4,13 @@
     here   a commit changed a run               those who follow the run
            a commit brought runs messages       mail
            a commit works again after trouble   all of them: what was made meanwhile, nothing tells
-           a run has ended, or is blocked       those who wait for it
+           a run has ended, or is blocked       those who wait for it; the waker, if it was in a lane: the run whose
+                                                turn it is now may be due later
            a run has left the memory            those who wait: it may end elsewhere from now on
            a run is to be woken at a time       the waker, if that is before all that it knows of
            a person opens or closes a breaker   the gate of effects
            runs are claimed                     the waker, unless it knows what is next
+           a lane was set by hand               claims and the waker: more of its runs may go
     timer  a run is due                         claims, if there is room; a slot that becomes free rings by itself
     lease  can be relied on again               claims
            was renewed                          claims: make sure that all that is held is executed
@@ -114,6 +116,8 @@ class Wakeups:
 
     def on_settled(self, run: Run) -> None:
         self._waiters.settled(run)
+        if run.lane and self._woken is not None:
+            self._woken.waking.nudge()
 
     def on_gone(self) -> None:
         self._waiters.look()
@@ -132,6 +136,11 @@ class Wakeups:
 
     def on_claimed(self) -> None:
         if self._woken is not None and self._woken.waker.note_claim():
+            self._woken.waking.nudge()
+
+    def on_lane_set(self) -> None:
+        if self._woken is not None:
+            self._woken.worker.claims.ring()
             self._woken.waking.nudge()
 
     # -- timer, lease and duties

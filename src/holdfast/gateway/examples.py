@@ -56,6 +56,16 @@ _WORKFLOW: Mapping[str, Any] = {
     "input_schema": {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]},
     "result_schema": {"type": "object"},
 }
+_LANE: Mapping[str, Any] = {
+    "name": "deploy:api",
+    "width": 1,
+    "active": 1,
+    "parked": 2,
+    "paused": False,
+    "head": _RUN,
+    "active_runs": [RUN_ID],
+    "parked_runs": ["01a1f5bf3ab2412381a6138b29b8f743", "01a1f5bf3ab2412381a6146c0b14dae0"],
+}
 _API_KEY: Mapping[str, Any] = {
     "id": KEY_ID,
     "name": "web shop",
@@ -109,6 +119,7 @@ OF_TYPE: Mapping[Any, Any] = {
     },
     wire.ForkBody: {"at": "charge#1", "key": "checkout:o-1-again"},
     wire.SentSignalBody: {"hook": "approval", "payload": True, "dedupe": "click-1"},
+    wire.SetLaneBody: {"width": 3, "by": "ada"},
     wire.ReleaseKeyBody: {"reason": "the order is entered again by hand"},
     wire.CreateApiKeyBody: {"name": "web shop", "scope": "write", "expires_in": "90d"},
     wire.ClaimBody: {"effects": ["shop.charge"], "worker": "node-1", "limit": 1, "wait": "30s", "lease": "30s"},
@@ -194,6 +205,8 @@ OF_TYPE: Mapping[Any, Any] = {
             }
         ]
     },
+    wire.LaneView: _LANE,
+    wire.LanesView: {"lanes": [_LANE], "next": None},
     wire.ApiKeyView: _API_KEY,
     wire.ApiKeysView: {"keys": [_API_KEY]},
     wire.NewApiKeyView: {"token": "hf_8c1f0a72d94e4b35_...x7Qf", "key": _API_KEY},

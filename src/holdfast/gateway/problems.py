@@ -18,6 +18,8 @@ RETRY_AFTER = {"Retry-After": f"{RETRY_AFTER_SECONDS}"}
 HEADERS: tuple[tuple[type[HoldfastError], Mapping[str, str]], ...] = (
     (errors.NotAuthenticated, {"WWW-Authenticate": "Bearer"}),
     (errors.InFlight, RETRY_AFTER),
+    (errors.LaneBusy, RETRY_AFTER),
+    (errors.LaneFull, RETRY_AFTER),
     (errors.GatewayFault, {}),
     (errors.TransientError, RETRY_AFTER),
 )

@@ -118,7 +118,7 @@ ENDPOINTS = (
             },
             200: {"Location": "The address of the run.", "Idempotency-Replayed": "`true`: the run was there already."},
         },
-        refuses=(404, 409, 422),
+        refuses=(404, 409, 422, 429),
         headers={
             idempotency.HEADER: Header(
                 "Names the request: a repetition gets the run of the first one, another body under it is refused with "

@@ -24,6 +24,7 @@ from holdfast.engine.cancelling import Cancellation
 from holdfast.errors import (
     GatewayUnavailable,
     InputMismatch,
+    LaneBusy,
     NotAllowedNow,
     Overtaken,
     RunError,
@@ -34,6 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.gateway_client.bulk import GatewayBulk
 from holdfast.gateway_client.flow import GatewayFlow
+from holdfast.gateway_client.lanes import GatewayLanes
 from holdfast.gateway_client.transport import Transport
 from holdfast.journal import Journal, RunEvent
 from holdfast.kernel import cancels, limits, waits
@@ -48,7 +50,7 @@ from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.kernel.units import Duration, milliseconds
-from holdfast.kernel.waits import Wait
+from holdfast.kernel.waits import LanePlace, Wait
 from holdfast.pack import Workflow
 from holdfast.ports.clock import Clock
 from holdfast.ports.codec import Codec
@@ -91,6 +93,7 @@ class GatewayBackend:
         self._offset_ms = clock.wall_ms() - float(clock.steady_ms())
         self.bulk = GatewayBulk(transport, codec=codec, ids=ids)
         self.flow = GatewayFlow(transport)
+        self.lanes = GatewayLanes(transport)
 
     @property
     def namespace(self) -> str:
@@ -132,7 +135,7 @@ class GatewayBackend:
         path = f"/v1/workflows/{quote(call.target.name, safe='')}/runs"
         try:
             reply = await self._transport.post(path, sent.body, query=sent.query, headers=sent.headers, again=True)
-        except (InputMismatch, Overtaken) as error:
+        except (InputMismatch, LaneBusy, Overtaken) as error:
             found: Any = await self.get(error.run_id)  # a row, of which `start` makes a `Run`
             error.run = found
             raise
@@ -173,10 +176,18 @@ class GatewayBackend:
         del runs
         return {}
 
+    async def places(self, runs: Sequence[Run]) -> Mapping[str, LanePlace]:
+        del runs
+        return {}
+
     def waits_of(
-        self, run: Run, served: frozenset[str] | None, at_work: tuple[StepAtWork, ...] = ()
+        self,
+        run: Run,
+        served: frozenset[str] | None,
+        at_work: tuple[StepAtWork, ...] = (),
+        place: LanePlace | None = None,
     ) -> tuple[Wait, ...]:
-        del served, at_work
+        del served, at_work, place
         return () if run.waits is None else waits.decode(run.waits)
 
     async def descriptions(self) -> tuple[Description, ...]:

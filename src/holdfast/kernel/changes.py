@@ -19,14 +19,22 @@ What a store does beyond checking and writing is fixed here, so that every store
 - When a run ends, each of its watchers gets a message with the outcome, and a copy of the blob if the output is
   large. One who starts watching a run that has already ended gets it at once.
 - A lease that is missing counts as expired: what its owner still holds may be rescued.
+- A run with a lane enters it in the change that says so, and leaves it in the one that ends it, or by which it
+  steps aside. Those that become active by that are told, in the same unit. What a place is, and which run is next, is
+  in `lanes`.
+- What a change brings as `outs` and `audits` is kept in the unit that writes it, in order, and once. A change that
+  writes a run, or sends a message to one by its id, may have them; see `KEEPING`.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.kernel.audits import Audit
 from holdfast.kernel.journal import Entry
+from holdfast.kernel.lanes import Entering, NoRoom
 from holdfast.kernel.messages import Envelope, Watcher
+from holdfast.kernel.outs import Out
 from holdfast.kernel.runs import Fenced, Run
 
 
@@ -92,6 +100,9 @@ class HandedOver(Struct, frozen=True, gc=False):
 Guard = KeyFree | KeyHeldBy | HolderOf | Fenced | HandedOver | Known | Alive | TokenFree | TokenHeldBy
 
 
+KEEPING = (KeyFree, KeyHeldBy, Fenced, HandedOver, Alive)  # guards of changes that may bring outs and audits
+
+
 class Blob(Struct, frozen=True, gc=False):
     """A large value, stored beside the journal under its digest."""
 
@@ -129,7 +140,8 @@ class Change(Struct, frozen=True, gc=False):
     record. `shown` is there if attributes or markers have changed. `opens` and `closes` are hooks of the run. With
     `takes_key` the run of the guard loses its key. `then` admits a successor in the same unit, as long as the run
     has its key and there is a message for it: it `inherits` those of its envelopes that this run has received, and
-    the unread ones that `moves` names.
+    the unread ones that `moves` names. With `enters` the run gets a place in a lane, unless it has one. `outs` and
+    `audits` are kept with it.
     """
 
     id: str
@@ -149,10 +161,13 @@ class Change(Struct, frozen=True, gc=False):
     then: Change | None = None
     moves: tuple[str, ...] = ()
     inherits: str = ""
+    enters: Entering | None = None
+    outs: tuple[Out, ...] = ()
+    audits: tuple[Audit, ...] = ()
 
 
 class Committed(Struct, frozen=True, gc=False):
-    """The change is durable. `told` are the runs that got a message by it.
+    """The change is durable. `told` are the runs that got a message by it, or became active in their lane.
 
     `run` is the row as it is now. Of a run that its owner moves it is the row as the owner offered it: what others do
     to it meanwhile (unread messages, a key that was taken) shows in the next read.
@@ -163,9 +178,13 @@ class Committed(Struct, frozen=True, gc=False):
 
 
 class Refused(Struct, frozen=True, gc=False):
-    """The guard did not hold and nothing was written. `current` is the run that stands in the way, if any."""
+    """The guard did not hold and nothing was written. `current` is the run that stands in the way, if any.
+
+    With `no_room` it is the lane that stands in the way, and `current` is the first run there.
+    """
 
     current: Run | None
+    no_room: NoRoom = ""
 
 
 Answer = Committed | Refused

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow, UsageError
-from holdfast.kernel import attributes, markers, timeouts
+from holdfast.kernel import attributes, lanes, markers, timeouts
 from holdfast.kernel.attributes import FORKED_FROM, Scalar
 from holdfast.kernel.cancels import UNDO
 from holdfast.kernel.changes import Change, HookOpen, KeyFree, KeyHeldBy
@@ -171,12 +171,13 @@ def fork(
         started_at_ms=source.started_at_ms,
         change_id=fork_id,
         version=source.version,
+        lane=source.lane,
         attributes=attributes.encode(_shown(seeded, entries)),
         markers=markers.encode(tuple((each.marker, each.at_ms) for each in entries if isinstance(each, Marked))),
         input=first.input,
     )
     guard = KeyHeldBy(source.id, source.fence) if takes_over else KeyFree()
-    return Change(fork_id, guard, replace(run, epoch=0), recorded)
+    return Change(fork_id, guard, replace(run, epoch=0), recorded, enters=lanes.again(source))
 
 
 def _shown(seeded: dict[str, Scalar], entries: tuple[Entry, ...]) -> dict[str, Scalar]:

@@ -74,10 +74,11 @@ def _check_enum(leaf: Any, path: tuple[str, ...], template: Template, owner: str
 
 
 def _refusal(what: str, path: tuple[str, ...], template: Template, owner: str) -> UsageError:
-    field = f"the field {'.'.join(path)!r} of key template {template.text!r} of {owner}"
+    field = f"the field {'.'.join(path)!r} of {template.described} of {owner}"
     return UsageError(
-        f"{field} {what}: two values could give one key",
-        hint="Annotate it with one type, or build the text of the key yourself and pass it as one parameter.",
+        f"{field} {what}: two values could give one {template.what}",
+        hint=f"Annotate it with one type, or build the text of the {template.what} yourself, and pass that as one "
+        "parameter.",
     )
 
 

@@ -43,11 +43,17 @@ class Field(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A parsed key template."""
+    """A parsed template: of a key, or of what else is named by the rules of keys."""
 
     text: str
     fields: tuple[Field, ...]
     after: str
+    what: str = "key"
+
+    @property
+    def described(self) -> str:
+        """The template, as errors name it."""
+        return f"{self.what} template {self.text!r}"
 
     @property
     def parameters(self) -> frozenset[str]:
@@ -57,45 +63,44 @@ class Template(NamedTuple):
     def fill(self, arguments: Mapping[str, object]) -> str:
         """The key for these arguments."""
         key = ""
-        template, fields, after = self
+        _, fields, after, what = self
         for before, parameter, path, escaped in fields:
             value = arguments[parameter]
             if path:
-                value = _value_at(value, parameter, path, template)
-            text = value if type(value) is str else _text_of(value, (parameter, *path), template)
+                value = _value_at(value, parameter, path, self)
+            text = value if type(value) is str else _text_of(value, (parameter, *path), self)
             key += before + escaped.sub(_percent, text)
         key += after
-        return key if 0 < len(key) <= KEY_LENGTH_MAX and key.isascii() else checked(key)
+        return key if 0 < len(key) <= KEY_LENGTH_MAX and key.isascii() else checked(key, what=what)
 
 
-def parse(text: str, *, parameters: frozenset[str], owner: str) -> Template:
+def parse(text: str, *, parameters: frozenset[str], owner: str, what: str = "key") -> Template:
     """The template `text` of `owner`, or a `UsageError` that says what is wrong with it."""
+    told = f"{what} template {text!r} of {owner}"
     pieces = _FIELD.split(text)  # literal, field, literal, field, ..., literal
     literals, paths = pieces[0::2], pieces[1::2]
     for literal in literals:
         if "{" in literal or "}" in literal:
-            raise UsageError(f"key template {text!r} of {owner} has an unmatched brace")
+            raise UsageError(f"{told} has an unmatched brace")
     for literal in literals[1:-1]:
         if not literal:
             raise UsageError(
-                f"key template {text!r} of {owner} has two fields side by side",
-                hint="Put a character between them, such as ':', or distinct arguments could give one key.",
+                f"{told} has two fields side by side",
+                hint=f"Put a character between them, such as ':', or distinct arguments could give one {what}.",
             )
     fields: list[Field] = []
     for before, path, after in zip(literals[:-1], paths, literals[1:], strict=True):
         if not _PATH.fullmatch(path):
-            raise UsageError(
-                f"key template {text!r} of {owner} has the field {path!r}", hint="Use {name} or {name.attribute}."
-            )
+            raise UsageError(f"{told} has the field {path!r}", hint="Use {name} or {name.attribute}.")
         if path.split(".")[0] not in parameters:
             raise UsageError(
-                f"key template {text!r} of {owner} names {path!r}, which is not a parameter",
+                f"{told} names {path!r}, which is not a parameter",
                 hint=f"Its parameters are: {', '.join(sorted(parameters)) or 'none'}.",
             )
         reserved = re.escape(_ALWAYS_ESCAPED + after[:1])
         parameter, *names = path.split(".")
         fields.append(Field(before, parameter, tuple(names), re.compile(rf"[{reserved}\x00-\x20\x7f]")))
-    return Template(text, tuple(fields), literals[-1])
+    return Template(text, tuple(fields), literals[-1], what)
 
 
 class MadeKey(str):
@@ -151,25 +156,23 @@ def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
-def _value_at(value: object, parameter: str, path: tuple[str, ...], template: str) -> object:
+def _value_at(value: object, parameter: str, path: tuple[str, ...], template: Template) -> object:
     for name in path:
         try:
             value = getattr(value, name)
         except AttributeError:
             whole = ".".join((parameter, *path))
             raise UsageError(
-                f"key template {template!r} needs {whole!r}, but {type(value).__name__} has no {name!r}"
+                f"{template.described} needs {whole!r}, but {type(value).__name__} has no {name!r}"
             ) from None
     return value
 
 
-def _text_of(value: object, path: tuple[str, ...], template: str) -> str:
+def _text_of(value: object, path: tuple[str, ...], template: Template) -> str:
     try:
         return text_of(value)
     except UsageError as error:
-        raise UsageError(
-            f"key template {template!r} got {error.message} for {'.'.join(path)!r}", hint=error.hint
-        ) from None
+        raise UsageError(f"{template.described} got {error.message} for {'.'.join(path)!r}", hint=error.hint) from None
 
 
 def text_of(value: object) -> str:

@@ -16,6 +16,9 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     lives, and a signal is to be delivered  Tell: the signal goes to it
     anything else                           Theirs: created=False, the caller decides in code
 
+A start whose key may be had, and whose lane has no room for it, is refused because of the first run of that lane:
+NoPlace, nothing is started.
+
 A start with a signal that has been received before does not come here: the store returns the run that received it.
 So if it does, the signal is to be delivered, although the run is there already.
 
@@ -31,9 +34,10 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.kernel import hooks, ids, timeouts
+from holdfast.kernel import hooks, ids, lanes, timeouts
 from holdfast.kernel.changes import Blob, Change, HolderOf, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Continued, Started, Value, original_input
+from holdfast.kernel.lanes import Entering, NoRoom
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
 from holdfast.kernel.runs import ENDED, PENDING, RUNNING, Run
 from holdfast.kernel.timeouts import TimeLimit
@@ -64,6 +68,7 @@ class Wanted(Struct, frozen=True, gc=False):
     signal: SignalMessage | None = None
     join: bool = True  # whether another's live run will do
     limit: TimeLimit | None = None  # its attributes show it
+    enters: Entering | None = None
 
     @property
     def scope(self) -> str:
@@ -98,6 +103,13 @@ class Overtook(Struct, frozen=True, gc=False):
     run: Run
 
 
+class NoPlace(Struct, frozen=True, gc=False):
+    """The lane has no room; `run` is the first one in it."""
+
+    why: NoRoom
+    run: Run | None
+
+
 class Tell(Struct, frozen=True, gc=False):
     change: Change
 
@@ -106,7 +118,7 @@ class Again(Struct, frozen=True, gc=False):
     guard: KeyFree | KeyHeldBy
 
 
-Resolution = Mine | Theirs | Mismatch | Busy | Overtook | Tell | Again
+Resolution = Mine | Theirs | Mismatch | Busy | Overtook | NoPlace | Tell | Again
 
 
 def admission(
@@ -140,12 +152,15 @@ def admission(
         change_id=run_id,
         version=wanted.version,
         attributes=attributes,
+        lane="" if wanted.enters is None else wanted.enters.lane,
         input=wanted.input,
     )
     first = Started(now_ms, wanted.input, Raw(attributes) if attributes else UNSET)
     envelopes = _envelopes(wanted, now_ms) if wanted.replaces or wanted.signal else ()
     guard = guard or first_guard(wanted)
-    return Change(run_id, guard, run, (first,), wanted.blobs, watcher=wanted.watcher, envelopes=envelopes)
+    return Change(
+        run_id, guard, run, (first,), wanted.blobs, watcher=wanted.watcher, envelopes=envelopes, enters=wanted.enters
+    )
 
 
 def successor(
@@ -177,6 +192,7 @@ def successor(
         length=1,
         change_id=successor_id,
         version=run.version,
+        lane=run.lane,
         attributes=timeouts.shown_without(b"" if first.attributes is UNSET else bytes(first.attributes)),
         input=original_input(first),
     )
@@ -190,6 +206,7 @@ def successor(
         blobs=blobs,
         envelopes=tuple(Envelope(successor_id, signal, scope) for signal in signals),
         inherits=run.id,
+        enters=lanes.again(run),
     )
 
 
@@ -215,8 +232,10 @@ def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:
     return envelopes
 
 
-def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant) -> Resolution:
-    """The result of a start whose change was refused because of `holder`."""
+def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant, no_room: NoRoom = "") -> Resolution:
+    """The result of a start whose change was refused because of `holder`; with `no_room`, because of its lane."""
+    if no_room:
+        return NoPlace(no_room, holder)
     if holder is None:
         return Again(KeyFree())
     is_mine = holder.request_id == wanted.request_id and holder.digest == wanted.digest

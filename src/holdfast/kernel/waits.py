@@ -2,7 +2,8 @@
 
     status      waits for
     ──────────  ────────────────────────────────────────────────────────────────────
-    pending     a delayed start; a free worker; a worker at all, if none serves it, or none the version it is pinned to
+    pending     its turn in a lane; a delayed start; a free worker; a worker at all, if none serves it, or none the
+                version it is pinned to
     running     its effects that run now, each with the instance that performs it; as long as none is known, that
                 instance; and, in its story, the outcome of a `once` effect that was begun
     waiting     timers, hooks, children, retries, breakers and limits, as they were when it was let go
@@ -22,11 +23,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.lanes import LaneStanding, LaneState
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.running_effects import RunningEffect, StepAtWork
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import Instant
-from holdfast.kernel.units import utc_of
+from holdfast.kernel.units import utc_of, utc_or_none
 
 Kind = Literal[
     "timer",
@@ -35,6 +37,7 @@ Kind = Literal[
     "retry",
     "breaker",
     "limit",
+    "lane",
     "delay",
     "worker",
     "no_worker",
@@ -43,6 +46,27 @@ Kind = Literal[
     "blocked",
 ]
 HEARTBEAT_CHARACTERS = 80  # of the details, in words
+
+
+class LanePlace(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where a parked run stands: how many are ahead of it, which of them is the first, and when that one began."""
+
+    ahead: int
+    first: str | None = None
+    since_ms: Instant | None = None
+    paused: bool = False
+
+    @property
+    def since(self) -> datetime | None:
+        """When the first run ahead began; None if it has not."""
+        return utc_or_none(self.since_ms)
+
+    def __str__(self) -> str:
+        paused = ", and the lane is paused" if self.paused else ""
+        if self.first is None:
+            return f"it is next{paused}"
+        since = "" if self.since is None else f" since {self.since.isoformat(timespec='milliseconds')}"
+        return f"{self.ahead} ahead of it, the first (run {self.first}){since}{paused}"
 
 
 class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -56,6 +80,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     error: str = ""  # of a retry: why the last attempt failed
     version: str = ""  # of the worker, if the run is pinned to it
     detail: str = ""  # of a breaker or a limit: how it stands
+    place: LanePlace | None = None  # in a lane
 
     @property
     def until(self) -> datetime | None:
@@ -67,7 +92,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
         """The process that executes the run, by the name that it has in logs and metrics; empty if none does."""
         return instance_of(self.name) if self.kind == "running" else ""
 
-    def __str__(self) -> str:  # noqa: C901, PLR0911 - a table, as long as there are kinds
+    def __str__(self) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as long as there are kinds
         until = "" if self.until is None else self.until.isoformat(timespec="milliseconds")
         match self.kind:
             case "timer":
@@ -83,6 +108,8 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
                 return f"breaker {self.name!r}, which is {', '.join(filter(None, (open_until, self.detail)))}"
             case "limit":
                 return f"limit {self.name!r}: {self.detail}"
+            case "lane":
+                return f"lane {self.name!r}: {self.place}"
             case "delay":
                 return f"its delayed start at {until}"
             case "worker":
@@ -123,13 +150,22 @@ _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
 def waits_of(
-    run: Run, *, served: Collection[str], now_ms: Instant, running: Iterable[StepAtWork] = ()
+    run: Run,
+    *,
+    served: Collection[str],
+    now_ms: Instant,
+    running: Iterable[StepAtWork] = (),
+    place: LanePlace | None = None,
 ) -> tuple[Wait, ...]:
     """What `run` waits for.
 
-    `served` are the workflows that some live worker executes, see also `lacking`; `running` is what it is at.
+    `served` are the workflows that some live worker executes, see also `lacking`; `running` is what it is at; `place`
+    is where it stands if it is parked in a lane.
     """
     match run.status:
+        case Status.PENDING if place is not None:
+            turn = Wait("lane", run.lane, place=place)
+            return (turn,) if run.workflow in served else (turn, _worker(run, served))
         case Status.PENDING if lacking(run.workflow, run.version) in served and _was_given_back_or_is_due(run, now_ms):
             return (Wait("no_worker", run.queue, version=run.version),)
         case Status.PENDING if run.wake_at_ms is not None and run.wake_at_ms > now_ms:
@@ -159,6 +195,19 @@ def lacking(workflow: str, version: str) -> str:
 def _was_given_back_or_is_due(run: Run, now_ms: Instant) -> bool:
     """Whether it would be executed by now, if there were a worker: it does not wait for its delayed start."""
     return run.epoch > 0 or run.wake_at_ms is None or run.wake_at_ms <= now_ms
+
+
+def may_be_parked(run: Run) -> bool:
+    """Whether the row looks like that of a run that is parked in a lane. Its place there tells for sure."""
+    return run.lane != "" and run.status is Status.PENDING and run.wake_at_ms is None
+
+
+def place_of(standing: LaneStanding, found: LaneState | None, first: Run | None) -> LanePlace | None:
+    """Where a run is parked, by what the store says; None if it is active by now."""
+    if standing.active:
+        return None
+    since_ms = None if first is None else first.started_at_ms
+    return LanePlace(standing.ahead, standing.first, since_ms, found is not None and found.lane.paused)
 
 
 def _worker(run: Run, served: Collection[str]) -> Wait:

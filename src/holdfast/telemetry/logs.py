@@ -30,6 +30,8 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.ReplicaStarted: (logging.INFO, "replica started"),
     events.ReplicaStopped: (logging.INFO, "replica stopped"),
     events.RunAdmitted: (logging.INFO, "run admitted"),
+    events.RunParked: (logging.DEBUG, "run parked"),
+    events.LaneSet: (logging.INFO, "lane set"),
     events.RunJoined: (logging.INFO, "run joined by key"),
     events.RunsClaimed: (logging.DEBUG, "runs claimed"),
     events.AskedInVain: (logging.DEBUG, "nothing to do"),

@@ -61,6 +61,12 @@ METRICS = (
         "Starts that met a live key, so that nothing was created.",
     ),
     Metric(
+        "holdfast_runs_parked_total",
+        "counter",
+        ("workflow",),
+        "Runs that were admitted here and had to wait for their turn in a lane.",
+    ),
+    Metric(
         "holdfast_runs_finished_total",
         "counter",
         ("workflow", "status"),
@@ -421,6 +427,7 @@ def _hearing(
     """What each event adds to which metric. Looking a label up costs more than counting, so it is remembered."""
     started = cache(counters["holdfast_runs_started_total"].labels)
     joined = cache(counters["holdfast_runs_joined_total"].labels)
+    parked = cache(counters["holdfast_runs_parked_total"].labels)
     finished = cache(counters["holdfast_runs_finished_total"].labels)
     run_seconds = cache(histograms["holdfast_run_duration_seconds"].labels)
     blocked = cache(counters["holdfast_runs_blocked_total"].labels)
@@ -459,6 +466,7 @@ def _hearing(
         events.RunAdmitted: lambda event: started(event.workflow).inc(),
         events.RunForked: lambda event: started(event.workflow).inc(),
         events.RunJoined: lambda event: joined(event.workflow).inc(),
+        events.RunParked: lambda event: parked(event.workflow).inc(),
         events.RunEnded: ended,
         events.RunBlocked: lambda event: blocked(event.workflow, event.code).inc(),
         events.EffectPerformed: tried("performed"),

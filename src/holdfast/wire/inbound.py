@@ -9,6 +9,7 @@ from typing import cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.engine.api.lanes import FoundLane
 from holdfast.engine.api.registry import Description
 from holdfast.errors import UsageError
 from holdfast.kernel import attributes, markers, waits
@@ -17,11 +18,12 @@ from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import ChildLeft, Left, Receipt
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.lanes import Lane, LaneState
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Range
 from holdfast.kernel.times import NO_TIME, Instant
-from holdfast.kernel.waits import Wait
+from holdfast.kernel.waits import LanePlace, Wait
 from holdfast.ports.store import Backlog, Depth, Member, Serves
 from holdfast.wire.types import (
     ApiKeyView,
@@ -31,6 +33,8 @@ from holdfast.wire.types import (
     Bound,
     ErrorView,
     Filter,
+    LaneView,
+    LaneWaitView,
     ReceiptView,
     RunningEffectView,
     RunView,
@@ -64,6 +68,7 @@ def run(shown: RunView, namespace: str) -> Run:
         markers=markers.encode(tuple((each.name, instant(each.at)) for each in shown.markers)),
         waits=waits.encode(wait_values(shown.waiting_on)),
         error=_failure(shown.error),
+        lane="" if shown.lane is UNSET else shown.lane,
     )
 
 
@@ -78,9 +83,14 @@ def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
             "" if each.error is UNSET else each.error,
             "" if each.version is UNSET else each.version,
             "" if each.detail is UNSET else each.detail,
+            None if each.lane is UNSET else _place(each.lane),
         )
         for each in shown
     )
+
+
+def _place(shown: LaneWaitView) -> LanePlace:
+    return LanePlace(shown.ahead, shown.first, instant_or_none(shown.since), shown.paused)
 
 
 def _running(shown: RunningEffectView) -> RunningEffect:
@@ -121,6 +131,7 @@ def description(shown: WorkflowView) -> Description:
         outcomes=None if shown.outcomes is None else tuple(shown.outcomes),
         input_schema=shown.input_schema,
         result_schema=shown.result_schema,
+        lane=shown.lane,
     )
 
 
@@ -139,6 +150,17 @@ def backlog(shown: BacklogView) -> Backlog:
         {Status(status): count for status, count in shown.statuses.items()},
         tuple(Depth(each.workflow, each.queue, each.ready, instant_or_none(each.oldest_at)) for each in shown.depths),
     )
+
+
+def lane(shown: LaneView, namespace: str) -> FoundLane:
+    state = LaneState(
+        Lane(namespace, shown.name, shown.width, paused=shown.paused),
+        shown.active,
+        shown.parked,
+        tuple(shown.active_runs),
+        tuple(shown.parked_runs),
+    )
+    return FoundLane(state, None if shown.head is None else run(shown.head, namespace))
 
 
 def api_key(shown: ApiKeyView) -> ApiKey:

@@ -21,7 +21,8 @@ from holdfast.kernel.journal import Entry, Failure
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.searches import Condition, Search, Span
 from holdfast.kernel.units import milliseconds, utc_or_none
-from holdfast.kernel.waits import Wait
+from holdfast.kernel.waits import LanePlace, Wait
+from holdfast.lanes import Lane
 from holdfast.ports.store import Backlog, Member
 from holdfast.wire.types import (
     ApiKeyView,
@@ -32,6 +33,8 @@ from holdfast.wire.types import (
     ErrorView,
     Filter,
     JournalView,
+    LaneView,
+    LaneWaitView,
     LeftChildView,
     LeftEffectView,
     LineView,
@@ -71,6 +74,7 @@ def run(run: Run[Any], *, result: Raw | UnsetType = UNSET) -> RunView:
         result=result,
         error=_error(run.error),
         times_out_at=run.times_out_at or UNSET,
+        lane=run.lane or UNSET,
     )
 
 
@@ -111,6 +115,7 @@ def workflow(described: Description) -> WorkflowView:
         outcomes=None if described.outcomes is None else list(described.outcomes),
         input_schema=described.input_schema,
         result_schema=described.result_schema,
+        lane=described.lane,
     )
 
 
@@ -140,6 +145,19 @@ def backlog(backlog: Backlog) -> BacklogView:
             )
             for depth in backlog.depths
         ],
+    )
+
+
+def lane(lane: Lane) -> LaneView:
+    return LaneView(
+        name=lane.name,
+        width=lane.width,
+        active=lane.active,
+        parked=lane.parked,
+        paused=lane.paused,
+        head=None if lane.head is None else run(lane.head),
+        active_runs=list(lane.active_runs),
+        parked_runs=list(lane.parked_runs),
     )
 
 
@@ -212,7 +230,12 @@ def _wait(wait: Wait) -> WaitView:
         error=wait.error or UNSET,
         version=wait.version or UNSET,
         detail=wait.detail or UNSET,
+        lane=UNSET if wait.place is None else _place(wait.place),
     )
+
+
+def _place(place: LanePlace) -> LaneWaitView:
+    return LaneWaitView(ahead=place.ahead, first=place.first, since=place.since, paused=place.paused)
 
 
 def _running(effect: RunningEffect) -> RunningEffectView:

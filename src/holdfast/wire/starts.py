@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.engine.api.start_options import StartOptions
+from holdfast.engine.api.start_options import PLAIN, StartOptions
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.wire import inbound, outbound
 from holdfast.wire.types import SentSignalBody, StartBody
@@ -19,7 +19,7 @@ from holdfast.wire.types import SentSignalBody, StartBody
 TRACEPARENT = "traceparent"
 # What these become at the gateway depends on the request: who sends it, and what else it says.
 OF_THE_REQUEST = frozenset({"key", "request_id", "replace", "signal"})
-UNLESS_GIVEN = frozenset({"timeout"})  # an earlier gateway refuses what it does not know
+UNLESS_GIVEN = ("timeout", "lane", "width", "if_free")  # an earlier gateway refuses what it does not know
 CARRIED = tuple(
     name
     for name in StartBody.__struct_fields__
@@ -57,7 +57,7 @@ def request(
 ) -> StartRequest:
     """The start with these options. A signal and a request that have no id get theirs from the client."""
     carried = _carried(options, WRITE)
-    carried |= {name: UNSET for name in UNLESS_GIVEN if carried[name] is None}
+    carried |= {name: UNSET for name in UNLESS_GIVEN if getattr(options, name) == getattr(PLAIN, name)}
     body = StartBody(
         input=input,
         key=options.key,
@@ -75,7 +75,7 @@ def request(
 
 def options_of(body: StartBody) -> dict[str, Any]:
     """The options of the body that mean the same in every request, as keywords of `Caller.start`."""
-    return {name: None if value is UNSET else value for name, value in _carried(body, READ).items()}
+    return {name: value for name, value in _carried(body, READ).items() if value is not UNSET}
 
 
 def _carried(source: StartOptions | StartBody, forms: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from holdfast.engine.remote.tasks import CLAIM_MAX, EFFECTS_MAX
 from holdfast.kernel.apikeys import Scope
 from holdfast.kernel.bulks import PREVIEW_MAX, BulkVerb
 from holdfast.kernel.cancels import Outcome, State
+from holdfast.kernel.lanes import WIDTH_MAX
 from holdfast.kernel.times import Millis
 
 WARNING = "Holdfast-Warning"  # a header of a reply to what was done, and was perhaps not meant; percent-encoded
@@ -36,6 +37,7 @@ Duration = (
         ),
     ]
 )
+Width = Annotated[int, Meta(ge=1, le=WIDTH_MAX, description="How many runs of the lane may be active at once.")]
 Fence = Annotated[int, Meta(ge=0, le=2**53 - 1, description="As the claim has answered it.")]
 PartState = Literal["ok", "failing", "slow", "lost", "closing"]
 Status = Literal["pending", "running", "waiting", "blocked", "completed", "failed", "cancelled"]
@@ -84,10 +86,20 @@ class RunningEffectView(Struct, frozen=True, kw_only=True):
     heartbeat_at: Timestamp | None = None
 
 
+class LaneWaitView(Struct, frozen=True, kw_only=True):
+    """A place in a lane: how many runs are ahead, which is the first of them, and since when it is active."""
+
+    ahead: int
+    first: str | None
+    since: Timestamp | None
+    paused: bool
+
+
 class WaitView(Struct, frozen=True, kw_only=True):
     """One thing that a run waits for; `text` says it in words.
 
-    `effect` is what `instance` performs for it just now. `version` is there if it is a worker of that version.
+    `effect` is what `instance` performs for it just now. `version` is there if it is a worker of that version, and
+    `lane` if it is its turn in one.
     """
 
     kind: str
@@ -100,6 +112,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     error: str | UnsetType = UNSET
     version: str | UnsetType = UNSET
     detail: str | UnsetType = UNSET
+    lane: LaneWaitView | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):
@@ -132,6 +145,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     result: Raw | UnsetType = UNSET
     error: ErrorView | UnsetType = UNSET
     times_out_at: Timestamp | UnsetType = UNSET
+    lane: str | UnsetType = UNSET
 
 
 class RunPageView(Struct, frozen=True):
@@ -232,6 +246,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     outcomes: list[Outcome] | None
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
+    lane: str | None = None
 
 
 class WorkflowsView(Struct, frozen=True):
@@ -300,6 +315,29 @@ class LimitsView(Struct, frozen=True, kw_only=True):
     limits: list[LimitView]
     by_itself: bool
     replicas: int
+
+
+class LaneView(Struct, frozen=True, kw_only=True):
+    """A lane: how many of its runs are active and how many wait, and the first of them, in order.
+
+    `head` is the run that has been there for longest: an active one, if there is any.
+    """
+
+    name: str
+    width: int
+    active: int
+    parked: int
+    paused: bool
+    head: RunView | None
+    active_runs: list[str]
+    parked_runs: list[str]
+
+
+class LanesView(Struct, frozen=True):
+    """Some of the lanes, by name; `next` is where the next page begins."""
+
+    lanes: list[LaneView]
+    next: str | None
 
 
 class DepthView(Struct, frozen=True, kw_only=True):
@@ -476,7 +514,11 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replace: Key | None = None
     signal: SentSignalBody | None = None
     request_id: Key | None = None
-    timeout: Duration | UnsetType = UNSET  # not known to every gateway: left out unless it is given
+    # Not known to every gateway: left out unless they are given.
+    timeout: Duration | UnsetType = UNSET
+    lane: Key | UnsetType = UNSET
+    width: Width | UnsetType = UNSET
+    if_free: bool | UnsetType = UNSET
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -573,6 +615,14 @@ class CreateApiKeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: Annotated[str, Meta(min_length=1, max_length=100)]
     scope: Scope
     expires_in: Duration | None = None
+
+
+class SetLaneBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to set a lane; what is left out stays as it is."""
+
+    width: Width | None = None
+    paused: bool | None = None
+    by: Text | None = None
 
 
 class ReleaseKeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

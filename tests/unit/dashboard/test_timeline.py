@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from msgspec import Raw
 
-from holdfast.dashboard.timeline import LANES_MAX, Bar, Lane, Row, Scale, Timeline, timeline
+from holdfast.dashboard.timeline import LANES_MAX, Bar, Row, Scale, Timeline, Track, timeline
 from holdfast.kernel.journal import (
     Attempted,
     Blocked,
@@ -136,7 +136,7 @@ def test_a_hook_is_waited_for_from_the_last_record_to_the_signal():
 
 
 @pytest.mark.parametrize(
-    ("wait", "lane"),
+    ("wait", "track"),
     [
         (Wait("timer", "sleep#1", 9_000, "sleep#1"), "sleep#1"),
         (Wait("hook", "approval"), "hook approval"),
@@ -144,8 +144,8 @@ def test_a_hook_is_waited_for_from_the_last_record_to_the_signal():
         (Wait("no_worker", "default"), "waiting to begin"),
     ],
 )
-def test_what_is_waited_for_is_open_until_now(wait: Wait, lane: str):
-    found = row(lane, drawn(performed(100, "a#1"), waits=(wait,), until_ms=900))
+def test_what_is_waited_for_is_open_until_now(wait: Wait, track: str):
+    found = row(track, drawn(performed(100, "a#1"), waits=(wait,), until_ms=900))
     assert [(bar.state, found.took) for bar in found.bars] == [("open", "800 ms")]
     assert round(found.bars[0].x + found.bars[0].width) == 100
 
@@ -192,12 +192,12 @@ def test_a_failure_stays_on_the_timeline_of_a_run_that_is_retried():
         performed(100, "a#1"), Failed(150, BROKEN), Retried(600), performed(700, "b#1"), Completed(700), until_ms=700
     )
     assert took(found) == {"a#1": "100 ms", "failed": "450 ms", "b#1": "100 ms"}
-    lane = row("failed", found)
-    assert [dot.text.partition(",")[0] for dot in lane.dots] == ["OSError: broken"]
-    assert "until it was retried" in lane.text
+    track = row("failed", found)
+    assert [dot.text.partition(",")[0] for dot in track.dots] == ["OSError: broken"]
+    assert "until it was retried" in track.text
 
 
-def test_markers_share_a_lane():
+def test_markers_share_a_track():
     found = row("markers", drawn(Marked(10, "mark#1", "charged"), Marked(900, "mark#2", "shipped")))
     assert [dot.text.partition(",")[0] for dot in found.dots] == ["charged", "shipped"]
     assert found.dots[0].x < found.dots[1].x
@@ -262,7 +262,7 @@ def test_a_run_that_has_done_nothing_has_no_rows():
     assert drawn(until_ms=0).rows == ()
 
 
-def test_many_lanes_are_cut_and_counted():
+def test_many_tracks_are_cut_and_counted():
     found = drawn(*(performed(n, f"a#{n}") for n in range(1, LANES_MAX + 8)))
     assert (len(found.rows), found.left_out) == (LANES_MAX, 7)
 
@@ -276,8 +276,8 @@ def test_everything_drawn_lies_within_the_picture():
 
 
 def test_ticks_keep_their_distance():
-    lanes = [Lane("a", "effect", [Bar(n, n + 1, "done", "") for n in range(0, 1_000, 10)])]
-    places = [tick.x for tick in Scale(0, 1_000, lanes).ticks()]
+    tracks = [Track("a", "effect", [Bar(n, n + 1, "done", "") for n in range(0, 1_000, 10)])]
+    places = [tick.x for tick in Scale(0, 1_000, tracks).ticks()]
     assert places[0] == 0
     assert places[-1] == 100
     assert all(after - before >= 12 for before, after in pairwise(places))

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from holdfast.dashboard.minimap import COLUMNS, STRETCHES
-from holdfast.dashboard.timeline import Bar, Lane, Point, Scale
+from holdfast.dashboard.timeline import Bar, Point, Scale, Track
 from holdfast.dashboard.timeline_view import (
     LANES_FLAT,
     LANES_PAGE,
@@ -22,7 +22,7 @@ MANY = 10_000
 ALL = WantedPart()
 
 
-def lanes(count: int, *, failed: tuple[int, ...] = (), going_on: tuple[int, ...] = ()) -> list[Lane]:
+def tracks(count: int, *, failed: tuple[int, ...] = (), going_on: tuple[int, ...] = ()) -> list[Track]:
     """Steps one behind the other, 10 ms each."""
 
     def bar(number: int) -> Bar:
@@ -30,10 +30,10 @@ def lanes(count: int, *, failed: tuple[int, ...] = (), going_on: tuple[int, ...]
             return Bar(number * 10, count * 10, "open", "goes on")
         return Bar(number * 10, number * 10 + 10, "failed" if number in failed else "done", "ended")
 
-    return [Lane(f"{number}/step#1", "effect", [bar(number)]) for number in range(count)]
+    return [Track(f"{number}/step#1", "effect", [bar(number)]) for number in range(count)]
 
 
-def seen(found: list[Lane], wanted: WantedPart = ALL, until_ms: int = MANY * 10) -> TimelineView:
+def seen(found: list[Track], wanted: WantedPart = ALL, until_ms: int = MANY * 10) -> TimelineView:
     return view(found, wanted, origin_at_ms=0, until_ms=until_ms)
 
 
@@ -48,14 +48,14 @@ def drawn(found: TimelineView) -> int:
     return len(found.rows) + len(found.pinned) + sum(1 + len(group.rows) for group in found.groups)
 
 
-def test_a_short_timeline_has_a_row_for_each_lane():
-    found = seen(lanes(LANES_FLAT), until_ms=LANES_FLAT * 10)
+def test_a_short_timeline_has_a_row_for_each_track():
+    found = seen(tracks(LANES_FLAT), until_ms=LANES_FLAT * 10)
     assert [each.row.name for each in found.rows] == [f"{n}/step#1" for n in range(LANES_FLAT)]
     assert (found.groups, found.pinned, found.minimap, found.zooms, found.pager) == ((), (), None, (), ())
 
 
 def test_a_long_one_is_grouped_with_the_failure_and_what_goes_on_in_sight():
-    found = seen(lanes(MANY, failed=(4_321,), going_on=(9_999,)))
+    found = seen(tracks(MANY, failed=(4_321,), going_on=(9_999,)))
     assert [(each.name, each.total, each.failed, each.going_on) for each in found.groups] == [("step", MANY, 1, 1)]
     assert [(each.number, each.state) for each in found.pinned] == [(4_321, "failed"), (9_999, "open")]
     assert found.summary == "10,000 rows: 9,998 done, 1 failed, 1 going on"
@@ -63,13 +63,13 @@ def test_a_long_one_is_grouped_with_the_failure_and_what_goes_on_in_sight():
 
 
 def test_of_many_failures_the_first_and_the_last_are_in_sight():
-    found = seen(lanes(MANY, failed=tuple(range(100, 9_000))))
+    found = seen(tracks(MANY, failed=tuple(range(100, 9_000))))
     assert [each.number for each in found.pinned] == [100, 101, 8_998, 8_999]
     assert [each.label for each in found.jumps] == ["First failure", "Last failure"]
 
 
 def test_a_group_opens_page_by_page():
-    steps = lanes(MANY)
+    steps = tracks(MANY)
     found = seen(steps, WantedPart(group="step"))
     assert [each.number for each in found.groups[0].rows] == list(range(LANES_PAGE))
     assert found.page == f"1 to {LANES_PAGE} of {MANY:,}"
@@ -81,25 +81,25 @@ def test_a_group_opens_page_by_page():
     assert followed(found.groups[0].href)[0] == WantedPart()  # it closes again
 
 
-def test_the_lanes_of_a_state_are_listed():
-    found = seen(lanes(MANY, failed=tuple(range(0, MANY, 10))), WantedPart(state="failed", row=LANES_PAGE))
+def test_the_tracks_of_a_state_are_listed():
+    found = seen(tracks(MANY, failed=tuple(range(0, MANY, 10))), WantedPart(state="failed", row=LANES_PAGE))
     assert [each.number for each in found.rows] == [10 * n for n in range(LANES_PAGE, 2 * LANES_PAGE)]
     assert found.groups == ()
 
 
 def test_a_jump_leads_to_the_failure_among_its_neighbours():
-    steps = lanes(MANY, failed=(4_321,))
+    steps = tracks(MANY, failed=(4_321,))
     [jump] = seen(steps).jumps
     wanted, anchor = followed(jump.href)
     found = seen(steps, wanted)
-    assert anchor == "lane-4321"
+    assert anchor == "track-4321"
     assert 4_321 in [each.number for each in found.rows]
     assert len(found.rows) <= LANES_FLAT
     assert found.window
 
 
 def test_every_stretch_of_the_minimap_leads_into_it_and_all_of_them_cover_the_run():
-    steps = lanes(MANY, failed=(9_000,))
+    steps = tracks(MANY, failed=(9_000,))
     picture = seen(steps).minimap
     assert picture is not None
     assert len(picture.stretches) == STRETCHES
@@ -113,7 +113,7 @@ def test_every_stretch_of_the_minimap_leads_into_it_and_all_of_them_cover_the_ru
 
 
 def test_zooming_in_and_out_comes_back_to_the_whole():
-    steps = lanes(MANY)
+    steps = tracks(MANY)
     links = {each.label: each.href for each in seen(steps).zooms}
     assert set(links) == {"Zoom in"}
     inner, _ = followed(links["Zoom in"])
@@ -137,21 +137,21 @@ def test_zooming_in_and_out_comes_back_to_the_whole():
     ],
 )
 def test_what_is_drawn_is_bounded_whatever_is_asked_for(wanted: WantedPart):
-    found = seen(lanes(MANY, failed=tuple(range(0, MANY, 3)), going_on=(9_999,)), wanted)
+    found = seen(tracks(MANY, failed=tuple(range(0, MANY, 3)), going_on=(9_999,)), wanted)
     assert drawn(found) <= LANES_PAGE + 20
     assert len(repr(found)) < 60_000
 
 
-def test_a_lane_with_very_many_events_is_drawn_as_a_strip():
-    busy = Lane("retried#1", "effect", [Bar(n, n + 1, "failed", f"attempt {n}") for n in range(MARKS_MAX + 1)])
-    marked = Lane("markers", "markers", points=[Point(n, "m") for n in range(MARKS_MAX + 1)])
+def test_a_track_with_very_many_events_is_drawn_as_a_strip():
+    busy = Track("retried#1", "effect", [Bar(n, n + 1, "failed", f"attempt {n}") for n in range(MARKS_MAX + 1)])
+    marked = Track("markers", "markers", points=[Point(n, "m") for n in range(MARKS_MAX + 1)])
     found = seen([busy, marked], until_ms=100)
     assert [(each.row.bars, each.row.dots, each.strip is not None) for each in found.rows] == [((), (), True)] * 2
     assert f"{MARKS_MAX + 1} events, at last: attempt {MARKS_MAX}" in found.rows[0].row.text
 
 
-def test_a_lane_without_others_like_it_is_not_a_group():
-    found = seen([*lanes(100), Lane("label#1", "effect", [Bar(0, 5, "done", "")])], until_ms=1_000)
+def test_a_track_without_others_like_it_is_not_a_group():
+    found = seen([*tracks(100), Track("label#1", "effect", [Bar(0, 5, "done", "")])], until_ms=1_000)
     alone = found.groups[-1]
     assert (alone.total, [each.row.name for each in alone.rows]) == (1, ["label#1"])
 
@@ -163,7 +163,7 @@ def test_what_makes_no_sense_is_refused(query: dict[str, Any]):
 
 
 def test_a_place_and_its_instant_belong_together():
-    scale = Scale(0, 1_000, lanes(10))
+    scale = Scale(0, 1_000, tracks(10))
     for at_ms in (0, 10, 55, 100, 700, 1_000):
         assert scale.instant(scale.place(at_ms)) == at_ms
     lone = Scale(5, 5, [])

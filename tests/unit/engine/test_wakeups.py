@@ -87,6 +87,8 @@ RUN = a_run("run-1", wake_at_ms=NOW_MS + 5)
         (lambda on: on.on_changed(["run-1"]), ["subscriptions.runs_changed ['run-1']"]),
         (lambda on: on.on_told(["run-1"]), ["mail.note_commit"]),
         (lambda on: on.on_settled(RUN), ["waiters.settled"]),
+        (lambda on: on.on_settled(a_run("run-1", lane="x")), ["waiters.settled", "waking.nudge"]),
+        (lambda on: on.on_lane_set(), ["claims.ring", "waking.nudge"]),
         (lambda on: on.on_gone(), ["waiters.look"]),
         (lambda on: on.on_pending(RUN), ["waking.nudge"]),
         (lambda on: on.on_pending(a_run("run-1", wake_at_ms=None)), []),

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from holdfast.kernel import hooks
 from holdfast.kernel.changes import Blob, HolderOf, KeyFree, KeyHeldBy
 from holdfast.kernel.journal import Started
+from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import CancelRequest, Envelope, Watcher
 from holdfast.kernel.runs import Fenced, Status
 from holdfast.kernel.starts import (
@@ -15,6 +16,7 @@ from holdfast.kernel.starts import (
     Busy,
     Mine,
     Mismatch,
+    NoPlace,
     Overtook,
     Tell,
     Theirs,
@@ -140,6 +142,20 @@ def test_an_ended_holder_is_no_reason_to_come_back_later():
 
 def test_a_holder_that_has_gone_leaves_the_key_free():
     assert resolve(wanted(), None, now_ms=NOW_MS) == Again(KeyFree())
+
+
+@pytest.mark.parametrize("why", ["full", "busy"])
+def test_a_lane_without_room_refuses_the_start_whatever_its_first_run_is(why):
+    first = a_run("run-0", key="order:1")
+    assert resolve(wanted("run-2"), first, now_ms=NOW_MS, no_room=why) == NoPlace(why, first)
+
+
+def test_a_run_is_admitted_into_the_lane_that_it_shall_enter():
+    entering = Entering("deploy:api", 2)
+    change = admission(wanted(enters=entering), now_ms=NOW_MS, hand=a_hand())
+    assert change.enters is entering
+    assert change.run is not None
+    assert change.run.lane == "deploy:api"
 
 
 @pytest.mark.parametrize("status", [Status.PENDING, Status.RUNNING, Status.WAITING, Status.BLOCKED])

@@ -14,9 +14,10 @@ from holdfast.errors import NotAllowedNow
 from holdfast.kernel import transitions, waits
 from holdfast.kernel.cancels import Way, way
 from holdfast.kernel.journal import Failure
+from holdfast.kernel.lanes import Lane, LaneStanding, LaneState
 from holdfast.kernel.running_effects import RunningEffect, StepAtWork
 from holdfast.kernel.runs import ENDED, NOT_BEGUN, Run, Status
-from holdfast.kernel.waits import Kind, Wait, next_actions, waits_of
+from holdfast.kernel.waits import Kind, LanePlace, Wait, next_actions, waits_of
 from tests.builders import CANCELLED, NOW_MS, STARTED, a_run, cancel_asked, running
 
 LATER_MS = NOW_MS + 60_000
@@ -194,3 +195,55 @@ def test_what_waits_for_its_retry_says_why_the_last_attempt_failed():
 
 def test_a_run_that_has_not_begun_waits_for_a_worker():
     assert waits.decode(NOT_BEGUN) == (Wait("no_worker"),)
+
+
+PARKED = a_run(lane="deploy:api", wake_at_ms=None)
+
+
+@pytest.mark.parametrize(
+    ("run", "may"),
+    [
+        (PARKED, True),
+        (replace(PARKED, lane=""), False),
+        (replace(PARKED, wake_at_ms=NOW_MS), False),
+        (replace(PARKED, status=Status.RUNNING), False),
+    ],
+)
+def test_only_what_waits_for_no_instant_in_a_lane_may_be_parked(run: Run, may: bool):
+    assert waits.may_be_parked(run) is may
+
+
+@pytest.mark.parametrize(
+    ("standing", "found", "first", "place"),
+    [
+        (LaneStanding(active=True), None, None, None),
+        (LaneStanding(active=False), None, None, LanePlace(0)),
+        (LaneStanding(False, 2, "run-0"), None, None, LanePlace(2, "run-0")),
+        (
+            LaneStanding(False, 2, "run-0"),
+            LaneState(Lane("default", "deploy:api", paused=True), 1, 2),
+            running("run-0"),
+            LanePlace(2, "run-0", NOW_MS, paused=True),
+        ),
+    ],
+)
+def test_a_place_is_what_the_store_says_of_it(
+    standing: LaneStanding, found: LaneState | None, first: Run | None, place: LanePlace | None
+):
+    assert waits.place_of(standing, found, first) == place
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (LanePlace(2, "run-0", NOW_MS), "2 ahead of it, the first (run run-0) since 2023-11-14T22:13:20.000+00:00"),
+        (LanePlace(1, "run-0"), "1 ahead of it, the first (run run-0)"),
+        (LanePlace(1, "run-0", paused=True), "1 ahead of it, the first (run run-0), and the lane is paused"),
+        (LanePlace(0, paused=True), "it is next, and the lane is paused"),
+        (LanePlace(0), "it is next"),
+    ],
+)
+def test_a_parked_run_waits_for_those_ahead_of_it(place: LanePlace, words: str):
+    [turn] = waits_of(PARKED, served=SERVED, now_ms=NOW_MS, place=place)
+    assert str(turn) == f"lane 'deploy:api': {words}"
+    assert waits_of(PARKED, served=set(), now_ms=NOW_MS, place=place) == (turn, Wait("no_worker", "default"))

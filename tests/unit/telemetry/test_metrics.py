@@ -74,6 +74,7 @@ MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
     (events.RunAdmitted("r", W, None), "holdfast_runs_started_total", {"workflow": W}, 1),
     (events.RunForked("r", "q", W), "holdfast_runs_started_total", {"workflow": W}, 1),
     (events.RunJoined("r", W, "k"), "holdfast_runs_joined_total", {"workflow": W}, 1),
+    (events.RunParked("r", W, "x"), "holdfast_runs_parked_total", {"workflow": W}, 1),
     (
         events.RunEnded("r", W, "failed", elapsed_ms=70),
         "holdfast_runs_finished_total",

@@ -222,7 +222,7 @@ async function showInPlace(main, href, isNew) {
   morph(main, fresh);
   document.title = page.title;
   const target = location.hash && document.getElementById(location.hash.slice(1));
-  if (target && target.id.startsWith("lane-")) target.scrollIntoView({ block: "center" });
+  if (target && target.id.startsWith("track-")) target.scrollIntoView({ block: "center" });
 }
 
 function offerInPlace(main) {

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from holdfast.engine.committer import Committer, OnAnswer
 from holdfast.engine.values import kept
-from holdfast.errors import EngineFault, InFlight, InputMismatch, Overtaken
-from holdfast.events import Emit, RunAdmitted, RunJoined
-from holdfast.kernel import starts, timeouts
+from holdfast.errors import EngineFault, InFlight, InputMismatch, LaneBusy, LaneFull, Overtaken
+from holdfast.events import Emit, RunAdmitted, RunJoined, RunParked
+from holdfast.kernel import starts, timeouts, waits
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
+from holdfast.kernel.lanes import Entering
 from holdfast.kernel.runs import Run
-from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
+from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, NoPlace, Overtook, Tell, Theirs, Wanted
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.pack import Workflow
@@ -44,9 +45,12 @@ def wish(
     key: str | None,
     digest: str,
     request_id: str | None = None,
+    enters: Entering | None = None,
 ) -> Wanted:
     """A run of this workflow with what it declares about itself. Without a `request_id` the run's own id is the one."""
-    run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key)
+    # A repeated request must have the same id, even if the workflow declares another lane by then.
+    near = "" if enters is None or request_id is not None else enters.lane
+    run_id = store.id_for(run_id, namespace=namespace, workflow=workflow.name, key=key, lane=near)
     value, blobs = kept(arguments)
     return Wanted(
         run_id,
@@ -62,6 +66,7 @@ def wish(
         value,
         blobs,
         version=workflow.version or "",
+        enters=enters,
     )
 
 
@@ -92,7 +97,7 @@ class Admission:
     async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
         """The run that holds the key now, and whether it is the wanted one.
 
-        Raises `InputMismatch`, `InFlight`, `Overtaken`.
+        Raises `InputMismatch`, `InFlight`, `Overtaken`, `LaneBusy`, `LaneFull`.
         """
         if self._held_keys and (joined := await self._look(wanted)) is not None:
             return joined, False
@@ -106,7 +111,7 @@ class Admission:
             if isinstance(answer, Committed):
                 assert answer.run is not None
                 return self._admitted(wanted, answer.run)
-            match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms()):
+            match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms(), no_room=answer.no_room):
                 case Mine(run):
                     return run, True
                 case Theirs(run):
@@ -119,6 +124,8 @@ class Admission:
                     raise InFlight(wanted.workflow, wanted.key or "", run.id)
                 case Overtook(run):
                     raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
+                case NoPlace() as refusal:
+                    raise _no_place(wanted, refusal)
                 case Tell(change):
                     told = await self._committer.commit(change)
                     if isinstance(told, Committed):
@@ -161,6 +168,8 @@ class Admission:
         if run.digest != wanted.digest:  # a known request id without a key, and another input
             raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
         self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
+        if wanted.enters is not None and waits.may_be_parked(run):
+            self._emit(RunParked(run.id, wanted.workflow, wanted.enters.lane))
         return run, True
 
     def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Future[Answer]:
@@ -180,3 +189,11 @@ class Admission:
                 self._taker.give_back(change.run.id, is_unsure=answer is None)
 
         return settle
+
+
+def _no_place(wanted: Wanted, refusal: NoPlace) -> LaneBusy | LaneFull:
+    assert wanted.enters is not None
+    if refusal.why == "full":
+        return LaneFull(wanted.enters.lane, wanted.enters.parked_max or 0)
+    assert refusal.run is not None
+    return LaneBusy(wanted.enters.lane, refusal.run.id, refusal.run)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.engine.announcements import announced_by
 from holdfast.engine.api.at_work import StepsAtWork
+from holdfast.engine.api.lanes import LaneVerbs
 from holdfast.engine.api.scope import Scope
 from holdfast.engine.api.subscriptions import Subscriptions
 from holdfast.journal import Journal, RunEvent
@@ -21,7 +22,7 @@ from holdfast.kernel.running_effects import StepAtWork
 from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import Instant
-from holdfast.kernel.waits import Wait
+from holdfast.kernel.waits import LanePlace, Wait
 from holdfast.ports.store import Backlog, History, Member
 
 
@@ -37,9 +38,16 @@ class Queries:
     """The verbs that change nothing."""
 
     def __init__(
-        self, scope: Scope, subscriptions: Subscriptions, *, served_here: frozenset[str], at_work: StepsAtWork
+        self,
+        scope: Scope,
+        subscriptions: Subscriptions,
+        *,
+        lanes: LaneVerbs,
+        served_here: frozenset[str],
+        at_work: StepsAtWork,
     ) -> None:
         self._scope = scope
+        self._lanes = lanes
         self._at_work = at_work
         self._served_here = served_here
         self._subscriptions = subscriptions
@@ -61,8 +69,7 @@ class Queries:
         now_ms = self._scope.store.now_ms()
         versioned = [run for run in runs if run.version and run.status is Status.PENDING]
         lacking = await self._lacking(versioned, now_ms) if versioned else frozenset[str]()
-        waiting = (run for run in runs if run.wake_at_ms is not None and run.wake_at_ms <= now_ms)
-        wanted = {run.workflow for run in waiting} - self._served_here
+        wanted = {run.workflow for run in runs if _needs_worker(run, now_ms)} - self._served_here
         if not wanted:
             return frozenset(run.workflow for run in runs) | lacking if lacking else None
         if not wanted <= self._served or now_ms - self._asked_at_ms > self._scope.pace.served_ms:
@@ -97,13 +104,22 @@ class Queries:
         self._scope.require_open()
         return await self._at_work.of(runs)
 
+    async def places(self, runs: Sequence[Run]) -> Mapping[str, LanePlace]:
+        """Where those of these runs stand that are parked in a lane, by run id."""
+        self._scope.require_open()
+        return await self._lanes.places(runs)
+
     def waits_of(
-        self, run: Run, served: frozenset[str] | None, at_work: tuple[StepAtWork, ...] = ()
+        self,
+        run: Run,
+        served: frozenset[str] | None,
+        at_work: tuple[StepAtWork, ...] = (),
+        place: LanePlace | None = None,
     ) -> tuple[Wait, ...]:
         if run.status in ENDED:
             return ()
         known = frozenset({run.workflow}) if served is None else served
-        return waits.waits_of(run, served=known, now_ms=self._scope.store.now_ms(), running=at_work)
+        return waits.waits_of(run, served=known, now_ms=self._scope.store.now_ms(), running=at_work, place=place)
 
     async def explain(self, run_id: str) -> Story:
         """The story of a run."""
@@ -111,7 +127,8 @@ class Queries:
         run = history.run
         at_work = await self._at_work.in_history(history)
         begun = explanations.under_way(run, history.journal)
-        waiting_on = (*self.waits_of(run, await self.served([run]), at_work), *begun)
+        place = (await self.places([run])).get(run.id)
+        waiting_on = (*self.waits_of(run, await self.served([run]), at_work, place), *begun)
         actions = explanations.next_actions(run, history.journal, now_ms=self._scope.store.now_ms())
         return explanations.story(run, history.journal, waiting_on=waiting_on, next_actions=actions)
 
@@ -134,6 +151,11 @@ class Queries:
                 with contextlib.suppress(TimeoutError):  # a notice may be lost
                     async with asyncio.timeout(self._scope.pace.events_poll_seconds):
                         await changed.wait()
+
+
+def _needs_worker(run: Run, now_ms: Instant) -> bool:
+    """Whether a worker would take it up now, or as soon as it is its turn."""
+    return waits.may_be_parked(run) if run.wake_at_ms is None else run.wake_at_ms <= now_ms
 
 
 def _without_own(member: Member) -> Member:

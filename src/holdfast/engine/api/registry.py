@@ -22,6 +22,7 @@ class Description(Struct, frozen=True):
     name: str
     doc: str
     key: str | None
+    lane: str | None
     version: str | None
     queue: str
     retention: timedelta
@@ -69,6 +70,9 @@ class Registry:
             each.signature.check_types(arguments=False)
             if each.key is not None:
                 each.signature.check_key(each.key)
+        for each in self._workflows.values():
+            if each.lane.template is not None:
+                each.signature.check_key(each.lane.template)
 
         self._codec = codec
         self._effects = {each.name: each for each in effects}
@@ -114,6 +118,7 @@ class Registry:
             name=workflow.name,
             doc=inspect.cleandoc(workflow.__doc__ or ""),
             key=None if workflow.key is None else workflow.key.text,
+            lane=None if workflow.lane.template is None else workflow.lane.template.text,
             version=workflow.version,
             queue=workflow.queue,
             retention=timedelta(milliseconds=workflow.retention_ms),

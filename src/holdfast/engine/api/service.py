@@ -3,6 +3,7 @@
 signals      deliver payloads to hooks
 operations   cancel, resume, retry, fork, release the key
 queries      find, follow, explain
+lanes        see who goes after whom, set widths, pause
 bulk         apply a verb to many runs
 flow         breakers and limits of effects
 """
@@ -21,6 +22,7 @@ from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.api.admission import Admission, limited, wish
 from holdfast.engine.api.bulk import Bulk
 from holdfast.engine.api.flow import FlowRules
+from holdfast.engine.api.lanes import LaneVerbs
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
 from holdfast.engine.api.rate_limits import RateLimits
@@ -51,7 +53,7 @@ from holdfast.errors import (
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import attributes as attributes_, ids, keys, traces
+from holdfast.kernel import attributes as attributes_, ids, keys, lane_options, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
@@ -101,6 +103,7 @@ class Service:
         waiters: Waiters,
         operations: Operations,
         queries: Queries,
+        lanes: LaneVerbs,
         replayer: Replayer,
         limits: RateLimits,
         on_pending: Callable[[Run], None],
@@ -113,6 +116,7 @@ class Service:
         self.flow = FlowRules(scope, on_changed=on_rules_changed)
         self.operations = operations
         self.queries = queries
+        self.lanes = lanes
         self._replayer = replayer
         self._limits = limits
         self.namespace = scope.namespace
@@ -289,6 +293,9 @@ class Service:
             key=key,
             digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
             request_id=options.request_id,
+            enters=lane_options.entering(
+                workflow.lane, call.arguments, lane=options.lane, width=options.width, if_free=options.if_free
+            ),
         )
         traceparent = self._traceparent(options)
         if traceparent is not None or not options.are_plain:

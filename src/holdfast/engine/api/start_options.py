@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct
 
 from holdfast.errors import UsageError
-from holdfast.kernel import keys
+from holdfast.kernel import keys, lane_options
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.runs import Run
 from holdfast.kernel.units import Duration
@@ -51,6 +51,9 @@ class StartOptions(Struct, frozen=True, kw_only=True):
     traceparent: str | None = None  # the span that causes the start; if None, the current one
     join: bool = True  # whether a live run of another start will do
     timeout: Duration | None = None  # how long the run may take, if not as long as the workflow says
+    lane: str | None = None  # where it goes one after the other with others, if not in the workflow's own
+    width: int | None = None  # how many runs of the lane may be active at once, if not as many as now
+    if_free: bool = False  # whether to start it only if the lane has no runs
 
     @property
     def are_plain(self) -> bool:
@@ -65,6 +68,7 @@ class StartOptions(Struct, frozen=True, kw_only=True):
             )
         if self.request_id is not None:
             keys.checked(self.request_id, what="request id")
+        lane_options.check(self.lane, self.width, if_free=self.if_free)
 
 
 PLAIN = StartOptions()

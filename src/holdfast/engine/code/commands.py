@@ -36,6 +36,8 @@ class Command(Struct):
     arguments: bytes = b""
     key: str | None = None  # of a child
     detached: bool = False
+    lane: str | None = None  # of a child, if not as its workflow says
+    width: int | None = None
     child_id: str = ""  # of a child once admitted; of a join; of a child to be stopped
     hook: HookOpen | None = None
     deadline_at_ms: Instant = EPOCH  # of a child to be stopped

@@ -44,7 +44,7 @@ from holdfast.engine.code.unwinding import LeftBehind
 from holdfast.engine.failures import described, members_of, rebuilt
 from holdfast.engine.values import digest_of
 from holdfast.errors import HeldUpItsWorker, NotSerializable, ReplayDiverged, UsageError
-from holdfast.kernel import keys, seals
+from holdfast.kernel import keys, lane_options, seals
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import (
@@ -298,7 +298,9 @@ class Machine:
         self._dropped += (dropped_here(call, self._workflow.fn),)
         self._loop.is_irregular = True
 
-    def spawn(self, call: WorkflowCall[Any], key: str | None, *, detached: bool) -> Awaitable[ChildRun[Any]]:
+    def spawn(
+        self, call: WorkflowCall[Any], key: str | None, *, detached: bool, lane: str | None, width: int | None
+    ) -> Awaitable[ChildRun[Any]]:
         if not isinstance(call, Call):
             raise UsageError(f"spawn() was given {type(call).__name__}", hint="Call the workflow: spawn(ship('o-1')).")
         call.is_taken = True
@@ -311,8 +313,9 @@ class Machine:
         if key is None and target.key is not None:
             key = target.key.fill(call.arguments)
         key = None if key is None else keys.checked(key)
+        lane_options.check(lane, width, if_free=False)
         line = line_of(sys._getframe(2))  # noqa: SLF001 - spawn ← workflow.spawn ← the code
-        return self._ask("spawn", call, key, line, detached=detached)
+        return self._ask("spawn", call, key, line, detached=detached, lane=lane, width=width)
 
     def join(self, child: ChildRun[Any]) -> Awaitable[Any]:
         if self._is_refused():
@@ -462,7 +465,15 @@ class Machine:
     # -- between the two
 
     def _ask(
-        self, kind: IntentKind, call: Call[Any], key: str | None, line: str, *, detached: bool = False
+        self,
+        kind: IntentKind,
+        call: Call[Any],
+        key: str | None,
+        line: str,
+        *,
+        detached: bool = False,
+        lane: str | None = None,
+        width: int | None = None,
     ) -> Awaitable[Any]:
         if self.cancelling and self._is_refused():
             return self._parked()
@@ -486,7 +497,22 @@ class Machine:
         future = StepFuture(loop=loop)
         future.pending, future.step, future.shield = self.pending, step, _shield()
         returns = signature.returns
-        self.pending.add(Command(step, intent, loop.now_ms, future, returns, call, effect, arguments, key, detached))
+        self.pending.add(
+            Command(
+                step,
+                intent,
+                loop.now_ms,
+                future,
+                returns,
+                call,
+                effect,
+                arguments,
+                key,
+                detached,
+                lane=lane,
+                width=width,
+            )
+        )
         return future
 
     def _declared_key(self, effect: Effect[..., Any], call: Call[Any], key: str, step: str, digest: str) -> str:

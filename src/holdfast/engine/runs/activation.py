@@ -625,7 +625,7 @@ class Activation:
             await self._stop_in_doubt(record)
             return
         self._loaded.note_what_may_be_under_way(record)
-        await self._commit(transitions.Stuck(code, message), record)
+        await self._commit(transitions.Stuck(code, message, self._workflow.steps_aside), record)
         self._host.emit(events.RunBlocked(self.run.id, code, said or message, self.run.workflow, self.run.key))
         self._host.settled(self.run)
 

@@ -31,13 +31,11 @@ from holdfast.engine.runs.performer import Turn, is_async
 from holdfast.engine.tracing import Tried
 from holdfast.engine.values import kept
 from holdfast.errors import (
-    InputMismatch,
     LeaseLost,
     NotPerformed,
-    ReservedKey,
     TimedOut,
     UnknownRun,
-    UnknownWorkflow,
+    UsageError,
 )
 from holdfast.kernel import retries, tasks
 from holdfast.kernel.changes import Change, Committed, TokenFree
@@ -442,7 +440,7 @@ class StepsInFlight:
     async def _admit(self, command: Command) -> Completion:
         try:
             run, created = await self.host.admit_child(self.run, command)
-        except (InputMismatch, ReservedKey, UnknownWorkflow) as error:
+        except UsageError as error:
             return Completion(command.step, NotAdmitted(described(error, self.host.codec)))
         return Completion(command.step, ChildAdmitted(run.id, run.key or "", created))
 

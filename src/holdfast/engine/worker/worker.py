@@ -26,6 +26,7 @@ from holdfast.engine.ports import Ports
 from holdfast.engine.remote.remote_effects import RemoteEffects
 from holdfast.engine.remote.task_watch import TaskWatch
 from holdfast.engine.runs.activation import Activation
+from holdfast.engine.worker import child_lanes
 from holdfast.engine.worker.claims import Bell, Claims, blobs_of
 from holdfast.engine.worker.codes import Codes
 from holdfast.engine.worker.handing import Handing
@@ -157,7 +158,9 @@ class Worker:
         if isinstance(error, SealedPayload):
             code, message = error.code, error.message
         answer = await self.commit(
-            transitions.decide(run, transitions.Stuck(code, message), now_ms=self.store.now_ms())
+            transitions.decide(
+                run, transitions.Stuck(code, message, self._steps_aside(run)), now_ms=self.store.now_ms()
+            )
         )
         if isinstance(answer, Committed) and answer.run is not None:
             self.emit(events.RunBlocked(run.id, code, message, run.workflow, run.key))
@@ -165,11 +168,14 @@ class Worker:
 
     async def block(self, run: Run, message: str) -> None:
         """The run has outlived too many workers, see `kernel.takeovers`: a person must look."""
-        stuck = transitions.Stuck(KilledItsWorkers.code, message)
+        stuck = transitions.Stuck(KilledItsWorkers.code, message, self._steps_aside(run))
         answer = await self.commit(transitions.decide(run, stuck, now_ms=self.store.now_ms()))
         if isinstance(answer, Committed) and answer.run is not None:
             self.emit(events.RunBlocked(run.id, KilledItsWorkers.code, message, run.workflow))
             self._wakeups.on_settled(answer.run)
+
+    def _steps_aside(self, run: Run) -> bool:
+        return self._registry.workflow(run.workflow).steps_aside
 
     async def postpone(self, run: Run, wake_at_ms: Instant) -> None:
         """The run may not be executed beside what is executed here, or by this code."""
@@ -240,12 +246,15 @@ class Worker:
             key=command.key,
             digest=command.intent.digest,
             request_id=ids.joined(parent.id, command.step),
+            enters=child_lanes.lane_of_child(command),
         )
         wanted = replace(wanted, priority=parent.priority, watcher=watcher, attributes=_lineage_of(parent))
         if workflow.timeout_ms is not None:
             wanted = limited(wanted, workflow, workflow.timeout_ms, now_ms=self.store.now_ms())
         while True:
             try:
+                if wanted.enters is not None and not command.detached:
+                    await child_lanes.check(self.store, wanted, parent)
                 run, created = await self.admission.admit(wanted)
                 # A child that ended before this parent asked for it again (it was cancelled, or failed, or its process
                 # died) has told its end to an earlier life of the parent: ask to be told again.

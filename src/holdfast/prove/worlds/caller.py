@@ -24,7 +24,7 @@ from holdfast.prove.schedules import Repeat, Schedule
 from holdfast.prove.worlds import signals
 from holdfast.prove.worlds.store_observer import CALLER
 from holdfast.prove.worlds.trace import WorldTrace
-from holdfast.stores.memory.writes import Tables
+from holdfast.stores.memory.tables import Tables
 from holdfast.testing.proofs import FakeWorld
 from holdfast.testing.simulation.hosts import BEGAN_AT_MS, Host, SeededIds
 from holdfast.testing.simulation.world import World

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from holdfast.kernel import hooks
+from holdfast.kernel import hooks, lanes
 from holdfast.kernel.changes import (
+    KEEPING,
     Alive,
     Answer,
     Beat,
@@ -26,66 +27,11 @@ from holdfast.kernel.changes import (
     TokenFree,
     TokenHeldBy,
 )
-from holdfast.kernel.documents import Document
-from holdfast.kernel.journal import Entry
-from holdfast.kernel.messages import Envelope, Message, Watcher, blob_of, outcome_message
+from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
-from holdfast.ports.store import Serves
-
-
-class Tables:
-    """All that is stored."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
-        self.waking: dict[str, None] = {}  # runs that may be claimed, now or later; in order, unlike a set
-        self.unread: dict[str, None] = {}  # runs with messages
-        self.keys: dict[tuple[str, str, str], str] = {}
-        self.journals: dict[str, list[Entry]] = {}
-        self.blobs: dict[str, dict[str, bytes]] = {}
-        self.beats: dict[str, dict[str, bytes]] = {}
-        self.inboxes: dict[str, dict[str, Message | None]] = {}  # None: it has been read
-        self.scopes: dict[tuple[str, str], str] = {}  # (scope, message id) -> the run that received it
-        self.watchers: dict[str, list[Watcher]] = {}
-        self.hooks: dict[str, dict[tuple[str, str | None], HookOpen]] = {}  # by name and token
-        self.tokens: dict[tuple[str, str], str] = {}  # (namespace, token) -> the run that opened it last
-        self.leases: dict[str, Instant] = {}
-        self.workers: dict[str, tuple[Instant, Serves]] = {}  # since when, and what they serve
-        self.documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
-
-    def put(self, run: Run) -> Run:
-        """Write a row, and keep the two indexes that are asked most."""
-        self.runs[run.id] = run
-        if run.wake_at_ms is None:
-            self.waking.pop(run.id, None)
-        else:
-            self.waking[run.id] = None
-        if run.unread:
-            self.unread[run.id] = None
-        else:
-            self.unread.pop(run.id, None)
-        return run
-
-    def forget(self, run: Run) -> None:
-        """Remove a run, with everything that belongs to it."""
-        del self.runs[run.id]
-        self.waking.pop(run.id, None)
-        self.unread.pop(run.id, None)
-        self.free_key(run)
-        for hook in self.hooks.get(run.id, {}).values():
-            self.free_token(run, hook.token)
-        self.scopes = {scope: run_id for scope, run_id in self.scopes.items() if run_id != run.id}
-        for table in (self.journals, self.blobs, self.beats, self.inboxes, self.watchers, self.hooks):
-            table.pop(run.id, None)
-
-    def free_key(self, run: Run) -> None:
-        if run.key is not None and self.keys.get((run.namespace, run.workflow, run.key)) == run.id:
-            del self.keys[run.namespace, run.workflow, run.key]
-
-    def free_token(self, run: Run, token: str | None) -> None:
-        if token is not None and self.tokens.get((run.namespace, token)) == run.id:
-            del self.tokens[run.namespace, token]
+from holdfast.stores.memory.lanes import MemoryLanes
+from holdfast.stores.memory.tables import Tables
 
 
 class MemoryWrites:
@@ -94,9 +40,15 @@ class MemoryWrites:
     def __init__(self, tables: Tables, now_ms: Callable[[], Instant]) -> None:
         self._tables = tables
         self._now_ms = now_ms
+        self._lanes = MemoryLanes(tables, now_ms)
+
+    @property
+    def lanes(self) -> MemoryLanes:
+        return self._lanes
 
     def apply(self, change: Change) -> Answer:
         """Check the guard and write, or write nothing."""
+        assert not (change.outs or change.audits) or isinstance(change.guard, KEEPING), change
         match change.guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(change, change.guard)
@@ -139,19 +91,24 @@ class MemoryWrites:
         if receiver is not None:
             return Committed(receiver)
         holder = self._holder_of_key(run)
+        if holder is not None and not self._may_take_over(guard, holder):
+            return Refused(holder)
+        if change.enters is not None and (no_room := self._lanes.no_room(run.namespace, change.enters)):
+            return Refused(self._lanes.first(run.namespace, change.enters.lane), no_room)
         if holder is not None:
-            if not self._may_take_over(guard, holder):
-                return Refused(holder)
             self._tables.put(with_key_released(holder))
         self._tables.put(run)
         if run.key is not None:
             self._tables.keys[run.namespace, run.workflow, run.key] = run.id
         self._append(run.id, change)
+        self._tables.keep(change.outs, change.audits)
         self._add_watcher(run, change.watcher)
         # "An admission that opens hooks gets the tokens that are free."
         self._open_hooks(run, tuple(hook for hook in change.opens if self._is_free(run, hook.token)))
+        # "A run with a lane enters it in the change that says so"
+        active = () if change.enters is None else self._lanes.enter(run, change.enters)
         told = self._deliver(self._take_over(change) if change.inherits else change.envelopes)
-        return Committed(self._tables.runs[run.id], told)
+        return Committed(self._tables.runs[run.id], (*told, *(each for each in active if each != run.id)))
 
     def _may_take_over(self, guard: KeyFree | KeyHeldBy, holder: Run) -> bool:
         """Whether the holder lets go of its key."""
@@ -201,11 +158,16 @@ class MemoryWrites:
         if run.status in ENDED and unread and current.finished_at_ms is None:
             return Refused(current)
         run = self._write_row(change, run, current, unread)
+        self._tables.keep(change.outs, change.audits)
         self._write_what_belongs_to(run, change)
-        if run.status not in ENDED or current.finished_at_ms is not None:
-            return Committed(self._tables.runs[run.id])
+        ends = run.status in ENDED and current.finished_at_ms is None
+        active = () if change.enters is None else self._lanes.enter(run, change.enters)
+        if lanes.leaves(run):  # "and leaves it in the one that ends it, or by which it steps aside."
+            active += self._lanes.leave(run)
+        if not ends:
+            return Committed(self._tables.runs[run.id], tuple(each for each in active if each != run.id))
         # "When a run ends, each of its watchers gets a message with the outcome"
-        told = [self._tell(run, watcher) for watcher in self._tables.watchers.get(run.id, ())]
+        told = [active, *(self._tell(run, watcher) for watcher in self._tables.watchers.get(run.id, ()))]
         if change.then is not None:
             told.append(self._succeed(change, change.then))
         return Committed(run, tuple(run_id for run_ids in told for run_id in run_ids))
@@ -288,6 +250,7 @@ class MemoryWrites:
     def _send(self, change: Change, run: Run) -> Answer:
         if change.takes_key:
             self._lose_key(run)
+        self._tables.keep(change.outs, change.audits)
         told = self._deliver(change.envelopes)
         return Committed(self._tables.runs[run.id], told)
 

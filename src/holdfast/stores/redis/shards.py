@@ -2,13 +2,15 @@
 
 Rules
 - A run lives in the shard that its id ends in. One with a key is given the shard of its key, so that the key, its
-  holder and the run that wants it next are together. A token and a document have the shard of their own name.
+  holder and the run that wants it next are together. One without a key is given the shard of its lane, if it has one.
+  A token, a lane and a document have the shard of their own name.
 - All keys of a shard begin with the same hash tag: one slot, hence one node. Names of people come behind it, so that no
   brace in them can choose another slot.
 - The number of shards is fixed when the store is made: it is part of every run id.
 
     shard    index   every index there is: a set in lexicographic order, members as in `rows`
-             names   what has one holder: keys and tokens; and the ids of messages that count beyond their run
+             names   what has one holder: keys and tokens; lanes and the places in them; the ids of messages that count
+                     beyond their run; outs and audits
              docs    documents
              out     messages that other shards have not got yet
     run      run     the row         journal   what it has done       box    the ids of all messages it has received
@@ -45,8 +47,11 @@ class Shards:
 
     # -- which shard
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        shard = self._hashed("run", run_id) if key is None else self.of_key(namespace, workflow, key)
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        if key is not None:
+            shard = self.of_key(namespace, workflow, key)
+        else:
+            shard = self.of_lane(namespace, lane) if lane else self._hashed("run", run_id)
         return f"{run_id}{ids.SHARD}{shard:02x}"
 
     def of_run(self, run_id: str) -> int:
@@ -62,6 +67,9 @@ class Shards:
 
     def of_token(self, namespace: str, token: str) -> int:
         return self._hashed("token", namespace, token)
+
+    def of_lane(self, namespace: str, lane: str) -> int:
+        return self._hashed("lane", namespace, lane)
 
     def of_document(self, namespace: str, kind: str, id: str) -> int:
         return self._hashed("document", namespace, kind, id)

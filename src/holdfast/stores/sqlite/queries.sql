@@ -1,10 +1,10 @@
 -- name: admit
 INSERT INTO runs (id, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_ms, status,
                   epoch, nonce, owner, wake_ms, length, holds_key, started_ms, change_id, version, attributes,
-                  markers)
+                  markers, lane)
 VALUES (:id, :namespace, :workflow, :key, :queue, :priority, :digest, :request_id, :retention_ms, :created_ms,
         :status, :epoch, :nonce, :owner, :wake_ms, :length, :holds_key, :started_ms, :change_id, :version,
-        :attributes, :markers)
+        :attributes, :markers, :lane)
 ON CONFLICT DO NOTHING
 
 -- name: release_key
@@ -34,7 +34,7 @@ UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner
     -- a message that came while the run was being let go must not wait for a timer
     wake_ms = CASE WHEN :status = 'waiting' AND unread > :read THEN :now_ms ELSE :wake_ms END,
     finished_ms = :finished_ms, expires_ms = :expires_ms, output = :output, error = :error, change_id = :change,
-    waits = :waits
+    waits = :waits, aside = :aside
 WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND length = :position AND change_id <> :change
     -- a run ends over an empty inbox
     AND (:finished_ms IS NULL OR finished_ms IS NOT NULL OR unread = :read)
@@ -288,3 +288,91 @@ ORDER BY expires_ms LIMIT :limit
 
 -- name: forget_document
 DELETE FROM documents WHERE rowid = :rowid
+
+-- name: lane
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes
+WHERE namespace = :namespace AND name = :name
+
+-- name: lanes
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes
+WHERE namespace = :namespace AND name > :after ORDER BY name LIMIT :limit
+
+-- name: keep_lane
+INSERT INTO lanes (namespace, name, width, declared, paused, next_number, empty_since_ms)
+VALUES (:namespace, :name, :width, :declared, :paused, :next_number, :empty_since_ms)
+ON CONFLICT (namespace, name) DO UPDATE SET width = :width, declared = :declared, paused = :paused,
+    next_number = :next_number, empty_since_ms = :empty_since_ms
+
+-- name: empty_lanes
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes INDEXED BY lanes_empty
+WHERE empty_since_ms <= :empty_since_ms AND paused = 0 AND width = declared LIMIT :limit
+
+-- name: forget_lane
+DELETE FROM lanes WHERE namespace = :namespace AND name = :name
+
+-- name: add_place
+INSERT OR IGNORE INTO places (run_id, namespace, lane, number, priority, wake_ms, active)
+VALUES (:run_id, :namespace, :lane, :number, :priority, :wake_ms, 0)
+
+-- name: give_up_place
+DELETE FROM places WHERE run_id = :run_id
+
+-- name: place
+SELECT number, priority, active FROM places WHERE run_id = :run_id
+
+-- name: count_places
+SELECT count(*) FROM (SELECT 1 FROM places INDEXED BY places_in_order
+WHERE namespace = :namespace AND lane = :lane AND active = :active LIMIT :limit)
+
+-- name: first_places
+SELECT run_id, number, priority, wake_ms, active FROM places INDEXED BY places_in_order
+WHERE namespace = :namespace AND lane = :lane AND active = :active ORDER BY priority DESC, number LIMIT :limit
+
+-- name: count_ahead
+SELECT count(*) FROM places INDEXED BY places_in_order WHERE namespace = :namespace AND lane = :lane
+    AND (active = 1 OR active = 0 AND (priority > :priority OR priority = :priority AND number < :number))
+
+-- name: activate_place
+UPDATE places SET active = 1 WHERE run_id = :run_id
+
+-- name: park
+UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner, wake_ms = :wake_ms,
+    started_ms = :started_ms
+WHERE id = :run_id
+
+-- name: wake
+-- A process of an earlier version may have ended it, and knows of no lanes.
+UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id AND status = 'pending' AND wake_ms IS NULL
+
+-- name: all_lanes
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes
+WHERE namespace >= '' LIMIT :limit
+
+-- name: placeless
+SELECT id FROM runs INDEXED BY runs_in_lanes WHERE lane > '' AND finished_ms IS NULL AND aside = 0
+    AND NOT EXISTS (SELECT 1 FROM places WHERE run_id = runs.id) LIMIT :limit
+
+-- name: keep_out
+INSERT INTO outs (namespace, id, topic, key, payload, at_ms) VALUES (:namespace, :id, :topic, :key, :payload, :at_ms)
+
+-- name: outs
+SELECT number, namespace, id, topic, key, payload, at_ms FROM outs INDEXED BY outs_in_order
+WHERE namespace = :namespace AND number > :after ORDER BY number LIMIT :limit
+
+-- name: drop_out
+DELETE FROM outs WHERE number = :number AND namespace = :namespace
+
+-- name: keep_audit
+INSERT INTO audits (namespace, id, actor, action, subject, at_ms, detail)
+VALUES (:namespace, :id, :actor, :action, :subject, :at_ms, :detail)
+
+-- name: audits
+SELECT number, namespace, id, actor, action, subject, at_ms, detail FROM audits INDEXED BY audits_in_order
+WHERE namespace = :namespace AND number > :after ORDER BY number LIMIT :limit
+
+-- name: drop_audit
+DELETE FROM audits WHERE number = :number AND namespace = :namespace
+
+-- name: stale_places
+SELECT p.run_id, p.namespace, p.lane FROM places p INDEXED BY places_active LEFT JOIN runs r ON r.id = p.run_id
+WHERE p.active = 1 AND (r.id IS NULL OR r.finished_ms IS NOT NULL) LIMIT :limit

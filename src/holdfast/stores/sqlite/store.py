@@ -21,9 +21,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from holdfast.errors import StoreUnavailable
+from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
@@ -31,7 +34,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.notices import of_documents
-from holdfast.stores.sqlite import backlogs, documents, files, inspections, searches
+from holdfast.stores.sqlite import backlogs, documents, files, inspections, kept, lanes, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.limiter import SqliteLimiter
@@ -113,8 +116,8 @@ class SqliteStore:
     def now_ms(self) -> Instant:
         return int(self._clock.steady_ms() + self._offset_ms)  # pyright: ignore[reportReturnType] - read often: no call for a name
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
-        return run_id
+    def id_for(self, run_id: str, **_: str | None) -> str:
+        return run_id  # there is one shard
 
     # -- commit
 
@@ -261,7 +264,7 @@ class SqliteStore:
             raise files.translated(error, self._path, busy_ms=self._pace.busy_ms) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be looked at: {error}") from error
-        return (*of_file, notices)
+        return (*of_file, notices, await self._read(lanes.finding))
 
     # -- leases
 
@@ -340,7 +343,12 @@ class SqliteStore:
         # Look before asking for the write lock.
         looks = (SQL["over"], SQL["over_documents"])
         first = {"now_ms": self.now_ms(), "limit": 1}
-        if not await self._read(lambda db: any(db.execute(sql, first).fetchall() for sql in looks)):
+
+        def look(db: Database) -> bool:
+            is_over = any(db.execute(sql, first).fetchall() for sql in looks)
+            return is_over or bool(lanes.idle(db, 1, now_ms=self.now_ms()))
+
+        if not await self._read(look):
             return 0
 
         def write(db: Database) -> int:
@@ -349,12 +357,51 @@ class SqliteStore:
                 db.execute("DELETE FROM runs WHERE id = :run_id", {"run_id": run_id})
                 for table in ("journal", "blobs", "inbox", "watchers", "beats", "attributes", "hooks"):
                     db.execute(f"DELETE FROM {table} WHERE run_id = :run_id", {"run_id": run_id})  # noqa: S608 - our own names
+            self._writes.lanes.forget_idle(db, limit)
             return len(over) + documents.prune(db, limit - len(over), now_ms=self.now_ms())
 
         return await self._write(write)
 
-    async def relay(self, limit: int) -> int:  # noqa: ARG002 - nothing crosses shards where there is one
-        return 0
+    async def relay(self, limit: int) -> int:
+        # Nothing crosses shards where there is one.
+        if not await self._read(lambda db: lanes.stale_places(db, 1)):
+            return 0
+        right, _ = await self._write(lambda db: self._writes.lanes.put_right(db, limit), lambda _: ANYTHING)
+        return right
+
+    # -- lanes
+
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
+        def write(db: Database) -> LaneState:
+            self._writes.lanes.set(db, setting)
+            state = lanes.state(db, setting.namespace, setting.name)
+            assert state is not None
+            return state
+
+        return await self._write(write, lambda _: ANYTHING)
+
+    async def lane(self, namespace: str, name: str) -> LaneState | None:
+        return await self._read(lambda db: lanes.state(db, namespace, name))
+
+    async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
+        return await self._read(lambda db: lanes.page(db, namespace, after=after, limit=limit))
+
+    async def standing(self, run: Run) -> LaneStanding | None:
+        return await self._read(lambda db: lanes.standing(db, run))
+
+    # -- outs and audits
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        return await self._read(lambda db: kept.outs(db, namespace, after=after, limit=limit))
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        await self._write(lambda db: kept.drop(db, "drop_out", namespace, places))
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        return await self._read(lambda db: kept.audits(db, namespace, after=after, limit=limit))
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None:
+        await self._write(lambda db: kept.drop(db, "drop_audit", namespace, places))
 
     # -- documents
 

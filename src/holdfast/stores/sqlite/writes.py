@@ -24,10 +24,13 @@ from holdfast.kernel.changes import (
     TokenFree,
     TokenHeldBy,
 )
+from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, RUNNING, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
+from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.files import Database
+from holdfast.stores.sqlite.lanes import SqlLanes
 from holdfast.stores.sqlite.queries import SQL, numbered
 from holdfast.stores.sqlite.rows import FIELDS, attribute_rows, encode_entries, encode_message, row_of, run_of
 
@@ -58,6 +61,11 @@ class SqlWrites:
 
     def __init__(self, now_ms: Callable[[], Instant]) -> None:
         self._now_ms = now_ms
+        self._lanes = SqlLanes(now_ms)
+
+    @property
+    def lanes(self) -> SqlLanes:
+        return self._lanes
 
     def apply(self, db: Database, change: Change) -> Answer:
         """Check the guard and write, or write nothing."""
@@ -95,6 +103,8 @@ class SqlWrites:
             receiver = self._receiver(db, change)
             if receiver is not None:
                 return Committed(receiver)
+        if change.enters is not None and (refused := self._no_room(db, change, run, change.enters)) is not None:
+            return refused
         if isinstance(change.guard, KeyHeldBy):
             self._take_key(db, change.guard, run)
         db.execute(_ADMIT, _bind_admission(row_of(run)))
@@ -106,6 +116,8 @@ class SqlWrites:
         db.execute(_APPEND, _bind_entries((run.id, 0, encode_entries(change.entries))))
         if change.blobs:
             self._keep_blobs(db, run.id, change)
+        if change.outs or change.audits:
+            kept.keep(db, change.outs, change.audits)
         if run.attributes:
             self._index_attributes(db, run)
         if change.watcher is not None:
@@ -113,10 +125,24 @@ class SqlWrites:
         if change.opens:
             free = tuple(hook for hook in change.opens if self._live_holder(db, run, hook.token) is None)
             self._open_hooks(db, run, free)
-        if not change.envelopes:
+        active = () if change.enters is None else self._lanes.enter(db, run, change.enters)
+        if not change.envelopes and (change.enters is None or active == (run.id,)):
             return Committed(run)
         told = self._inherit(db, change) if change.inherits else self._deliver(db, change.envelopes)
-        return Committed(run_by_id(db, run.id), told)
+        return Committed(run_by_id(db, run.id), (*told, *(each for each in active if each != run.id)))
+
+    def _no_room(self, db: Database, change: Change, run: Run, entering: Entering) -> Refused | None:
+        """The lane's refusal, if the run would be admitted otherwise: what stands before the lane is told first."""
+        no_room = self._lanes.no_room(db, run.namespace, entering)
+        if not no_room:
+            return None
+        place = {"run_id": run.id, "namespace": run.namespace, "workflow": run.workflow, "key": run.key}
+        guard = change.guard
+        taken_over = guard.run_id if isinstance(guard, KeyHeldBy) else None
+        if any(run_of(row).id != taken_over for row in db.execute(SQL["in_the_way"], place).fetchall()):
+            return None
+        first = self._lanes.first(db, run.namespace, entering.lane)
+        return Refused(None if first is None else run_by_id(db, first), no_room)
 
     def _inherit(self, db: Database, change: Change) -> tuple[str, ...]:
         """Take messages over from another run, in the order in which they came."""
@@ -177,6 +203,7 @@ class SqlWrites:
                 return Refused(run)
         if change.takes_key:
             db.execute(SQL["release_key"], {"run_id": run.id, "epoch": run.epoch})
+        kept.keep(db, change.outs, change.audits)
         told = self._deliver(db, change.envelopes)
         return Committed(run_by_id(db, run.id), told)
 
@@ -241,18 +268,34 @@ class SqlWrites:
             db.execute(_APPEND, _bind_entries((run.id, position, encode_entries(entries))))
         if change.blobs:
             self._keep_blobs(db, run.id, change)
+        if change.outs or change.audits:
+            kept.keep(db, change.outs, change.audits)
         for message_id in change.read:
             db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
         if change.shown or change.opens or change.closes or change.beats or change.replaces_journal or change.takes_key:
             self._write_beside(db, change, run)
         if status is RUNNING:
             return Committed(run)
-        if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
-            told = self._tell_watchers(db, run)
-            return Committed(run, told if change.then is None else told + self._succeed(db, change, change.then))
-        if status is Status.WAITING:
-            return Committed(run_by_id(db, run.id))  # the store may have set another wake-up
+        return self._settle(db, change, run)
+
+    def _settle(self, db: Database, change: Change, run: Run) -> Committed:
+        """What follows when a run goes on no longer, or goes on again."""
+        if run.status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
+            return Committed(run, self._end(db, change, run))
+        if run.aside:
+            return Committed(run, self._lanes.leave(db, run))
+        active = () if change.enters is None else self._lanes.enter(db, run, change.enters)
+        if run.status is Status.WAITING or change.enters is not None:
+            # The store may have set another wake-up
+            return Committed(run_by_id(db, run.id), tuple(each for each in active if each != run.id))
         return Committed(run)
+
+    def _end(self, db: Database, change: Change, run: Run) -> tuple[str, ...]:
+        """What follows from the end of a run. Returns the runs that were told."""
+        told = self._tell_watchers(db, run)
+        if run.lane:
+            told += self._lanes.leave(db, run)
+        return told if change.then is None else told + self._succeed(db, change, change.then)
 
     def _hand_over(self, db: Database, change: Change, fence: Fenced) -> Answer:
         """As the end of a holder's work, and the beginning of another's: the row is written whole."""
@@ -266,6 +309,7 @@ class SqlWrites:
             return Committed(current) if repeated else Refused(current)
         if change.entries:
             db.execute(_APPEND, _bind_entries((run.id, position, encode_entries(change.entries))))
+        kept.keep(db, change.outs, change.audits)
         return Committed(run_by_id(db, run.id))
 
     def _write_beside(self, db: Database, change: Change, run: Run) -> None:

@@ -17,7 +17,8 @@
                no schedules yet
     I10        what a write sends arrives, and nothing else message_lost, message_invented
     I11        in = done + pending                          unasked, and lost
-    I12        limits hold                                  there are no limits yet
+    I12        limits hold: lanes keep their order and      lane_width, lane_order, lane_forgotten
+               their width
     I13        namespaces are apart                         other_namespace
     I14        what a policy denies is not done             there are no policies yet
     I15        all comes to rest after the last fault       never_ended
@@ -36,7 +37,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from holdfast.testing.histories import effect_rules, key_rules, run_rules, signal_rules, store_rules
+from holdfast.testing.histories import effect_rules, key_rules, lane_rules, run_rules, signal_rules, store_rules
 from holdfast.testing.histories.history import HistoryViolation, Record
 from holdfast.testing.histories.key_moves import UNDECIDED, illegal_orders
 from holdfast.testing.histories.linearizability import STEPS_MAX
@@ -68,6 +69,10 @@ HISTORY_RULES: tuple[HistoryRule, ...] = (
     store_rules.stale_writes,
     store_rules.lengths,
     store_rules.acknowledged_early,
+    lane_rules.widths_and_orders,
+    lane_rules.out_of_turn,
+    lane_rules.places_of_the_ended,
+    lane_rules.left_waiting,
     store_rules.terms,
     store_rules.messages,
     signal_rules.lost_or_twice,

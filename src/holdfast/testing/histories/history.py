@@ -10,6 +10,7 @@
     StoreWrite          a store model, as it decides        what was accepted under which fence
     RunMoved            a store model, or a log             which fence holds from then on
     LeaseChanged        a store model, or a log             who could know that it holds nothing any more
+    LaneSeen            a store model, after a change       who goes after whom in a lane, and how many at once
     LeaderActed         a host                              terms of leaders
     MessageDelivered    a store or a bus model              what reached a run's inbox, a notice that was heard
     FinalRun            the reader, when all is quiet       a row and its journal
@@ -240,6 +241,25 @@ class LeaseChanged(_Record, frozen=True, kw_only=True):
     run: str = ""
 
 
+class PlaceSeen(Struct, frozen=True):
+    """A run in a lane."""
+
+    run: str
+    number: int
+    priority: int = 0
+
+
+class LaneSeen(_Record, frozen=True, kw_only=True):
+    """A lane after a change that has moved something in it."""
+
+    lane: str
+    namespace: str = "default"
+    width: int = 1
+    paused: bool = False
+    active: tuple[PlaceSeen, ...] = ()
+    parked: tuple[PlaceSeen, ...] = ()
+
+
 class LeaderActed(_Record, frozen=True, kw_only=True):
     how: Literal["elected", "deposed", "acted"]
     host: str
@@ -259,8 +279,8 @@ class MessageDelivered(_Record, frozen=True, kw_only=True):
 class FinalRun(_Record, frozen=True, kw_only=True):
     """A run when everything is quiet. `due`: it is not at rest; it could be claimed now, or a host holds it.
 
-    The journal is the present generation's; `length` counts the entries of all of them. `waits` is what the row says
-    that a waiting run waits for.
+    `parked`: it waits for its turn in its lane. The journal is the present generation's; `length` counts the entries of
+    all of them. `waits` is what the row says that a waiting run waits for.
     """
 
     run: str
@@ -274,6 +294,8 @@ class FinalRun(_Record, frozen=True, kw_only=True):
     length: int = 0
     retention_ms: Millis | None = None
     waits: tuple[Wait, ...] = ()
+    lane: str = ""
+    parked: bool = False
     journal: tuple[Entry, ...] = ()
     result: str = ""
     receipt: ReceiptSeen | None = None
@@ -302,6 +324,7 @@ Record: TypeAlias = (
     | StoreWrite
     | RunMoved
     | LeaseChanged
+    | LaneSeen
     | LeaderActed
     | MessageDelivered
     | FinalRun

@@ -106,8 +106,9 @@ def final_run(
     ready = run.status is Status.WAITING and (
         run.unread > 0 or (run.wake_at_ms is not None and run.wake_at_ms <= at_ms)
     )
+    is_parked = waits.may_be_parked(run)
     under_way = run.status is Status.RUNNING or (
-        run.status is Status.PENDING and (run.wake_at_ms is None or run.wake_at_ms <= at_ms)
+        run.status is Status.PENDING and not is_parked and (run.wake_at_ms is None or run.wake_at_ms <= at_ms)
     )
     return FinalRun(
         at_ms=at_ms,
@@ -122,6 +123,8 @@ def final_run(
         length=run.length,
         retention_ms=run.retention_ms,
         waits=waits.decode(run.waits) if run.status is Status.WAITING and run.waits else (),
+        lane=run.lane,
+        parked=is_parked,
         journal=journal,
         result=result,
         receipt=None if receipt is None or run.status not in ENDED else receipt_seen(receipt),

@@ -34,7 +34,7 @@ from holdfast.kernel.documents import Document
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.times import Instant, Millis, Steady
 from holdfast.ports.notices import ANYTHING
-from holdfast.stores.memory.writes import Tables
+from holdfast.stores.memory.tables import Tables
 from holdfast.testing.simulation.hosts import Host, VirtualClock
 from holdfast.testing.simulation.loop import FOREVER, VirtualLoop
 from holdfast.testing.simulation.network import Reliable, StoreCall, StoreModel

@@ -12,6 +12,7 @@ from holdfast import Pack
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.engine.api.admission import Admission, Taker
 from holdfast.engine.api.at_work import StepsAtWork
+from holdfast.engine.api.lanes import LaneVerbs
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries
 from holdfast.engine.api.rate_limits import RateLimits
@@ -78,9 +79,11 @@ class Api:
         )
         self.admission = Admission(self.store, self.committer, emit=self.events.append, taker=taker)
         self.operations = Operations(self.scope, waiters=self.waiters, strict=strict, on_pending=self._on_pending)
+        self.lanes = LaneVerbs(self.scope, on_set=lambda: None)
         self.queries = Queries(
             self.scope,
             self.subscriptions,
+            lanes=self.lanes,
             served_here=frozenset(),
             at_work=StepsAtWork(self.scope.store, self.scope.namespace, None),
         )
@@ -90,6 +93,7 @@ class Api:
             waiters=self.waiters,
             operations=self.operations,
             queries=self.queries,
+            lanes=self.lanes,
             replayer=None,  # pyright: ignore[reportArgumentType] - no test of these replays
             limits=RateLimits(self.store, clock=self.clock, emit=self.events.append, pace=self.pace),
             on_pending=self._on_pending,

@@ -225,6 +225,38 @@ LEGAL: dict[str, Told] = {
     .write(at=None, messages=("m1", "m2"))
     .delivered("r1", "m1")
     .final("r1", END),
+    "a lane, one after the other": Told()
+    .lane("r1")
+    .lane("r1", parked=("r2", "r3"))
+    .lane("r2", parked=("r3",))
+    .lane("r3"),
+    "a higher priority goes first": Told()
+    .lane("r1")
+    .lane("r1", parked=("r2", "r3"), first=("r3",))
+    .lane("r3", parked=("r2",), first=("r3",)),
+    "a lane becomes narrower": Told()
+    .lane("r1", "r2", parked=("r3",), width=2)
+    .lane("r1", "r2", parked=("r3",))
+    .fault("forgot")
+    .lane("r1", "r2", parked=("r3",)),
+    "a paused lane": Told().lane(parked=("r1",), paused=True).final("r1", status="pending", lane="x", parked=True),
+    "a run of a lane is called, ends and is retried": Told()
+    .admit()
+    .lane("r1", parked=("r2",))
+    .began()
+    .write(status="failed")
+    .lane("r2")
+    .write(status="pending")
+    .lane("r2", parked=("r1",))
+    .began("b"),
+    "a run waits for one that is blocked": Told()
+    .final("r1", status="blocked", lane="x")
+    .final("r2", status="pending", key="c", lane="x", parked=True),
+    "what was forgotten has not ended in its lane": Told()
+    .admit()
+    .write(END, status="completed")
+    .fault("forgot", runs=("r1",))
+    .lane("r1"),
     "terms": Told().elected("h1", 1).elected("h2", 2),
     "signals": Told()
     .start("s1", "r1")
@@ -387,6 +419,20 @@ ILLEGAL: dict[str, Told | list[Told]] = {
     .signal("o1", "r1", "d1", sender="s", number=1)
     .signal("o2", "r1", "d2", sender="s", number=2)
     .final("r1", received(OTHER_SIGNAL), received(), END),
+    "lane_width": [
+        Told().lane("r1", "r2"),
+        Told().lane(parked=("r1",), paused=True).lane("r1", paused=True),
+    ],
+    "lane_order": [
+        Told().lane("r1", parked=("r2", "r3")).lane("r3", parked=("r2",)),
+        Told().lane("r1", parked=("r2", "r3"), first=("r3",)).lane("r2", parked=("r3",), first=("r3",)),
+        Told().lane("r1", parked=("r2",)).began(run="r2"),
+    ],
+    "lane_forgotten": [
+        Told().lane(parked=("r1",)),
+        Told().admit().write(END, status="completed").lane("r1"),
+        Told().start("s1", "r1").final("r1", status="pending", lane="x", parked=True),
+    ],
     "two_leaders": Told().elected("h1", 2).elected("h2", 2),
     "timer_early": [
         Told().final("r1", Elapsed(5, "t", 6), END),

@@ -14,11 +14,13 @@ from holdfast.testing.histories.history import (
     FinalKey,
     FinalRun,
     HistoryHead,
+    LaneSeen,
     LeaderActed,
     LeaseChanged,
     MessageDelivered,
     OperationCalled,
     OperationReturned,
+    PlaceSeen,
     Record,
     RunMoved,
     SentMessage,
@@ -147,6 +149,21 @@ class Told:
 
     def moved(self, how: Any, run: str = "r1", *, at: tuple[int, str] | None = None) -> Told:
         return self.add(RunMoved(how=how, run=run, fence=None if at is None else FenceSeen(*at)))
+
+    def lane(
+        self,
+        *active: str,
+        parked: tuple[str, ...] = (),
+        width: int = 1,
+        paused: bool = False,
+        first: tuple[str, ...] = (),
+    ) -> Told:
+        """A lane with these runs, which have entered in the order of their ids; those that are `first` go first."""
+        places = [
+            tuple(PlaceSeen(run, int(run.removeprefix("r")), int(run in first)) for run in runs)
+            for runs in (active, parked)
+        ]
+        return self.add(LaneSeen(lane="x", width=width, paused=paused, active=places[0], parked=places[1]))
 
     def lease(self, how: Any, host: str) -> Told:
         return self.add(LeaseChanged(how=how, host=host))
