@@ -98,38 +98,44 @@ class Admission:
             return joined, False
         if wanted.limit is not None:  # before the run is there: it must not be without its limit if this process dies
             await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
-        return await self._admit(wanted, starts.first_guard(wanted))
-
-    async def _admit(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> tuple[Run, bool]:
+        guard = starts.first_guard(wanted)
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
                 assert answer.run is not None
                 return self._admitted(wanted, answer.run)
-            match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms()):
-                case Mine(run):
-                    return run, True
-                case Theirs(run):
-                    self._remember_held(wanted)
-                    self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
-                    return run, False
-                case Mismatch(run):
-                    raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
-                case Busy(run):
-                    raise InFlight(wanted.workflow, wanted.key or "", run.id)
-                case Overtook(run):
-                    raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
-                case Tell(change):
-                    told = await self._committer.commit(change)
-                    if isinstance(told, Committed):
-                        assert told.run is not None
-                        self._emit(RunJoined(told.run.id, wanted.workflow, wanted.key))
-                        return told.run, False
-                    guard = KeyFree()  # it has ended meanwhile: look again
-                case Again(again):
-                    guard = again
-                case other:  # pragma: no cover
-                    assert_never(other)
+            found = starts.resolve(wanted, answer.current, now_ms=self._store.now_ms())
+            if isinstance(found, Tell):
+                told = await self._committer.commit(found.change)
+                if isinstance(told, Committed):
+                    assert told.run is not None
+                    return self._join(wanted, told.run)
+                guard = KeyFree()  # it has ended meanwhile: look again
+            elif isinstance(found, Again):
+                guard = found.guard
+            else:
+                return self._taken(wanted, found)
+
+    def _taken(self, wanted: Wanted, found: Mine | Theirs | Mismatch | Busy | Overtook) -> tuple[Run, bool]:
+        """The holder of the key, if that does for this start; raises why not."""
+        match found:
+            case Mine(run):
+                return run, True
+            case Theirs(run):
+                self._remember_held(wanted)
+                return self._join(wanted, run)
+            case Mismatch(run):
+                raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
+            case Busy(run):
+                raise InFlight(wanted.workflow, wanted.key or "", run.id)
+            case Overtook(run):
+                raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
+            case other:  # pragma: no cover
+                assert_never(other)
+
+    def _join(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
+        self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
+        return run, False
 
     async def _look(self, wanted: Wanted) -> Run | None:
         """The holder of a key that was held before, if this start joins it. Otherwise it has to be offered."""

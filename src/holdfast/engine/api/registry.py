@@ -121,12 +121,9 @@ class Registry:
             result_schema=self._codec.schema(workflow.signature.returns),
         )
 
-    def is_known(self, workflow: Workflow[..., Any]) -> bool:
-        return self._workflows.get(workflow.name) is workflow
-
     def require(self, workflow: Workflow[..., Any]) -> None:
         """Raises `UnknownWorkflow` if it is not one of the packs of this Holdfast."""
-        if not self.is_known(workflow):
+        if self._workflows.get(workflow.name) is not workflow:
             raise UnknownWorkflow(workflow.name, self.workflow_names)
 
     def returns_of_effect(self, name: str) -> Any:

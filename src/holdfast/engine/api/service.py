@@ -8,7 +8,7 @@ bulk         apply a verb to many runs
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -61,6 +61,7 @@ from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Workflow
 
+_decode_value = msgspec.json.Decoder(Value).decode
 BLOCKED_AS = {
     error.code: error
     for error in (
@@ -209,23 +210,32 @@ class Service:
 
     async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
         """The value that the run returned; raises what its end means."""
-        return self.codec.decode(await self.result_json(await self.wait(run, timeout)), as_type)
+        if run.status not in ENDED:  # blocked is not final: it may have been retried since this snapshot
+            run = await self._settled(run, timeout)
+        value = self._returned(run)
+        data = self.scope.at_hand(value)
+        return self.codec.decode(await self.scope.blob(run.id, value) if data is None else data, as_type)
 
     async def wait(self, run: Run, timeout: Duration | None) -> Run:
         """The run once it has ended or is blocked."""
-        if run.status in ENDED:  # blocked is not final: it may have been retried since this snapshot
-            return run
+        return run if run.status in ENDED else await self._settled(run, timeout)
+
+    def _settled(self, run: Run, timeout: Duration | None) -> Coroutine[Any, Any, Run]:
+        """The run once it has ended or is blocked, if it may still move."""
         self.scope.require_open()
-        return await self._waiters.wait(run.id, None if timeout is None else milliseconds(timeout))
+        return self._waiters.wait(run.id, None if timeout is None else milliseconds(timeout))
 
     async def result_json(self, run: Run) -> bytes:
         """What a settled run returned, as it is kept; raises what its end means."""
+        return await self.scope.bytes_of(run.id, self._returned(run))
+
+    def _returned(self, run: Run) -> Value:
+        """The value that a settled run returned; raises what its end means."""
         if run.status not in SETTLED:
             raise NotAllowedNow(f"run {run.id} is {run.status}", hint="There is a result when it has ended.")
         if run.status is COMPLETED:
             assert run.output is not None
-            value = msgspec.json.decode(run.output, type=Value)
-            return await self.scope.bytes_of(run.id, value)
+            return _decode_value(run.output)
         if run.status is Status.CANCELLED:
             raise RunCancelled(run.id)
         assert run.error is not None

@@ -18,7 +18,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -413,14 +413,12 @@ class Activation:
         """How the run ends that has ended in this way."""
         if self._loaded.failure is not None:  # it has been unwound since
             return transitions.RunRaised(self._loaded.failure)
-        match outcome:
-            case CodeReturned(value):
-                return self._returned(value, record)
-            case CodeRaised(error):
-                return transitions.RunRaised(described(error, self._host.codec))
-            case _:
-                assert isinstance(outcome, CodeCancelled), outcome
-                return self._end_of_a_cancellation()
+        if isinstance(outcome, CodeReturned):
+            return self._returned(outcome.value, record)
+        if isinstance(outcome, CodeRaised):
+            return transitions.RunRaised(described(outcome.error, self._host.codec))
+        assert isinstance(outcome, CodeCancelled), outcome
+        return self._end_of_a_cancellation()
 
     def _end_of_a_cancellation(self) -> transitions.RunRaised | transitions.CancelledItself:
         """How a run ends that was stopped: cancelled, unless it is undone since it failed, or has taken too long."""
@@ -643,9 +641,10 @@ class Activation:
         if record.is_worth_a_commit:
             await self._make_durable(record.as_progress(self.run), record)
 
-    async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
+    def _commit(self, event: transitions.Event, record: ActivationRecord) -> Coroutine[Any, Any, None]:
+        """Make durable what becomes of the run, with what there is to record."""
         change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._store.now_ms())
-        await self._make_durable(change, record)
+        return self._make_durable(change, record)
 
     async def _make_durable(self, change: Change, record: ActivationRecord) -> None:
         try:

@@ -313,7 +313,9 @@ class SqlWrites:
         read = len(change.read)
         if run.status in ENDED and (change.read or change.moves):
             read = self._leave_the_inbox(db, change, run.id)
-        db.execute(_SETTLE, _bind_end((*row_of(run), *holder, read, self._now_ms())))
+        # The clock matters to a run that waits: it is not asked for the others.
+        now_ms = self._now_ms() if run.status is Status.WAITING else None
+        db.execute(_SETTLE, _bind_end((*row_of(run), *holder, read, now_ms)))
 
     def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
         """How many messages are unread, and are not when this change is written.
