@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 from msgspec.structs import replace
@@ -95,7 +96,7 @@ class Admission:
         Raises `InputMismatch`, `InFlight`, `Overtaken`.
         """
         if self._held_keys and (joined := await self._look(wanted)) is not None:
-            return joined, False
+            return joined
         if wanted.limit is not None:  # before the run is there: it must not be without its limit if this process dies
             await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
         guard = starts.first_guard(wanted)
@@ -137,7 +138,7 @@ class Admission:
         self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
         return run, False
 
-    async def _look(self, wanted: Wanted) -> Run | None:
+    async def _look(self, wanted: Wanted) -> tuple[Run, bool] | None:
         """The holder of a key that was held before, if this start joins it. Otherwise it has to be offered."""
         place = wanted.namespace, wanted.workflow, wanted.key
         if place not in self._held_keys or wanted.replaces is not None or wanted.signal is not None:
@@ -150,8 +151,7 @@ class Admission:
         found = starts.resolve(wanted, answer.current, now_ms=self._store.now_ms())
         if not isinstance(found, Theirs):
             return None
-        self._emit(RunJoined(found.run.id, wanted.workflow, wanted.key))
-        return found.run
+        return self._join(wanted, found.run)
 
     def _remember_held(self, wanted: Wanted) -> None:
         if len(self._held_keys) >= HELD_KEYS_MAX:
@@ -173,16 +173,15 @@ class Admission:
         hand = self._taker.reserve(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
         change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
         # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
-        return self._committer.commit(change, on_answer=None if hand is None else self._settle_hand(change))
+        on_answer: OnAnswer | None = None if hand is None else partial(self._settle_hand, change)
+        return self._committer.commit(change, on_answer=on_answer)
 
-    def _settle_hand(self, change: Change) -> OnAnswer:
-        def settle(answer: Answer | None) -> None:
-            assert self._taker is not None
-            assert change.run is not None
-            run = answer.run if isinstance(answer, Committed) else None
-            if run is not None and run.fence == change.run.fence:
-                self._taker.adopt_fresh(change, run)
-            else:
-                self._taker.give_back(change.run.id, is_unsure=answer is None)
-
-        return settle
+    def _settle_hand(self, change: Change, answer: Answer | None) -> None:
+        """The worker takes the run, or gives back the slot that it has kept for it."""
+        assert self._taker is not None
+        assert change.run is not None
+        run = answer.run if isinstance(answer, Committed) else None
+        if run is not None and run.fence == change.run.fence:
+            self._taker.adopt_fresh(change, run)
+        else:
+            self._taker.give_back(change.run.id, is_unsure=answer is None)

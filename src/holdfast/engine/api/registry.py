@@ -82,13 +82,13 @@ class Registry:
 
     def workflow(self, name: str) -> Workflow[..., Any]:
         """The workflow of this name; the pack's part may be left out where that is unambiguous."""
-        found = self._workflows.get(name)
-        if found is None:
-            short = [full for full in self.workflow_names if full.partition(".")[2] == name]
-            if len(short) != 1:
-                raise UnknownWorkflow(name, self.workflow_names)
-            found = self._workflows[short[0]]
-        return found
+        return self._workflows.get(name) or self._workflows[self._full_name(name)]
+
+    def _full_name(self, name: str) -> str:
+        short = [full for full in self.workflow_names if full.partition(".")[2] == name]
+        if len(short) != 1:
+            raise UnknownWorkflow(name, self.workflow_names)
+        return short[0]
 
     def served_workflows(self) -> list[Workflow[..., Any]]:
         """The workflows that are executed here."""

@@ -542,9 +542,10 @@ class LoadedRun:
         if self.pausing or self.machine.outcome is not None or self._repeated_left:
             return []
         commands: dict[str, Command] = {}
-        if self._to_call:
-            commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
-            self._to_call = ()
+        for command in self._to_call:
+            if command.step in self.machine.open:
+                commands[command.step] = command
+        self._to_call = ()
         for command in self.machine.pending.take_fresh():
             if not command.is_under_way(self._store.now_ms):
                 commands[command.step] = command

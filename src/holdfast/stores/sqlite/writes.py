@@ -111,8 +111,7 @@ class SqlWrites:
         if change.watcher is not None:
             self._add_watcher(db, run, change.watcher)
         if change.opens:
-            free = tuple(hook for hook in change.opens if self._live_holder(db, run, hook.token) is None)
-            self._open_hooks(db, run, free)
+            self._open_free_hooks(db, run, change.opens)
         if not change.envelopes:
             return Committed(run)
         told = self._inherit(db, change) if change.inherits else self._deliver(db, change.envelopes)
@@ -211,6 +210,11 @@ class SqlWrites:
             if holder is not None and holder.id != run.id and holder.finished_at_ms is None:
                 return holder
         return None
+
+    def _open_free_hooks(self, db: Database, run: Run, opens: tuple[HookOpen, ...]) -> None:
+        """Open those of them whose tokens no other live run holds."""
+        free = tuple(hook for hook in opens if self._live_holder(db, run, hook.token) is None)
+        self._open_hooks(db, run, free)
 
     def _open_hooks(self, db: Database, run: Run, opens: tuple[HookOpen, ...]) -> None:
         for hook in opens:
