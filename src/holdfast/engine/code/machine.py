@@ -208,13 +208,13 @@ class Machine:
             if strict and isinstance(entry, StepEntry):
                 raise self._diverged(ended_early(entry, position), entry)
             return ()
-        divergence = contradiction(entry, position, self.pending.asked)
+        divergence = contradiction(entry, position, self.pending)
         if divergence is None:
             pieces = self._deliver_and_run(entry)
             return chain(pieces, self._delivering_what_was_put_by()) if self._put_by else pieces
         if strict:
             raise self._diverged(divergence, entry)
-        if step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins again
+        if self.pending.get(step_of(entry)) is None and not isinstance(entry, Elapsed):  # a wait begins again
             self._put_by.setdefault(step_of(entry), []).append(entry)
         return ()
 
@@ -250,7 +250,7 @@ class Machine:
         while not self._put_by.keys().isdisjoint(self.open.keys()):
             step = next(step for step in self.open if step in self._put_by)
             for entry in self._put_by.pop(step):
-                if contradiction(entry, 0, self.pending.asked) is None:  # otherwise it is not what the code wants
+                if contradiction(entry, 0, self.pending) is None:  # otherwise it is not what the code wants
                     yield from self._deliver_and_run(entry)
 
     @property

@@ -161,7 +161,10 @@ class Activation:
 
     async def _drive(self) -> None:
         try:
-            if not await self._replay():
+            if self._loaded.is_fresh:  # nothing is recorded that its code could contradict
+                for _ in self._loaded.replaying():
+                    await self._host.clock.pause(0)
+            elif not await self._replay():
                 return
             if self._was_cut_short or (self.run.waits is None and self.run.epoch > 1):
                 pending = self._loaded.machine.pending
@@ -180,7 +183,7 @@ class Activation:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _replay(self) -> bool:
-        """Bring the code to where the journal ends. False if another worker has the run now: its code fits better."""
+        """Bring the code to where a journal ends. False if another worker has the run now: its code fits better."""
         try:
             for _ in self._loaded.replaying():
                 await self._host.clock.pause(0)
@@ -188,7 +191,7 @@ class Activation:
             if await self._host.hand_over(self.run, diverged.message):
                 return False
             raise
-        if self._loaded.is_fresh or not (patches := self._loaded.machine.notes.unasked_patches()):
+        if not (patches := self._loaded.machine.notes.unasked_patches()):
             return True
         return not await self._host.prefer_other(self.run, patches)
 
