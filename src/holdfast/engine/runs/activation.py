@@ -97,7 +97,7 @@ class Activation:
 
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
         """Begin with this history: the first time, and when the run begins again."""
-        self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
+        self._loaded = LoadedRun(self._host, self._workflow, history, dict(blobs), self.arrive)
         if self._stopping:
             self._loaded.in_flight.leave_tasks()
         if self._seen or history.messages:
