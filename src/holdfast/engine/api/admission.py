@@ -15,7 +15,7 @@ from holdfast.events import Emit, RunAdmitted, RunJoined
 from holdfast.kernel import starts, timeouts
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.runs import Run
-from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
+from holdfast.kernel.starts import Again, Busy, Hand, Joining, Mine, Mismatch, Overtook, Tell, Theirs, Wanted
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.pack import Workflow
@@ -88,15 +88,25 @@ class Admission:
         self._committer = committer
         self._emit = emit
         self._taker = taker
-        self._held_keys: dict[tuple[str, str, str | None], None] = {}  # the oldest first
+        # By namespace, workflow and key: those that were held when another start came for them, the oldest first.
+        self.held_keys: dict[tuple[str, str, str | None], None] = {}
 
     async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
         """The run that holds the key now, and whether it is the wanted one.
 
         Raises `InputMismatch`, `InFlight`, `Overtaken`.
         """
-        if self._held_keys and (joined := await self._look(wanted)) is not None:
-            return joined
+        if (
+            wanted.replaces is None
+            and wanted.signal is None
+            and (wanted.namespace, wanted.workflow, wanted.key) in self.held_keys
+            and (joined := await self.join(wanted)) is not None
+        ):
+            return joined, False
+        return await self.offer(wanted)
+
+    async def offer(self, wanted: Wanted) -> tuple[Run, bool]:
+        """The same, of a start that does not look first."""
         if wanted.limit is not None:  # before the run is there: it must not be without its limit if this process dies
             await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
         guard = starts.first_guard(wanted)
@@ -110,7 +120,7 @@ class Admission:
                 told = await self._committer.commit(found.change)
                 if isinstance(told, Committed):
                     assert told.run is not None
-                    return self._join(wanted, told.run)
+                    return self._joined(wanted, told.run), False
                 guard = KeyFree()  # it has ended meanwhile: look again
             elif isinstance(found, Again):
                 guard = found.guard
@@ -124,7 +134,7 @@ class Admission:
                 return run, True
             case Theirs(run):
                 self._remember_held(wanted)
-                return self._join(wanted, run)
+                return self._joined(wanted, run), False
             case Mismatch(run):
                 raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
             case Busy(run):
@@ -134,29 +144,24 @@ class Admission:
             case other:  # pragma: no cover
                 assert_never(other)
 
-    def _join(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
+    def _joined(self, wanted: Joining | Wanted, run: Run) -> Run:
         self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
-        return run, False
+        return run
 
-    async def _look(self, wanted: Wanted) -> tuple[Run, bool] | None:
-        """The holder of a key that was held before, if this start joins it. Otherwise it has to be offered."""
-        place = wanted.namespace, wanted.workflow, wanted.key
-        if place not in self._held_keys or wanted.replaces is not None or wanted.signal is not None:
-            return None
+    async def join(self, wanted: Joining | Wanted) -> Run | None:
+        """The holder of the key, if this start joins it. Otherwise it has to be offered."""
         answer = await self._committer.commit(starts.look(wanted))
         assert isinstance(answer, Refused), answer
-        if answer.current is None:
-            self._held_keys.pop(place, None)
+        holder = answer.current
+        if holder is None:
+            self.held_keys.pop((wanted.namespace, wanted.workflow, wanted.key), None)
             return None
-        found = starts.resolve(wanted, answer.current, now_ms=self._store.now_ms())
-        if not isinstance(found, Theirs):
-            return None
-        return self._join(wanted, found.run)
+        return self._joined(wanted, holder) if starts.joins(wanted, holder, now_ms=self._store.now_ms()) else None
 
     def _remember_held(self, wanted: Wanted) -> None:
-        if len(self._held_keys) >= HELD_KEYS_MAX:
-            del self._held_keys[next(iter(self._held_keys))]
-        self._held_keys[wanted.namespace, wanted.workflow, wanted.key] = None
+        if len(self.held_keys) >= HELD_KEYS_MAX:
+            del self.held_keys[next(iter(self.held_keys))]
+        self.held_keys[wanted.namespace, wanted.workflow, wanted.key] = None
 
     def _admitted(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
         if run.id != wanted.run_id:  # its signal has been received before, by this run

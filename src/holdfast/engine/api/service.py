@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast.calls import Call, WorkflowCall
@@ -54,9 +54,9 @@ from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import COMPLETED, ENDED, PENDING, SETTLED, Run, Status
-from holdfast.kernel.starts import Wanted
+from holdfast.kernel.starts import Joining, Wanted
 from holdfast.kernel.timeouts import RUN_TIMED_OUT
-from holdfast.kernel.times import NO_TIME
+from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Workflow
@@ -75,6 +75,17 @@ BLOCKED_AS = {
         EngineFault,
     )
 }
+
+
+class _Asked(Struct, frozen=True, gc=False):
+    """A start, as far as it is known before anything is made of the run that it may admit."""
+
+    workflow: Workflow[..., Any]
+    arguments: bytes
+    key: str | None
+    digest: str
+    run_id: str
+    now_ms: Instant
 
 
 class Replayer(Protocol):
@@ -151,10 +162,15 @@ class Service:
     async def start(self, call: WorkflowCall[Any], options: StartOptions) -> tuple[Run, bool]:
         """Admit `call`; the run that holds its key, and whether this start created it."""
         self.scope.require_open()
-        wanted = self._wanted(call, options)
+        asked, admission, is_plain = self._asked(call, options), self._admission, options.are_plain
+        if is_plain and (self.namespace, asked.workflow.name, asked.key) in admission.held_keys:
+            joined = await admission.join(self._joining(asked, options.request_id))
+            if joined is not None:
+                return joined, False
+        wanted = self._wanted(asked, options, is_plain=is_plain)
         if wanted.signal is not None:
             await self._check_payload(wanted, wanted.signal)
-        run, created = await self._admission.admit(wanted)
+        run, created = await (admission.offer(wanted) if is_plain else admission.admit(wanted))
         if created and run.status is PENDING:
             self._on_pending(run)
         if created and wanted.replaces is not None:
@@ -248,7 +264,8 @@ class Service:
         failed = RunFailed(run.id, failure.type, failure.message, line=failure.line, traceback=failure.traceback)
         raise failed from None if isinstance(cause, EffectFailed) else cause
 
-    def _wanted(self, call: WorkflowCall[Any], options: StartOptions) -> Wanted:
+    def _asked(self, call: WorkflowCall[Any], options: StartOptions) -> _Asked:
+        """The start, if what is passed is one that can be."""
         if not isinstance(call, Call):
             raise UsageError(
                 f"start() was given {type(call).__name__} {call!r:.60}",
@@ -276,18 +293,31 @@ class Service:
             # Without a key nothing else tells a repeated request from a new one.
             name = ids.joined(self.namespace, workflow.name, options.request_id)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
+        digest = digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given)
+        return _Asked(workflow, arguments, key, digest, run_id, now_ms)
+
+    def _joining(self, asked: _Asked, request_id: str | None) -> Joining:
+        """The start, for the holder of its key: nothing is made yet of the run that it would admit."""
+        name, namespace, key = asked.workflow.name, self.namespace, asked.key
+        assert key is not None, asked
+        run_id = self._store.id_for(asked.run_id, namespace=namespace, workflow=name, key=key)
+        return Joining(run_id, namespace, name, key, asked.digest, request_id or run_id)
+
+    def _wanted(self, asked: _Asked, options: StartOptions, *, is_plain: bool) -> Wanted:
+        """The run that it would admit."""
+        workflow, key = asked.workflow, asked.key
         wanted = wish(
             self._store,
             workflow,
-            arguments,
-            run_id=run_id,
+            asked.arguments,
+            run_id=asked.run_id,
             namespace=self.namespace,
             key=key,
-            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
+            digest=asked.digest,
             request_id=options.request_id,
         )
         traceparent = self._traceparent(options)
-        if traceparent is not None or not options.are_plain:
+        if traceparent is not None or not is_plain:
             wanted = replace(
                 wanted,
                 retention_ms=wanted.retention_ms if options.retention is None else milliseconds(options.retention),
@@ -299,7 +329,7 @@ class Service:
                 join=options.join,
             )
         limit_ms = workflow.timeout_ms if options.timeout is None else milliseconds(options.timeout)
-        return wanted if limit_ms is None else limited(wanted, workflow, limit_ms, now_ms=now_ms)
+        return wanted if limit_ms is None else limited(wanted, workflow, limit_ms, now_ms=asked.now_ms)
 
     def _key_of(self, workflow: Workflow[..., Any], call: Call[Any], options: StartOptions) -> str | None:
         """The key under which the call is started: the one that the caller names, or else the workflow's own."""
