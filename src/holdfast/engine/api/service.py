@@ -163,7 +163,8 @@ class Service:
         """Admit `call`; the run that holds its key, and whether this start created it."""
         self.scope.require_open()
         asked, admission, is_plain = self._asked(call, options), self._admission, options.are_plain
-        if is_plain and (self.namespace, asked.workflow.name, asked.key) in admission.held_keys:
+        held_keys = admission.held_keys
+        if held_keys and is_plain and (self.namespace, asked.workflow.name, asked.key) in held_keys:
             joined = await admission.join(self._joining(asked, options.request_id))
             if joined is not None:
                 return joined, False
