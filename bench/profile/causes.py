@@ -89,7 +89,7 @@ BUILDING = Cause(
         "engine/worker/watchdog.py",
         "engine/runs/activation.py:Activation.__init__",
         "engine/runs/activation.py:Activation._load",
-        "engine/runs/loaded_run.py:LoadedRun.__post_init__",
+        "engine/runs/loaded_run.py:LoadedRun.of",
         "engine/runs/in_flight.py:StepsInFlight.__init__",
         "engine/runs/performer.py:Performer.__init__",
         "engine/runs/host.py",

@@ -186,7 +186,7 @@ class Admission:
         assert self._taker is not None
         assert change.run is not None
         run = answer.run if isinstance(answer, Committed) else None
-        if run is not None and run.fence == change.run.fence:
+        if run is not None and (run is change.run or run.fence == change.run.fence):
             self._taker.adopt_fresh(change, run)
         else:
             self._taker.give_back(change.run.id, is_unsure=answer is None)

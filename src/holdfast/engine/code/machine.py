@@ -157,15 +157,17 @@ class Machine(Struct, eq=False):
         self._loop.now_ms = at_ms
         arguments = self._bytes_of(first.input)
         self.notes.begin_with(first.attributes)
-        if isinstance(first, Continued):
+        path = ""
+        if type(first) is Continued:
             self.left.begin_with(first.children)
+            path = f"g{first.generation}"
         workflow, signature = self.workflow, self.workflow.signature
         try:
             coroutine = signature.call(workflow.fn, self.codec.decode(arguments, signature.arguments_type))
         except UsageError as error:  # stored by other code than this: the run fails with the reason
             self.ended = self.outcome = CodeRaised(error)
             return ()
-        self._main = self._loop.start(coroutine, path=f"g{first.generation}" if isinstance(first, Continued) else "")
+        self._main = self._loop.start(coroutine, path=path)
         return self._run()
 
     def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:

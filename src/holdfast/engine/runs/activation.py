@@ -97,7 +97,7 @@ class Activation:
 
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
         """Begin with this history: the first time, and when the run begins again."""
-        self._loaded = LoadedRun(self._host, self._workflow, history, dict(blobs), self.arrive)
+        self._loaded = LoadedRun.of(self._host, self._workflow, history, dict(blobs), self.arrive)
         if self._stopping:
             self._loaded.in_flight.leave_tasks()
         if self._seen or history.messages:
@@ -387,13 +387,13 @@ class Activation:
     async def _end(self, record: ActivationRecord) -> bool:
         """The code has ended. True if the run goes on all the same: it begins again, or there is mail to be read."""
         outcome = self._loaded.machine.outcome
-        if isinstance(outcome, CodeContinued) and self._loaded.failure is None:
+        if type(outcome) is CodeContinued and self._loaded.failure is None:
             await self._begin_anew(outcome.call.arguments, record)
             return True
-        if isinstance(outcome, CodeRaised) and self._loaded.failure is None:
+        if type(outcome) is CodeRaised and self._loaded.failure is None:
             record = await self._see_effects_through(record)
         event = self._end_of(outcome, record)
-        if isinstance(event, transitions.RunRaised) and self._loaded.undoes_failure:
+        if type(event) is transitions.RunRaised and self._loaded.undoes_failure:
             await self._begin_to_undo(event, await self._see_effects_through(record))
             return True
         self._loaded.take_what_ended(record)

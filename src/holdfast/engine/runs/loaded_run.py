@@ -71,7 +71,6 @@ E = TypeVar("E", bound=EffectEntry)
 ENTRIES_MAX = 500  # of one activation, more or less
 _NO_STEPS: frozenset[str] = frozenset()
 _NONE_LATE: Mapping[str, Late] = MappingProxyType({})
-_LATER: Any = None  # until the run is loaded, and when it is closed
 
 
 class LoadedRun(Struct, eq=False):
@@ -80,19 +79,14 @@ class LoadedRun(Struct, eq=False):
     _host: RunHost
     _workflow: Workflow[..., Any]
     history: History
+    run: Run
     blobs: dict[str, bytes]  # the large values that are at hand
-    _arrive: Callable[[Arrival], None]
-    # Made of those when the run is loaded.
-    run: Run = _LATER
-    machine: Machine = _LATER
-    in_flight: StepsInFlight = _LATER
-    is_fresh: bool = False  # nothing has happened to it yet
-    _records_inputs: bool = False
-    _admitted_at_ms: Instant | None = None  # if no worker took it at once
-    _came_late: Mapping[str, Late] = _NONE_LATE
-    _watch_again: bool = False
-    # What becomes of it.
-    arrivals: deque[Arrival] = _LATER
+    machine: Machine
+    in_flight: StepsInFlight
+    arrivals: deque[Arrival]
+    is_fresh: bool  # nothing has happened to it yet
+    _records_inputs: bool
+    _admitted_at_ms: Instant | None  # if no worker took it at once
     held_back: tuple[SignalMessage, ...] = ()
     dropped: dict[str, Command] = {}
     in_doubt: frozenset[str] = _NO_STEPS
@@ -101,38 +95,54 @@ class LoadedRun(Struct, eq=False):
     pausing: bool = False
     failure: Failure | None = None
     timed_out: Failure | None = None  # the run is ended as by a cancellation, and fails with this
+    _came_late: Mapping[str, Late] = _NONE_LATE
+    _watch_again: bool = False
     _repeated_left: int = 0  # how many arrivals are to be recorded again
     _to_call: tuple[Command, ...] = ()  # effects to be called again: their retry is due, or they never happened
 
-    def __post_init__(self) -> None:
-        host, workflow, history = self._host, self._workflow, self.history
-        run, journal = history.run, history.journal
-        self.run = run
-        self.is_fresh = fresh = len(journal) == 1
-        self.machine = Machine(
+    @classmethod
+    def of(
+        cls,
+        host: RunHost,
+        workflow: Workflow[..., Any],
+        history: History,
+        blobs: dict[str, bytes],
+        arrive: Callable[[Arrival], None],
+    ) -> LoadedRun:
+        """The run as its history has it; what comes of its work in flight goes to `arrive`."""
+        run, journal, recorded = history.run, history.journal, workflow.record_inputs
+        is_fresh = len(journal) == 1
+        machine = Machine(
             workflow,
             Current(run.id, run.key, run.workflow, run.version or None),
             codec=host.codec,
-            blobs=self.blobs,
-            noted=NOTHING_NOTED if fresh else noted(journal, first=run.length - len(journal)),
+            blobs=blobs,
+            noted=NOTHING_NOTED if is_fresh else noted(journal, first=run.length - len(journal)),
             journal=journal,
-            on_dropped=self._tell_of,
         )
-        self.in_flight = StepsInFlight(host, history, self._arrive)
-        self.arrivals = deque(history.messages)
-        recorded = workflow.record_inputs
-        self._records_inputs = host.record_inputs if recorded is None else recorded
-        if run.started_at_ms != run.created_at_ms:
-            self._admitted_at_ms = run.created_at_ms
-        if not fresh:
-            self._came_late = {entry.step: entry for entry in journal if isinstance(entry, Late)}
-            self._watch_again = any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
+        loaded = cls(
+            host,
+            workflow,
+            history,
+            run,
+            blobs,
+            machine,
+            StepsInFlight(host, history, arrive),
+            deque(history.messages),
+            is_fresh,
+            host.record_inputs if recorded is None else recorded,
+            None if run.started_at_ms == run.created_at_ms else run.created_at_ms,
+        )
+        machine.on_dropped = loaded._tell_of
+        if not is_fresh:
+            loaded._came_late = {entry.step: entry for entry in journal if isinstance(entry, Late)}
+            loaded._watch_again = any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
+        return loaded
 
     def close(self) -> None:
         """The run is not here any more, or begins again."""
         self.in_flight.close()
         self.machine.evict()
-        self._arrive = _LATER  # it belongs to who holds this: the collector would have to part the two
 
     def _tell_of(self, call: DroppedCall) -> None:
         """The code has called an effect or a workflow, and has not awaited it."""

@@ -25,7 +25,7 @@ from holdfast.kernel.changes import (
     TokenHeldBy,
 )
 from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
-from holdfast.kernel.runs import ENDED, RUNNING, Fenced, Run, Status, with_key_released
+from holdfast.kernel.runs import ENDED, RUNNING, WAITING, Fenced, Run, with_key_released
 from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL, numbered
@@ -64,6 +64,8 @@ class SqlWrites:
         guard, run = change.guard, change.run
         if type(guard) is Fenced and run is not None:  # the most frequent first
             return self._update(db, change, run, guard)
+        if type(guard) is KeyFree:
+            return self._admit(db, change)
         if isinstance(guard, HolderOf):
             rows = db.execute(_HOLDER_OF, (guard.namespace, guard.workflow, guard.key, guard.run_id)).fetchall()
             return Refused(run_of(rows[0]) if rows else None)
@@ -95,7 +97,7 @@ class SqlWrites:
             receiver = self._receiver(db, change)
             if receiver is not None:
                 return Committed(receiver)
-        if isinstance(change.guard, KeyHeldBy):
+        if type(change.guard) is KeyHeldBy:
             self._take_key(db, change.guard, run)
         db.execute(_ADMIT, _bind_admission(row_of(run)))
         if not db.changes():
@@ -254,7 +256,7 @@ class SqlWrites:
         if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
             told = self._tell_watchers(db, run)
             return Committed(run, told if change.then is None else told + self._succeed(db, change, change.then))
-        if status is Status.WAITING:
+        if status is WAITING:
             return Committed(run_by_id(db, run.id))  # the store may have set another wake-up
         return Committed(run)
 
@@ -318,7 +320,7 @@ class SqlWrites:
         if run.status in ENDED and (change.read or change.moves):
             read = self._leave_the_inbox(db, change, run.id)
         # The clock matters to a run that waits: it is not asked for the others.
-        now_ms = self._now_ms() if run.status is Status.WAITING else None
+        now_ms = self._now_ms() if run.status is WAITING else None
         db.execute(_SETTLE, _bind_end((*row_of(run), *holder, read, now_ms)))
 
     def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
