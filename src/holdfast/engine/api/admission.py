@@ -100,7 +100,7 @@ class Admission:
             wanted.replaces is None
             and wanted.signal is None
             and (wanted.namespace, wanted.workflow, wanted.key) in self.held_keys
-            and (joined := await self.join(wanted)) is not None
+            and (joined := await self.join(wanted, now_ms=self._store.now_ms())) is not None
         ):
             return joined, False
         return await self.offer(wanted)
@@ -148,15 +148,15 @@ class Admission:
         self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
         return run
 
-    async def join(self, wanted: Joining | Wanted) -> Run | None:
-        """The holder of the key, if this start joins it. Otherwise it has to be offered."""
+    async def join(self, wanted: Joining | Wanted, *, now_ms: Instant) -> Run | None:
+        """The holder of the key, if this start, which came then, joins it. Otherwise it has to be offered."""
         answer = await self._committer.commit(starts.look(wanted))
         assert isinstance(answer, Refused), answer
         holder = answer.current
         if holder is None:
             self.held_keys.pop((wanted.namespace, wanted.workflow, wanted.key), None)
             return None
-        return self._joined(wanted, holder) if starts.joins(wanted, holder, now_ms=self._store.now_ms()) else None
+        return self._joined(wanted, holder) if starts.joins(wanted, holder, now_ms=now_ms) else None
 
     def _remember_held(self, wanted: Wanted) -> None:
         if len(self.held_keys) >= HELD_KEYS_MAX:

@@ -165,7 +165,7 @@ class Service:
         asked, admission, is_plain = self._asked(call, options), self._admission, options.are_plain
         held_keys = admission.held_keys
         if held_keys and is_plain and (self.namespace, asked.workflow.name, asked.key) in held_keys:
-            joined = await admission.join(self._joining(asked, options.request_id))
+            joined = await admission.join(self._joining(asked, options.request_id), now_ms=asked.now_ms)
             if joined is not None:
                 return joined, False
         wanted = self._wanted(asked, options, is_plain=is_plain)
