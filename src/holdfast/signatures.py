@@ -129,8 +129,7 @@ class Signature:
         left_out = self._of_defaults.among(arguments)
         if not left_out:
             return Essence(encoded, left_out)
-        given = {name: value for name, value in arguments.items() if name not in left_out}
-        return Essence(codec.encode(given, what=self._owner), left_out)
+        return Essence(codec.encode(_without(left_out, arguments), what=self._owner), left_out)
 
     @cached_property
     def returns(self) -> Any:
@@ -212,6 +211,10 @@ def _place_of(fn: Callable[..., Any]) -> str:
 
 def _shown(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def _without(left_out: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in left_out}
 
 
 class _Defaults:

@@ -192,11 +192,10 @@ async def test_a_run_of_another_namespace_that_has_the_id_of_a_request_is_not_an
         home.holdfast(shop.pack, namespace="other") as other,
     ):
         run_id = (await hf.start(shop.anonymous("o-1"), request_id="r")).run.id
-        crafted = msgspec.structs.replace(
-            other._service._wanted(shop.anonymous("o-1"), StartOptions(request_id="q")), run_id=run_id
-        )
+        service, options = other._service, StartOptions(request_id="q")
+        wanted = service._wanted(service._asked(shop.anonymous("o-1"), options), options, is_plain=True)
         with pytest.raises(EngineFault):
-            await other._service._admission.admit(crafted)
+            await service._admission.admit(msgspec.structs.replace(wanted, run_id=run_id))
 
 
 async def test_a_repeated_request_with_another_input_is_refused(home: Home) -> None:

@@ -310,7 +310,10 @@ def test_an_option_makes_another_wish_of_the_service(name: str):
     value = a_run("run-7", key="k", workflow="shop.checkout") if name == "replace" else VALUES[name]
     plain = {"key": "k", "lane": "customer:eve"} if name in {"width", "if_free"} else {"key": "k"}
     given = plain | {name: value}
-    wishes = [service._wanted(shop_checkout("o-1"), StartOptions(**each)) for each in (plain, given)]
+    wishes = [
+        service._wanted(service._asked(shop_checkout("o-1"), each), each, is_plain=each.are_plain)
+        for each in (StartOptions(**plain), StartOptions(**given))
+    ]
     same_ids = [replace(each, run_id="", request_id=each.request_id.removeprefix(each.run_id)) for each in wishes]
     assert same_ids[0] != same_ids[1]
 

@@ -67,9 +67,10 @@ class Committer:
     async def _write(self) -> None:
         try:
             size = self._store.batches.size
-            while self._waiting:
-                batch, self._waiting = self._waiting[:size], self._waiting[size:]
-                if self._waiting:
+            while batch := self._waiting:
+                self._waiting = []
+                if len(batch) > size:
+                    batch, self._waiting = batch[:size], batch[size:]
                     self._add_writer()
                 await self._write_batch(batch)
         finally:

@@ -13,7 +13,9 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -138,8 +140,15 @@ class Divergence(Struct, frozen=True, gc=False):
         return f"the journal has {self.recorded}; the code {self.asked}"
 
 
-def contradiction(entry: Entry, position: int, asked: Mapping[str, Intent]) -> Divergence | None:
-    """How `entry` contradicts what the code asks for, if it does. `asked` holds the open steps by id."""
+class Asked(Protocol):
+    """What the code asks for, by the ids of its open steps: a mapping is one."""
+
+    def get(self, step: str, /) -> Intent | None: ...
+    def items(self) -> Iterable[tuple[str, Intent]]: ...
+
+
+def contradiction(entry: Entry, position: int, asked: Asked) -> Divergence | None:
+    """How `entry` contradicts what the code asks for, if it does."""
     if not isinstance(entry, StepEntry):
         return None
     step, recorded = entry.step, entry.intent if isinstance(entry, IntentEntry) else None
@@ -176,10 +185,9 @@ def _recorded(entry: Entry, position: int, step: str, intent: Intent | None) -> 
     return f"{entry.what} {step}{of_run} as entry {position}" + (f" ({_named(intent)})" if intent else "")
 
 
-def _waiting_for(asked: Mapping[str, Intent]) -> str:
-    if not asked:
-        return "waits for nothing there"
-    return "waits for " + ", ".join(f"{step} ({_named(intent)})" for step, intent in sorted(asked.items())[:5])
+def _waiting_for(asked: Asked) -> str:
+    first = sorted(asked.items(), key=itemgetter(0))[:5]
+    return "waits for " + (", ".join(f"{step} ({_named(intent)})" for step, intent in first) or "nothing there")
 
 
 def _named(intent: Intent) -> str:

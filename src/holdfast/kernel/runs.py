@@ -24,7 +24,7 @@ class Status(StrEnum):
 
 
 # By names of their own: Python 3.11 looks up members of an enum the slow way, and each run asks for these many times.
-PENDING, RUNNING, COMPLETED = Status.PENDING, Status.RUNNING, Status.COMPLETED
+PENDING, RUNNING, WAITING, COMPLETED = Status.PENDING, Status.RUNNING, Status.WAITING, Status.COMPLETED
 ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 NOT_BEGUN = b'[{"kind":"no_worker"}]'  # what a run waits for that was claimed, and given back before it ever began
 SETTLED = ENDED | {Status.BLOCKED}  # nothing more happens unless a person acts

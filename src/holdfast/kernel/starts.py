@@ -215,10 +215,31 @@ def first_guard(wanted: Wanted) -> KeyFree | KeyHeldBy:
     return KeyFree() if wanted.replaces is None else KeyHeldBy(wanted.replaces)
 
 
-def look(wanted: Wanted) -> Change:
+class Joining(Struct, frozen=True, gc=False):
+    """A start under a key that is expected to be held, as far as its holder is concerned: it has nothing to tell it."""
+
+    run_id: str
+    namespace: str
+    workflow: str
+    key: str
+    digest: str
+    request_id: str
+    join: bool = True
+
+
+def look(wanted: Joining | Wanted) -> Change:
     """The change that looks at the holder of the key, for a start that has nothing to tell it."""
     assert wanted.key is not None, wanted
     return Change(wanted.run_id, HolderOf(wanted.run_id, wanted.namespace, wanted.workflow, wanted.key))
+
+
+def joins(wanted: Joining | Wanted, holder: Run, *, now_ms: Instant) -> bool:
+    """Whether the start joins the holder of its key, to which it has nothing to tell: what becomes of most of them."""
+    if holder.digest != wanted.digest or holder.request_id == wanted.request_id:
+        return False
+    if holder.expires_at_ms is not None and holder.expires_at_ms <= now_ms:
+        return False
+    return wanted.join or holder.status in ENDED
 
 
 def _envelopes(wanted: Wanted, now_ms: Instant) -> tuple[Envelope, ...]:
@@ -238,6 +259,8 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant, no_room: NoR
         return NoPlace(no_room, holder)
     if holder is None:
         return Again(KeyFree())
+    if wanted.signal is None and wanted.replaces is None and joins(wanted, holder, now_ms=now_ms):
+        return Theirs(holder)
     is_mine = holder.request_id == wanted.request_id and holder.digest == wanted.digest
     if is_mine and wanted.signal is None:
         return Mine(holder)
@@ -249,8 +272,6 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant, no_room: NoR
         return Again(KeyHeldBy(holder.id, holder.fence))
     if holder.digest != wanted.digest:
         return Mismatch(holder)
-    if not wanted.join and not is_mine and holder.status not in ENDED:
+    if wanted.signal is None or not (wanted.join or is_mine):
         return Busy(holder)
-    if wanted.signal is not None:
-        return Tell(hooks.to_owner(holder.id, wanted.signal, scope=wanted.scope))
-    return Theirs(holder)
+    return Tell(hooks.to_owner(holder.id, wanted.signal, scope=wanted.scope))

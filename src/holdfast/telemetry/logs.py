@@ -97,8 +97,7 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
 
 FAILED = (logging.ERROR, "run failed")  # as a run has ended that raised
 
-# The most urgent that an event of each type may be: what is below the level in force is left alone after one look.
-_URGENCY = {cls: level for cls, (level, _) in PHRASES.items()} | {events.RunEnded: FAILED[0]}
+_URGENCY = {cls: level for cls, (level, _) in PHRASES.items()} | {events.RunEnded: 0}  # how the run has ended tells
 
 
 def _reason(event: Event) -> dict[str, str]:
@@ -117,18 +116,23 @@ def log_events(instance: str) -> Emit:
     is_enabled, urgency = log.isEnabledFor, _URGENCY
 
     def listen(event: Event) -> None:
-        if is_enabled(urgency[type(event)]):
-            _write(event, instance)
+        level = urgency[type(event)] or _level_of_end(event)
+        if is_enabled(level):
+            _write(event, level, instance)
 
     return listen
 
 
-def _write(event: Event, instance: str) -> None:
-    has_failed = type(event) is events.RunEnded and event.status == "failed"
-    level, phrase = FAILED if has_failed else PHRASES[type(event)]
-    if log.isEnabledFor(level):
-        fields = msgspec.to_builtins(event) | {"instance": instance}
-        log.log(level, phrase, extra={"holdfast": fields | _reason(event) if level == logging.ERROR else fields})
+def _level_of_end(event: Event) -> int:
+    """The level at which it is said that a run has ended: its type alone does not tell."""
+    failed = isinstance(event, events.RunEnded) and event.status == "failed"
+    return FAILED[0] if failed else PHRASES[events.RunEnded][0]
+
+
+def _write(event: Event, level: int, instance: str) -> None:
+    phrase = FAILED[1] if isinstance(event, events.RunEnded) and level == FAILED[0] else PHRASES[type(event)][1]
+    fields = msgspec.to_builtins(event) | {"instance": instance}
+    log.log(level, phrase, extra={"holdfast": fields | _reason(event) if level == logging.ERROR else fields})
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # one event is one line, whatever an error says

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, field
 
 from holdfast.adapters.payloads import JsonCodec
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeRaised, CodeReturned, Command
@@ -56,10 +56,10 @@ DEADLINE_MS = NOW_MS + 30_000
 PLAYS: list[Play] = []  # those to be let go at the end of the test, as the engine does with every run
 
 
-class _Watched(Machine):
+class _Watched(Machine, weakref=True):
     """Keeps every command that the code ever asked for, also those that were done before anybody looked."""
 
-    begun: list[Command]
+    begun: list[Command] = field(default_factory=list)
 
     def starting(self, first: Started | Continued, *, at_ms: int) -> Iterator[None]:
         self.begun = []

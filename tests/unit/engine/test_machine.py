@@ -235,7 +235,7 @@ def test_a_large_value_is_taken_from_its_blob():
         return await ship()
 
     play = Play(code)
-    play.machine._blobs = {"d1": b'"large"'}
+    play.machine.blobs = {"d1": b'"large"'}
     play._deliver(Performed(NOW_MS, "ship#1", play.machine.open["ship#1"].intent, 1, Value(blob="d1", size=7)))
     assert play.result == "large"
 

@@ -14,6 +14,7 @@ from holdfast.kernel.starts import (
     SUPERSEDED_DEADLINE_MS,
     Again,
     Busy,
+    Joining,
     Mine,
     Mismatch,
     NoPlace,
@@ -22,6 +23,7 @@ from holdfast.kernel.starts import (
     Theirs,
     admission,
     first_guard,
+    joins,
     look,
     resolve,
     successor,
@@ -203,6 +205,20 @@ def test_a_run_without_a_key_holds_none():
 def test_a_takeover_is_guarded_by_the_holder_it_has_seen():
     guard = KeyHeldBy("run-1", Fenced("run-1", 4, "n"))
     assert admission(wanted("run-2"), now_ms=NOW_MS, hand=None, guard=guard).guard is guard
+
+
+@pytest.mark.parametrize("join", [True, False])
+@pytest.mark.parametrize("request_id", ["request-1", "request-2"])
+@pytest.mark.parametrize("digest", ["digest-1", "digest-2"])
+@pytest.mark.parametrize("expires_at_ms", [None, NOW_MS, NOW_MS + 1])
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.COMPLETED])
+def test_a_start_that_only_looks_joins_whom_a_start_that_was_refused_would_join(
+    join: bool, request_id: str, digest: str, expires_at_ms: int | None, status: Status
+):
+    holder = replace(a_run(), request_id="request-1", digest="digest-1", expires_at_ms=expires_at_ms, status=status)
+    wish = wanted("run-2", key="order:1", request_id=request_id, digest=digest, join=join)
+    looking = Joining("run-2", "default", "shop.checkout", "order:1", digest, request_id, join)
+    assert joins(looking, holder, now_ms=NOW_MS) == isinstance(resolve(wish, holder, now_ms=NOW_MS), Theirs)
 
 
 def test_a_look_at_the_holder_of_the_key_writes_nothing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from holdfast.kernel import starts, timeouts, waits
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
 from holdfast.kernel.lanes import Entering
 from holdfast.kernel.runs import Run
-from holdfast.kernel.starts import Again, Busy, Hand, Mine, Mismatch, NoPlace, Overtook, Tell, Theirs, Wanted
+from holdfast.kernel.starts import Again, Busy, Hand, Joining, Mine, Mismatch, NoPlace, Overtook, Tell, Theirs, Wanted
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.pack import Workflow
@@ -92,72 +93,82 @@ class Admission:
         self._committer = committer
         self._emit = emit
         self._taker = taker
-        self._held_keys: dict[tuple[str, str, str | None], None] = {}  # the oldest first
+        # By namespace, workflow and key: those that were held when another start came for them, the oldest first.
+        self.held_keys: dict[tuple[str, str, str | None], None] = {}
 
     async def admit(self, wanted: Wanted) -> tuple[Run, bool]:
         """The run that holds the key now, and whether it is the wanted one.
 
         Raises `InputMismatch`, `InFlight`, `Overtaken`, `LaneBusy`, `LaneFull`.
         """
-        if self._held_keys and (joined := await self._look(wanted)) is not None:
+        if (
+            wanted.replaces is None
+            and wanted.signal is None
+            and (wanted.namespace, wanted.workflow, wanted.key) in self.held_keys
+            and (joined := await self.join(wanted, now_ms=self._store.now_ms())) is not None
+        ):
             return joined, False
+        return await self.offer(wanted)
+
+    async def offer(self, wanted: Wanted) -> tuple[Run, bool]:
+        """The same, of a start that does not look first."""
         if wanted.limit is not None:  # before the run is there: it must not be without its limit if this process dies
             await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
-        return await self._admit(wanted, starts.first_guard(wanted))
-
-    async def _admit(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> tuple[Run, bool]:
+        guard = starts.first_guard(wanted)
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
                 assert answer.run is not None
                 return self._admitted(wanted, answer.run)
-            match starts.resolve(wanted, answer.current, now_ms=self._store.now_ms(), no_room=answer.no_room):
-                case Mine(run):
-                    return run, True
-                case Theirs(run):
-                    self._remember_held(wanted)
-                    self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
-                    return run, False
-                case Mismatch(run):
-                    raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
-                case Busy(run):
-                    raise InFlight(wanted.workflow, wanted.key or "", run.id)
-                case Overtook(run):
-                    raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
-                case NoPlace() as refusal:
-                    raise _no_place(wanted, refusal)
-                case Tell(change):
-                    told = await self._committer.commit(change)
-                    if isinstance(told, Committed):
-                        assert told.run is not None
-                        self._emit(RunJoined(told.run.id, wanted.workflow, wanted.key))
-                        return told.run, False
-                    guard = KeyFree()  # it has ended meanwhile: look again
-                case Again(again):
-                    guard = again
-                case other:  # pragma: no cover
-                    assert_never(other)
+            found = starts.resolve(wanted, answer.current, now_ms=self._store.now_ms(), no_room=answer.no_room)
+            if isinstance(found, Tell):
+                told = await self._committer.commit(found.change)
+                if isinstance(told, Committed):
+                    assert told.run is not None
+                    return self._joined(wanted, told.run), False
+                guard = KeyFree()  # it has ended meanwhile: look again
+            elif isinstance(found, Again):
+                guard = found.guard
+            else:
+                return self._taken(wanted, found)
 
-    async def _look(self, wanted: Wanted) -> Run | None:
-        """The holder of a key that was held before, if this start joins it. Otherwise it has to be offered."""
-        place = wanted.namespace, wanted.workflow, wanted.key
-        if place not in self._held_keys or wanted.replaces is not None or wanted.signal is not None:
-            return None
+    def _taken(self, wanted: Wanted, found: Mine | Theirs | Mismatch | Busy | Overtook | NoPlace) -> tuple[Run, bool]:
+        """The holder of the key, if that does for this start; raises why not."""
+        match found:
+            case Mine(run):
+                return run, True
+            case Theirs(run):
+                self._remember_held(wanted)
+                return self._joined(wanted, run), False
+            case Mismatch(run):
+                raise InputMismatch(wanted.workflow, wanted.key or "", run.id, run)
+            case Busy(run):
+                raise InFlight(wanted.workflow, wanted.key or "", run.id)
+            case Overtook(run):
+                raise Overtaken(wanted.workflow, wanted.key or "", run.id, run)
+            case NoPlace() as refusal:
+                raise _no_place(wanted, refusal)
+            case other:  # pragma: no cover
+                assert_never(other)
+
+    def _joined(self, wanted: Joining | Wanted, run: Run) -> Run:
+        self._emit(RunJoined(run.id, wanted.workflow, wanted.key))
+        return run
+
+    async def join(self, wanted: Joining | Wanted, *, now_ms: Instant) -> Run | None:
+        """The holder of the key, if this start, which came then, joins it. Otherwise it has to be offered."""
         answer = await self._committer.commit(starts.look(wanted))
         assert isinstance(answer, Refused), answer
-        if answer.current is None:
-            self._held_keys.pop(place, None)
+        holder = answer.current
+        if holder is None:
+            self.held_keys.pop((wanted.namespace, wanted.workflow, wanted.key), None)
             return None
-        found = starts.resolve(wanted, answer.current, now_ms=self._store.now_ms())
-        if not isinstance(found, Theirs):
-            return None
-        self._emit(RunJoined(found.run.id, wanted.workflow, wanted.key))
-        return found.run
+        return self._joined(wanted, holder) if starts.joins(wanted, holder, now_ms=now_ms) else None
 
     def _remember_held(self, wanted: Wanted) -> None:
-        if len(self._held_keys) >= HELD_KEYS_MAX:
-            del self._held_keys[next(iter(self._held_keys))]
-        self._held_keys[wanted.namespace, wanted.workflow, wanted.key] = None
+        if len(self.held_keys) >= HELD_KEYS_MAX:
+            del self.held_keys[next(iter(self.held_keys))]
+        self.held_keys[wanted.namespace, wanted.workflow, wanted.key] = None
 
     def _admitted(self, wanted: Wanted, run: Run) -> tuple[Run, bool]:
         if run.id != wanted.run_id:  # its signal has been received before, by this run
@@ -176,19 +187,18 @@ class Admission:
         hand = self._taker.reserve(wanted.workflow, wanted.run_id) if self._taker and not wanted.delay_ms else None
         change = starts.admission(wanted, now_ms=self._store.now_ms(), hand=hand, guard=guard)
         # The run may be ours even if the caller goes away meanwhile: the worker learns it in any case.
-        return self._committer.commit(change, on_answer=None if hand is None else self._settle_hand(change))
+        on_answer: OnAnswer | None = None if hand is None else partial(self._settle_hand, change)
+        return self._committer.commit(change, on_answer=on_answer)
 
-    def _settle_hand(self, change: Change) -> OnAnswer:
-        def settle(answer: Answer | None) -> None:
-            assert self._taker is not None
-            assert change.run is not None
-            run = answer.run if isinstance(answer, Committed) else None
-            if run is not None and run.fence == change.run.fence:
-                self._taker.adopt_fresh(change, run)
-            else:
-                self._taker.give_back(change.run.id, is_unsure=answer is None)
-
-        return settle
+    def _settle_hand(self, change: Change, answer: Answer | None) -> None:
+        """The worker takes the run, or gives back the slot that it has kept for it."""
+        assert self._taker is not None
+        assert change.run is not None
+        run = answer.run if isinstance(answer, Committed) else None
+        if run is not None and (run is change.run or run.fence == change.run.fence):
+            self._taker.adopt_fresh(change, run)
+        else:
+            self._taker.give_back(change.run.id, is_unsure=answer is None)
 
 
 def _no_place(wanted: Wanted, refusal: NoPlace) -> LaneBusy | LaneFull:

@@ -88,13 +88,13 @@ class Registry:
 
     def workflow(self, name: str) -> Workflow[..., Any]:
         """The workflow of this name; the pack's part may be left out where that is unambiguous."""
-        found = self._workflows.get(name)
-        if found is None:
-            short = [full for full in self.workflow_names if full.partition(".")[2] == name]
-            if len(short) != 1:
-                raise UnknownWorkflow(name, self.workflow_names)
-            found = self._workflows[short[0]]
-        return found
+        return self._workflows.get(name) or self._workflows[self._full_name(name)]
+
+    def _full_name(self, name: str) -> str:
+        short = [full for full in self.workflow_names if full.partition(".")[2] == name]
+        if len(short) != 1:
+            raise UnknownWorkflow(name, self.workflow_names)
+        return short[0]
 
     def served_workflows(self) -> list[Workflow[..., Any]]:
         """The workflows that are executed here."""
@@ -128,12 +128,9 @@ class Registry:
             result_schema=self._codec.schema(workflow.signature.returns),
         )
 
-    def is_known(self, workflow: Workflow[..., Any]) -> bool:
-        return self._workflows.get(workflow.name) is workflow
-
     def require(self, workflow: Workflow[..., Any]) -> None:
         """Raises `UnknownWorkflow` if it is not one of the packs of this Holdfast."""
-        if not self.is_known(workflow):
+        if self._workflows.get(workflow.name) is not workflow:
             raise UnknownWorkflow(workflow.name, self.workflow_names)
 
     def returns_of_effect(self, name: str) -> Any:

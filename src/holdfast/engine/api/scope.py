@@ -73,12 +73,16 @@ class Scope:
 
     async def bytes_of(self, run_id: str, value: Value) -> bytes:
         """The bytes of a value; raises `SealedPayload` if this process cannot open them."""
+        data = self.at_hand(value)
+        return await self.blob(run_id, value) if data is None else data
+
+    def at_hand(self, value: Value) -> bytes | None:
+        """The same of a value that is kept inline; None if its bytes are in a blob."""
         if value.sealed:
             if self._open_value is None:
                 raise seals.refusal(value.sealed)
             return self._open_value(value)
-        data = inline(value)
-        return await self.blob(run_id, value) if data is None else data
+        return inline(value)
 
     async def blob(self, run_id: str, value: Value) -> bytes:
         """The bytes of a large value."""

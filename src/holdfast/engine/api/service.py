@@ -10,12 +10,12 @@ flow         breakers and limits of effects
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast.calls import Call, WorkflowCall
@@ -61,13 +61,14 @@ from holdfast.kernel.limits import LimitVerdict
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.rates import Rate
 from holdfast.kernel.runs import COMPLETED, ENDED, PENDING, SETTLED, Run, Status
-from holdfast.kernel.starts import Wanted
+from holdfast.kernel.starts import Joining, Wanted
 from holdfast.kernel.timeouts import RUN_TIMED_OUT
-from holdfast.kernel.times import NO_TIME
+from holdfast.kernel.times import NO_TIME, Instant
 from holdfast.kernel.traces import TRACEPARENT
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.pack import Workflow
 
+_decode_value = msgspec.json.Decoder(Value).decode
 BLOCKED_AS = {
     error.code: error
     for error in (
@@ -81,6 +82,18 @@ BLOCKED_AS = {
         EngineFault,
     )
 }
+
+
+class _Asked(Struct, frozen=True, gc=False):
+    """A start, as far as it is known before anything is made of the run that it may admit."""
+
+    call: Call[Any]
+    workflow: Workflow[..., Any]
+    arguments: bytes
+    key: str | None
+    digest: str
+    run_id: str
+    now_ms: Instant
 
 
 class Replayer(Protocol):
@@ -163,10 +176,16 @@ class Service:
     async def start(self, call: WorkflowCall[Any], options: StartOptions) -> tuple[Run, bool]:
         """Admit `call`; the run that holds its key, and whether this start created it."""
         self.scope.require_open()
-        wanted = self._wanted(call, options)
+        asked, admission, is_plain = self._asked(call, options), self._admission, options.are_plain
+        held_keys = admission.held_keys
+        if held_keys and is_plain and (self.namespace, asked.workflow.name, asked.key) in held_keys:
+            joined = await admission.join(self._joining(asked, options.request_id), now_ms=asked.now_ms)
+            if joined is not None:
+                return joined, False
+        wanted = self._wanted(asked, options, is_plain=is_plain)
         if wanted.signal is not None:
             await self._check_payload(wanted, wanted.signal)
-        run, created = await self._admission.admit(wanted)
+        run, created = await (admission.offer(wanted) if is_plain else admission.admit(wanted))
         if created and run.status is PENDING:
             self._on_pending(run)
         if created and wanted.replaces is not None:
@@ -222,23 +241,32 @@ class Service:
 
     async def result(self, run: Run, as_type: Any, timeout: Duration | None) -> Any:
         """The value that the run returned; raises what its end means."""
-        return self.codec.decode(await self.result_json(await self.wait(run, timeout)), as_type)
+        if run.status not in ENDED:  # blocked is not final: it may have been retried since this snapshot
+            run = await self._settled(run, timeout)
+        value = self._returned(run)
+        data = self.scope.at_hand(value)
+        return self.codec.decode(await self.scope.blob(run.id, value) if data is None else data, as_type)
 
     async def wait(self, run: Run, timeout: Duration | None) -> Run:
         """The run once it has ended or is blocked."""
-        if run.status in ENDED:  # blocked is not final: it may have been retried since this snapshot
-            return run
+        return run if run.status in ENDED else await self._settled(run, timeout)
+
+    def _settled(self, run: Run, timeout: Duration | None) -> Coroutine[Any, Any, Run]:
+        """The run once it has ended or is blocked, if it may still move."""
         self.scope.require_open()
-        return await self._waiters.wait(run.id, None if timeout is None else milliseconds(timeout))
+        return self._waiters.wait(run.id, None if timeout is None else milliseconds(timeout))
 
     async def result_json(self, run: Run) -> bytes:
         """What a settled run returned, as it is kept; raises what its end means."""
+        return await self.scope.bytes_of(run.id, self._returned(run))
+
+    def _returned(self, run: Run) -> Value:
+        """The value that a settled run returned; raises what its end means."""
         if run.status not in SETTLED:
             raise NotAllowedNow(f"run {run.id} is {run.status}", hint="There is a result when it has ended.")
         if run.status is COMPLETED:
             assert run.output is not None
-            value = msgspec.json.decode(run.output, type=Value)
-            return await self.scope.bytes_of(run.id, value)
+            return _decode_value(run.output)
         if run.status is Status.CANCELLED:
             raise RunCancelled(run.id)
         assert run.error is not None
@@ -256,7 +284,8 @@ class Service:
         self.scope.require_open()
         return await self._limits.limit(self.namespace, name, rate, cost)
 
-    def _wanted(self, call: WorkflowCall[Any], options: StartOptions) -> Wanted:
+    def _asked(self, call: WorkflowCall[Any], options: StartOptions) -> _Asked:
+        """The start, if what is passed is one that can be."""
         if not isinstance(call, Call):
             raise UsageError(
                 f"start() was given {type(call).__name__} {call!r:.60}",
@@ -284,21 +313,34 @@ class Service:
             # Without a key nothing else tells a repeated request from a new one.
             name = ids.joined(self.namespace, workflow.name, options.request_id)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
+        digest = digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given)
+        return _Asked(call, workflow, arguments, key, digest, run_id, now_ms)
+
+    def _joining(self, asked: _Asked, request_id: str | None) -> Joining:
+        """The start, for the holder of its key: nothing is made yet of the run that it would admit."""
+        name, namespace, key = asked.workflow.name, self.namespace, asked.key
+        assert key is not None, asked
+        run_id = self._store.id_for(asked.run_id, namespace=namespace, workflow=name, key=key)
+        return Joining(run_id, namespace, name, key, asked.digest, request_id or run_id)
+
+    def _wanted(self, asked: _Asked, options: StartOptions, *, is_plain: bool) -> Wanted:
+        """The run that it would admit."""
+        workflow, key = asked.workflow, asked.key
         wanted = wish(
             self._store,
             workflow,
-            arguments,
-            run_id=run_id,
+            asked.arguments,
+            run_id=asked.run_id,
             namespace=self.namespace,
             key=key,
-            digest=digest_of(workflow.signature.essence(call.arguments, arguments, self.codec).given),
+            digest=asked.digest,
             request_id=options.request_id,
             enters=lane_options.entering(
-                workflow.lane, call.arguments, lane=options.lane, width=options.width, if_free=options.if_free
+                workflow.lane, asked.call.arguments, lane=options.lane, width=options.width, if_free=options.if_free
             ),
         )
         traceparent = self._traceparent(options)
-        if traceparent is not None or not options.are_plain:
+        if traceparent is not None or not is_plain:
             wanted = replace(
                 wanted,
                 retention_ms=wanted.retention_ms if options.retention is None else milliseconds(options.retention),
@@ -310,7 +352,7 @@ class Service:
                 join=options.join,
             )
         limit_ms = workflow.timeout_ms if options.timeout is None else milliseconds(options.timeout)
-        return wanted if limit_ms is None else limited(wanted, workflow, limit_ms, now_ms=now_ms)
+        return wanted if limit_ms is None else limited(wanted, workflow, limit_ms, now_ms=asked.now_ms)
 
     def _key_of(self, workflow: Workflow[..., Any], call: Call[Any], options: StartOptions) -> str | None:
         """The key under which the call is started: the one that the caller names, or else the workflow's own."""

@@ -25,7 +25,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from holdfast.calls import Call, WorkflowCall
 from holdfast.engine.code import divergences, shields
@@ -35,7 +35,7 @@ from holdfast.engine.code.effect_keys import EffectKeys
 from holdfast.engine.code.inbox import Inbox
 from holdfast.engine.code.lineage import LINEAGE
 from holdfast.engine.code.lines import line_of
-from holdfast.engine.code.loop import WorkflowLoop
+from holdfast.engine.code.loop import Timer, WorkflowLoop
 from holdfast.engine.code.notes import Notes
 from holdfast.engine.code.pending import Pending, StepFuture
 from holdfast.engine.code.shields import SHIELD, Shield, Shields
@@ -80,6 +80,7 @@ from holdfast.workflow import ChildRun, Current
 LAST_ERROR_LENGTH_MAX = 200  # it is kept with the row of a run that waits; all of it is in the journal
 REFUSALS_MAX = 1_000  # a workflow that swallows more cancellations than this will not end by itself
 
+_LATER: Any = None  # until the machine is made
 _lineage, _shield = LINEAGE.get, SHIELD.get
 
 
@@ -91,48 +92,46 @@ class _ContinuesAsNew(BaseException):
         self.call = call
 
 
-class Machine:
+class Machine(Struct, eq=False):
     """Drives the code of one run. It is also the `WorkflowScope` that the authoring functions find."""
 
-    _deadline_at_ms = EPOCH  # of a cancellation, or of undoing after a failure
+    workflow: Workflow[..., Any]
+    current: Current
+    codec: Codec
+    blobs: Mapping[str, bytes]  # the large values that are at hand
+    noted: Noted = NOTHING_NOTED
+    journal: tuple[Entry, ...] = ()
+    on_dropped: Callable[[DroppedCall], None] | None = None
+    # What the code waits for, and what it does besides.
+    pending: Pending = field(default_factory=Pending)
+    open: dict[str, Command] = _LATER
+    timers: dict[str, Timer] = _LATER
+    inbox: Inbox = field(default_factory=Inbox)
+    notes: Notes = _LATER
+    _loop: WorkflowLoop = _LATER
+    _main: WorkflowTask | None = None
+    # How it has ended.
+    ended: CodeOutcome | None = None
+    outcome: CodeOutcome | None = None
+    cancelling: bool = False
+    failing: bool = False  # the code has failed, and what it left behind is undone before the run fails
+    # What few runs have is made when it is needed.
+    _put_by: dict[str, list[Entry]] = {}
+    _left: LeftBehind | None = None
     _keys: EffectKeys | None = None
+    _kept_shields: Shields | None = None
     _dropped: tuple[DroppedCall, ...] = ()  # calls that the code has not awaited, since it was last quiet
     _draws: dict[str, int] | None = None  # how often each task has asked for chance
-    failing = False  # the code has failed, and what it left behind is undone before the run fails
+    _refusals: int = 0
     _unwinder: WorkflowTask | None = None
-    _kept_shields: Shields | None = None
+    _deadline_at_ms: Instant = EPOCH  # of a cancellation, or of undoing after a failure
 
-    def __init__(
-        self,
-        workflow: Workflow[..., Any],
-        current: Current,
-        *,
-        codec: Codec,
-        blobs: Mapping[str, bytes],
-        noted: Noted = NOTHING_NOTED,
-        journal: tuple[Entry, ...] = (),
-        on_dropped: Callable[[DroppedCall], None] | None = None,
-    ) -> None:
-        self.ended: CodeOutcome | None = None
-        self.outcome: CodeOutcome | None = None
-        self.cancelling = False
-        self.current = current
-        self._journal = journal
-        self._on_dropped = on_dropped
-        self.pending = Pending()
-        self.open = self.pending.open
-        self.timers = self.pending.timers
-        self.inbox = Inbox()
-        self._workflow = workflow
-        self._main: WorkflowTask | None = None
-        self._refusals = 0
-        self._noted = noted
-        self._codec = codec
-        self._blobs = blobs
-        self._put_by: dict[str, list[Entry]] = {}
-        self._left: LeftBehind | None = None
-        self._loop, shows = WorkflowLoop(self, self.pending, shields.withholds), noted.shows_again
-        self.notes = Notes(noted, current.run_id, workflow.name, workflow.markers, self._loop, shows, are_there=shows)
+    def __post_init__(self) -> None:
+        pending, noted, workflow = self.pending, self.noted, self.workflow
+        self.open, self.timers = pending.open, pending.timers
+        self._loop = loop = WorkflowLoop(self, pending, shields.withholds)
+        shows = noted.shows_again
+        self.notes = Notes(noted, self.current.run_id, workflow.name, workflow.markers, loop, shows, are_there=shows)
 
     @property
     def left(self) -> LeftBehind:
@@ -158,15 +157,17 @@ class Machine:
         self._loop.now_ms = at_ms
         arguments = self._bytes_of(first.input)
         self.notes.begin_with(first.attributes)
-        if isinstance(first, Continued):
+        path = ""
+        if type(first) is Continued:
             self.left.begin_with(first.children)
-        workflow, signature = self._workflow, self._workflow.signature
+            path = f"g{first.generation}"
+        workflow, signature = self.workflow, self.workflow.signature
         try:
-            coroutine = signature.call(workflow.fn, self._codec.decode(arguments, signature.arguments_type))
+            coroutine = signature.call(workflow.fn, self.codec.decode(arguments, signature.arguments_type))
         except UsageError as error:  # stored by other code than this: the run fails with the reason
             self.ended = self.outcome = CodeRaised(error)
             return ()
-        self._main = self._loop.start(coroutine, path=f"g{first.generation}" if isinstance(first, Continued) else "")
+        self._main = self._loop.start(coroutine, path=path)
         return self._run()
 
     def apply(self, entry: Entry, position: int, *, strict: bool = True) -> None:
@@ -208,13 +209,13 @@ class Machine:
             if strict and isinstance(entry, StepEntry):
                 raise self._diverged(ended_early(entry, position), entry)
             return ()
-        divergence = contradiction(entry, position, self.pending.asked)
+        divergence = contradiction(entry, position, self.pending)
         if divergence is None:
             pieces = self._deliver_and_run(entry)
             return chain(pieces, self._delivering_what_was_put_by()) if self._put_by else pieces
         if strict:
             raise self._diverged(divergence, entry)
-        if step_of(entry) not in self.pending.asked and not isinstance(entry, Elapsed):  # a wait begins again
+        if self.pending.get(step_of(entry)) is None and not isinstance(entry, Elapsed):  # a wait begins again
             self._put_by.setdefault(step_of(entry), []).append(entry)
         return ()
 
@@ -250,7 +251,7 @@ class Machine:
         while not self._put_by.keys().isdisjoint(self.open.keys()):
             step = next(step for step in self.open if step in self._put_by)
             for entry in self._put_by.pop(step):
-                if contradiction(entry, 0, self.pending.asked) is None:  # otherwise it is not what the code wants
+                if contradiction(entry, 0, self.pending) is None:  # otherwise it is not what the code wants
                     yield from self._deliver_and_run(entry)
 
     @property
@@ -275,7 +276,7 @@ class Machine:
     def evict(self) -> None:
         """Forget the run; its coroutines are closed."""
         self._loop.evict()
-        self._main = self._unwinder = self._on_dropped = None
+        self._main = self._unwinder = self.on_dropped = None
 
     def where(self) -> str:
         """The line at which the main task waits, for messages."""
@@ -293,9 +294,9 @@ class Machine:
     def dropped(self, call: Call[Any]) -> None:
         # What is dropped while the run is let go or cancelled would perhaps have been awaited; what is dropped on a
         # replay was told of when it happened.
-        if self._on_dropped is None or self._loop.is_evicted or self.cancelling or self.notes.is_replaying:
+        if self.on_dropped is None or self._loop.is_evicted or self.cancelling or self.notes.is_replaying:
             return
-        self._dropped += (dropped_here(call, self._workflow.fn),)
+        self._dropped += (dropped_here(call, self.workflow.fn),)
         self._loop.is_irregular = True
 
     def spawn(
@@ -328,8 +329,8 @@ class Machine:
 
     def open_hook(self, name: str, token: str | None, as_type: Any) -> asyncio.Future[ChildRun[Any] | None] | None:
         if as_type is not Any:
-            self._codec.check(as_type, what=f"the payload of hook {name!r}")
-        schema = None if as_type is Any else self._codec.schema(as_type)
+            self.codec.check(as_type, what=f"the payload of hook {name!r}")
+        schema = None if as_type is Any else self.codec.schema(as_type)
         hook = HookOpen(name, token, None if schema is None else msgspec.json.encode(schema))
         if token is None:
             if schema is not None:
@@ -352,7 +353,7 @@ class Machine:
                 await self._parked()
             received = await self.inbox.take(name)
             try:
-                return self._codec.decode(self._bytes_of(received.value), as_type)
+                return self.codec.decode(self._bytes_of(received.value), as_type)
             except NotSerializable as error:
                 self.notes.ignored(received, str(error.__cause__ or error))
 
@@ -374,13 +375,13 @@ class Machine:
         return Shield(self._loop, limit_ms, self._shields)
 
     def continue_as_new(self, call: WorkflowCall[Any]) -> NoReturn:
-        if not isinstance(call, Call) or call.target is not self._workflow:
+        if not isinstance(call, Call) or call.target is not self.workflow:
             raise UsageError(
                 f"continue_as_new() was given {call!r:.60}",
-                hint=f"A run stays what it is: call {self._workflow.name} with its new arguments.",
+                hint=f"A run stays what it is: call {self.workflow.name} with its new arguments.",
             )
         call.is_taken = True
-        self._codec.encode(call.arguments, what=self._workflow.input_name)  # what cannot be stored is said here
+        self.codec.encode(call.arguments, what=self.workflow.input_name)  # what cannot be stored is said here
         if self._is_refused():
             raise asyncio.CancelledError
         raise _ContinuesAsNew(call)
@@ -400,7 +401,7 @@ class Machine:
             self._draws = {}
         path = LINEAGE.get().path
         draw = self._draws[path] = self._draws.get(path, 0) + 1
-        seed = f"{self._noted.origin or self.current.run_id}/{path}/{draw}".encode()
+        seed = f"{self.noted.origin or self.current.run_id}/{path}/{draw}".encode()
         return int.from_bytes(blake2b(seed, digest_size=32).digest()) & ((1 << count) - 1)
 
     # -- while it is being cancelled
@@ -439,8 +440,8 @@ class Machine:
     def undo(self, step: str, call: Call[Any], key: str, mark: str) -> Awaitable[Any]:
         effect = call.target
         assert isinstance(effect, Effect)
-        arguments = self._codec.encode(call.arguments, what=effect.input_name)
-        essence = effect.signature.essence(call.arguments, arguments, self._codec)
+        arguments = self.codec.encode(call.arguments, what=effect.input_name)
+        essence = effect.signature.essence(call.arguments, arguments, self.codec)
         named = f"{effect.key.fill(call.arguments)}{mark}" if effect.key else key
         intent = Intent("undo", effect.name, named, digest_of(essence.given), defaults=essence.left_out)
         returns = effect.signature.returns
@@ -448,7 +449,7 @@ class Machine:
         return self._open(Command(step, intent, self._loop.now_ms, future, returns, call, effect, arguments))
 
     def cannot_undo(self, step: str, intent: Intent, error: Exception) -> None:
-        self.notes.undo_failed(step, intent, described(error, self._codec))
+        self.notes.undo_failed(step, intent, described(error, self.codec))
 
     def stop_child(self, step: str, run_id: str) -> Awaitable[Any]:
         intent = Intent("stop", "stop", key=run_id)
@@ -457,10 +458,10 @@ class Machine:
         return self._open(command)
 
     def has_record_of(self, step: str) -> bool:
-        return any(step_of(entry) == step for entry in self._journal)
+        return any(step_of(entry) == step for entry in self.journal)
 
     def result_of(self, value: Value, as_type: Any) -> Any:
-        return self._codec.decode(self._bytes_of(value), as_type)
+        return self.codec.decode(self._bytes_of(value), as_type)
 
     # -- between the two
 
@@ -478,8 +479,8 @@ class Machine:
         if self.cancelling and self._is_refused():
             return self._parked()
         target, signature = call.target, call.target.signature
-        arguments = self._codec.encode(call.arguments, what=target.input_name)
-        essence = signature.essence(call.arguments, arguments, self._codec)
+        arguments = self.codec.encode(call.arguments, what=target.input_name)
+        essence = signature.essence(call.arguments, arguments, self.codec)
         effect = target if isinstance(target, Effect) else None
         digest = digest_of(essence.given)
         while True:
@@ -517,12 +518,12 @@ class Machine:
 
     def _declared_key(self, effect: Effect[..., Any], call: Call[Any], key: str, step: str, digest: str) -> str:
         if self._keys is None:
-            self._keys = EffectKeys(self._journal, self.left.undone)
+            self._keys = EffectKeys(self.journal, self.left.undone)
         mark = self.left.mark_for(call) if effect.is_undo and self.left.undone else ""
         return self._keys.claim(effect, key, step, digest, mark)
 
     def _default_key(self, step: str) -> str:
-        return self._noted.keys.get(step) or f"{self.current.run_id}/{step}"
+        return self.noted.keys.get(step) or f"{self.current.run_id}/{step}"
 
     def _next_step(self, name: str, intent: Intent) -> str:
         """The id of the code's next step of this name. Ids under which something else was done are passed over."""
@@ -550,7 +551,7 @@ class Machine:
             case Performed(step=step, value=value):
                 self._resolve(self.open[step], value)
             case GaveUp(step=step, error=error):
-                self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
+                self.pending.close(step).future.set_exception(rebuilt(error, self.codec, step=step))
             case Elapsed(step=step):
                 self._loop.fire(self.pending.elapse(step))
             case Spawned(step=step, run_id=run_id) if self.open[step].intent.kind == "child":
@@ -562,7 +563,7 @@ class Machine:
                 self._resolve(self.open[step], value)
             case Joined(step=step, error=error):
                 assert error is not None
-                self.pending.close(step).future.set_exception(rebuilt(error, self._codec, step=step))
+                self.pending.close(step).future.set_exception(rebuilt(error, self.codec, step=step))
             case Attempted(step=step, attempt=attempt, error=error, retry_at_ms=retry_at_ms):
                 command = self.open[step]
                 command.last_error = f"{error.type}: {error.message}"[:LAST_ERROR_LENGTH_MAX]
@@ -597,7 +598,7 @@ class Machine:
         result = command.returned
         if result is UNSET:
             try:
-                result = self._codec.decode(self._bytes_of(value), command.returns)
+                result = self.codec.decode(self._bytes_of(value), command.returns)
             except UsageError as error:
                 command.future.set_exception(error)
                 return
@@ -606,7 +607,7 @@ class Machine:
     def _bytes_of(self, value: Value) -> bytes:
         if value.sealed:  # a worker looks before it replays; others replay what was exported
             raise seals.refusal(value.sealed)
-        return self._blobs[value.blob] if value.json is UNSET else bytes(value.json)
+        return self.blobs[value.blob] if value.json is UNSET else bytes(value.json)
 
     def _run(self) -> Iterable[None]:
         """Run the code until it is quiet. If that takes long, what is left comes in pieces."""
@@ -647,9 +648,9 @@ class Machine:
             raise HeldUpItsWorker(f"run {self.current.run_id} computed for too long without an await, {place}")
         dropped, self._dropped = self._dropped, ()
         # Code that has failed drops what it would have awaited, and its failure is what there is to say.
-        if self._on_dropped is not None and not isinstance(self._end_of_code(), CodeRaised | CodeCancelled):
+        if self.on_dropped is not None and not isinstance(self._end_of_code(), CodeRaised | CodeCancelled):
             for call in dropped:
-                self._on_dropped(call)
+                self.on_dropped(call)
 
     def _has_just_ended(self) -> bool:
         """Whether the code has ended; `ended` says how."""

@@ -1,7 +1,7 @@
 """What the code of a run waits for: its open steps and timers, and which of them is due next.
 
 open      steps that the code waits for, by id
-asked     what it asked for under each id, timers included: an entry must match
+timers    steps that are timers, by id
 fresh     those asked for since the engine last looked
 dropped   those that the code no longer waits for (a timeout, a lost race, a cancellation)
 """
@@ -9,6 +9,7 @@ dropped   those that the code no longer waits for (a timeout, a lost race, a can
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -28,7 +29,6 @@ class Pending(Struct):
 
     open: dict[str, Command] = {}
     timers: dict[str, Timer] = {}
-    asked: dict[str, Intent] = {}
     fresh: list[Command] = []
     dropped: list[Command] = []
     _due: list[tuple[Instant, int, str]] = []
@@ -37,21 +37,17 @@ class Pending(Struct):
     # -- steps
 
     def add(self, command: Command) -> None:
-        step = command.step
-        self.open[step] = command
-        self.asked[step] = command.intent
+        self.open[command.step] = command
         self.fresh.append(command)
 
     def close(self, step: str) -> Command:
         """It has come to its end."""
-        del self.asked[step]
         return self.open.pop(step)
 
     def drop(self, step: str) -> None:
         """The code does not wait for it any more."""
         command = self.open.pop(step, None)
         if command is not None:
-            del self.asked[step]
             self.dropped.append(command)
 
     def drop_everything(self) -> None:
@@ -72,20 +68,31 @@ class Pending(Struct):
         dropped, self.dropped = self.dropped, []
         return dropped
 
+    # -- what an entry must match, timers included
+
+    def get(self, step: str) -> Intent | None:
+        """What the code asks for under this id, if it waits for that."""
+        command = self.open.get(step)
+        if command is not None:
+            return command.intent
+        return TIMER if step in self.timers else None
+
+    def items(self) -> Iterator[tuple[str, Intent]]:
+        """All that the code waits for, by id."""
+        yield from ((step, command.intent) for step, command in self.open.items())
+        yield from ((step, TIMER) for step in self.timers)
+
     # -- timers and retries
 
     def set_timer(self, timer: Timer) -> None:
         self.timers[timer.step] = timer
         self._set_due(timer.due_at_ms, timer.step)
-        self.asked[timer.step] = TIMER
 
     def cancel_timer(self, timer: Timer) -> None:
-        if self.timers.pop(timer.step, None) is not None:
-            del self.asked[timer.step]
+        self.timers.pop(timer.step, None)
 
     def elapse(self, step: str) -> Timer:
         """The timer of this step, which has come due."""
-        del self.asked[step]
         return self.timers.pop(step)
 
     def retry_at(self, step: str, due_at_ms: Instant) -> None:

@@ -21,7 +21,7 @@ def replay(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> None:
 def replaying(machine: Machine, run: Run, journal: tuple[Entry, ...]) -> Iterable[None]:
     """The same in pieces: a long journal must not keep this process from anything else, its lease least of all."""
     first = input_of(journal)
-    began_at_ms = first.at_ms if isinstance(first, Continued) else run.started_at_ms or run.created_at_ms
+    began_at_ms = first.at_ms if type(first) is Continued else run.started_at_ms or run.created_at_ms
     if len(journal) == 1:
         return machine.starting(first, at_ms=began_at_ms)
     entries = to_replay(journal, first=run.length - len(journal))

@@ -27,7 +27,7 @@ class WorkflowTask(asyncio.Task[Any]):
         return True if self.withholds(self) else super().cancel(msg)
 
     def __hash__(self) -> int:
-        return super().__hash__() if self.order is None else self.order
+        return object.__hash__(self) if self.order is None else self.order
 
 
 class WorkflowFuture(asyncio.Future[Any]):

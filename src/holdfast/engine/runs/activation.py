@@ -18,7 +18,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -97,7 +97,7 @@ class Activation:
 
     def _load(self, history: History, blobs: Mapping[str, bytes]) -> None:
         """Begin with this history: the first time, and when the run begins again."""
-        self._loaded = LoadedRun(self._host, self._workflow, history, blobs, self.arrive)
+        self._loaded = LoadedRun.of(self._host, self._workflow, history, dict(blobs), self.arrive)
         if self._stopping:
             self._loaded.in_flight.leave_tasks()
         if self._seen or history.messages:
@@ -161,7 +161,10 @@ class Activation:
 
     async def _drive(self) -> None:
         try:
-            if not await self._replay():
+            if self._loaded.is_fresh:  # nothing is recorded that its code could contradict
+                for _ in self._loaded.replaying():
+                    await self._host.clock.pause(0)
+            elif not await self._replay():
                 return
             if self._was_cut_short or (self.run.waits is None and self.run.epoch > 1):
                 pending = self._loaded.machine.pending
@@ -180,7 +183,7 @@ class Activation:
             await self._block(stuck.code, stuck.message, self._record)
 
     async def _replay(self) -> bool:
-        """Bring the code to where the journal ends. False if another worker has the run now: its code fits better."""
+        """Bring the code to where a journal ends. False if another worker has the run now: its code fits better."""
         try:
             for _ in self._loaded.replaying():
                 await self._host.clock.pause(0)
@@ -188,7 +191,7 @@ class Activation:
             if await self._host.hand_over(self.run, diverged.message):
                 return False
             raise
-        if self._loaded.is_fresh or not (patches := self._loaded.machine.notes.unasked_patches()):
+        if not (patches := self._loaded.machine.notes.unasked_patches()):
             return True
         return not await self._host.prefer_other(self.run, patches)
 
@@ -396,13 +399,13 @@ class Activation:
     async def _end(self, record: ActivationRecord) -> bool:
         """The code has ended. True if the run goes on all the same: it begins again, or there is mail to be read."""
         outcome = self._loaded.machine.outcome
-        if isinstance(outcome, CodeContinued) and self._loaded.failure is None:
+        if type(outcome) is CodeContinued and self._loaded.failure is None:
             await self._begin_anew(outcome.call.arguments, record)
             return True
-        if isinstance(outcome, CodeRaised) and self._loaded.failure is None:
+        if type(outcome) is CodeRaised and self._loaded.failure is None:
             record = await self._see_effects_through(record)
         event = self._end_of(outcome, record)
-        if isinstance(event, transitions.RunRaised) and self._loaded.undoes_failure:
+        if type(event) is transitions.RunRaised and self._loaded.undoes_failure:
             await self._begin_to_undo(event, await self._see_effects_through(record))
             return True
         self._loaded.take_what_ended(record)
@@ -425,14 +428,12 @@ class Activation:
         """How the run ends that has ended in this way."""
         if self._loaded.failure is not None:  # it has been unwound since
             return transitions.RunRaised(self._loaded.failure)
-        match outcome:
-            case CodeReturned(value):
-                return self._returned(value, record)
-            case CodeRaised(error):
-                return transitions.RunRaised(described(error, self._host.codec))
-            case _:
-                assert isinstance(outcome, CodeCancelled), outcome
-                return self._end_of_a_cancellation()
+        if isinstance(outcome, CodeReturned):
+            return self._returned(outcome.value, record)
+        if isinstance(outcome, CodeRaised):
+            return transitions.RunRaised(described(outcome.error, self._host.codec))
+        assert isinstance(outcome, CodeCancelled), outcome
+        return self._end_of_a_cancellation()
 
     def _end_of_a_cancellation(self) -> transitions.RunRaised | transitions.CancelledItself:
         """How a run ends that was stopped: cancelled, unless it is undone since it failed, or has taken too long."""
@@ -656,9 +657,10 @@ class Activation:
         if record.is_worth_a_commit:
             await self._make_durable(record.as_progress(self.run), record)
 
-    async def _commit(self, event: transitions.Event, record: ActivationRecord) -> None:
+    def _commit(self, event: transitions.Event, record: ActivationRecord) -> Coroutine[Any, Any, None]:
+        """Make durable what becomes of the run, with what there is to record."""
         change = transitions.decide(self.run, event, recorded=record.frozen(), now_ms=self._store.now_ms())
-        await self._make_durable(change, record)
+        return self._make_durable(change, record)
 
     async def _make_durable(self, change: Change, record: ActivationRecord) -> None:
         try:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from holdfast import events
@@ -67,6 +68,7 @@ from holdfast.kernel.journal import (
 from holdfast.kernel.messages import CancelRequest, KeyTaken, Message, OutcomeMessage, SignalMessage
 from holdfast.kernel.replay import NOTHING_NOTED, noted
 from holdfast.kernel.retry_requests import RetryRequest
+from holdfast.kernel.runs import Run
 from holdfast.kernel.steps import Act, AwaitedRunEnded, Block, Expired, Raised, Repeated, Returned, Step
 from holdfast.kernel.times import Instant
 from holdfast.pack import EffectPolicy, Workflow
@@ -76,62 +78,74 @@ from holdfast.workflow import Current
 E = TypeVar("E", bound=EffectEntry)
 ENTRIES_MAX = 500  # of one activation, more or less
 _NO_STEPS: frozenset[str] = frozenset()
-_NONE_LATE: Mapping[str, Late] = {}
+_NONE_LATE: Mapping[str, Late] = MappingProxyType({})
 
 
-class LoadedRun:
+class LoadedRun(Struct, eq=False):
     """One life of a run in memory: its machine, its work in flight, and what lies between the two."""
 
-    # What few runs have. Python finds what only the class has the slow way, so what is read often is not among it.
-    in_doubt = _NO_STEPS
-    came_to_its_end = _NO_STEPS  # steps of which a late entry says what came of them
-    _came_late: Mapping[str, Late] = _NONE_LATE
+    _host: RunHost
+    _workflow: Workflow[..., Any]
+    history: History
+    run: Run
+    blobs: dict[str, bytes]  # the large values that are at hand
+    machine: Machine
+    in_flight: StepsInFlight
+    arrivals: deque[Arrival]
+    is_fresh: bool  # nothing has happened to it yet
+    _records_inputs: bool
+    _admitted_at_ms: Instant | None  # if no worker took it at once
+    held_back: tuple[SignalMessage, ...] = ()
+    dropped: dict[str, Command] = {}
+    in_doubt: frozenset[str] = _NO_STEPS
+    came_to_its_end: frozenset[str] = _NO_STEPS  # steps of which a late entry says what came of them
+    deadline_at_ms: Instant | None = None
+    pausing: bool = False
     failure: Failure | None = None
     timed_out: Failure | None = None  # the run is ended as by a cancellation, and fails with this
+    _came_late: Mapping[str, Late] = _NONE_LATE
+    _watch_again: bool = False
+    _repeated_left: int = 0  # how many arrivals are to be recorded again
+    _to_call: tuple[Command, ...] = ()  # effects to be called again: their retry is due, or they never happened
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         host: RunHost,
         workflow: Workflow[..., Any],
         history: History,
-        blobs: Mapping[str, bytes],
+        blobs: dict[str, bytes],
         arrive: Callable[[Arrival], None],
-    ) -> None:
-        run, journal = history.run, history.journal
-        self.is_fresh = fresh = len(journal) == 1  # nothing has happened to it yet
-        self.run = run
-        # When it was admitted, if no worker took it at once.
-        self._admitted_at_ms = run.created_at_ms if run.started_at_ms != run.created_at_ms else None
-        self.history = history
-        self.deadline_at_ms: Instant | None = None
-        self.pausing = False
-        self._repeated_left = 0  # how many arrivals are to be recorded again
-        self.blobs = dict(blobs) if blobs else {}
-        self.machine = Machine(
+    ) -> LoadedRun:
+        """The run as its history has it; what comes of its work in flight goes to `arrive`."""
+        run, journal, recorded = history.run, history.journal, workflow.record_inputs
+        is_fresh = len(journal) == 1
+        machine = Machine(
             workflow,
             Current(run.id, run.key, run.workflow, run.version or None),
             codec=host.codec,
-            blobs=self.blobs,
-            noted=NOTHING_NOTED if fresh else noted(journal, first=run.length - len(journal)),
+            blobs=blobs,
+            noted=NOTHING_NOTED if is_fresh else noted(journal, first=run.length - len(journal)),
             journal=journal,
-            on_dropped=self._tell_of,
         )
-        self.in_flight = StepsInFlight(host, history, arrive)
-        self.arrivals: deque[Arrival] = deque(history.messages)
-        self.held_back: tuple[SignalMessage, ...] = ()
-        self.dropped: dict[str, Command] = {}
-        self._host = host
-        self._store = host.store
-        self._workflow = workflow
-        recorded = workflow.record_inputs
-        self._records_inputs = host.record_inputs if recorded is None else recorded
-        self._to_call: tuple[
-            Command, ...
-        ] = ()  # effects to be called again: their retry is due, or they never happened
-        self._watch_again = False
-        if not fresh:
-            self._came_late = {entry.step: entry for entry in journal if isinstance(entry, Late)}
-            self._watch_again = any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
+        loaded = cls(
+            host,
+            workflow,
+            history,
+            run,
+            blobs,
+            machine,
+            StepsInFlight(host, history, arrive),
+            deque(history.messages),
+            is_fresh,
+            host.record_inputs if recorded is None else recorded,
+            None if run.started_at_ms == run.created_at_ms else run.created_at_ms,
+        )
+        machine.on_dropped = loaded._tell_of
+        if not is_fresh:
+            loaded._came_late = {entry.step: entry for entry in journal if isinstance(entry, Late)}
+            loaded._watch_again = any(isinstance(entry, Retried | Resumed | Forked) for entry in journal)
+        return loaded
 
     def close(self) -> None:
         """The run is not here any more, or begins again."""
@@ -169,7 +183,7 @@ class LoadedRun:
     def undo_failure(self, error: Failure) -> None:
         """The code has failed with this: take back what it did. It begins when nothing is under way any more."""
         assert self._workflow.undo_ms is not None
-        self._undo_until(self._store.now_ms() + self._workflow.undo_ms, error)
+        self._undo_until(self._host.store.now_ms() + self._workflow.undo_ms, error)
         self.machine.fail_by_unwinding()
 
     def _undo_until(self, deadline_at_ms: Instant | None, error: Failure) -> None:
@@ -226,7 +240,7 @@ class LoadedRun:
             elif machine.ended is not None and self._may_unwind():
                 deadline_at_ms = None if self.failure is None else self.deadline_at_ms
                 kept = self.timed_out is not None and self._workflow.undo_ms is None
-                entry = Stopped(self._store.now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms, kept=kept)
+                entry = Stopped(self._host.store.now_ms(), error=self.failure, deadline_at_ms=deadline_at_ms, kept=kept)
             else:
                 due = self._due()
                 if due is None:
@@ -270,7 +284,7 @@ class LoadedRun:
     def _due(self) -> Elapsed | Command | None:
         if not self.machine.pending.has_dues:
             return None
-        now_ms = self._store.now_ms()
+        now_ms = self._host.store.now_ms()
         # Not a millisecond before: an event loop that wakes too soon sleeps again for what is left.
         due = self.machine.pending.take_due(now_ms)
         if due is None or isinstance(due, Command):
@@ -307,7 +321,7 @@ class LoadedRun:
         if command is None or self.pausing:
             return None
         return retry_requests.entry_of(
-            request, attempts=command.failures, retry_at_ms=command.retry_at_ms, now_ms=self._store.now_ms()
+            request, attempts=command.failures, retry_at_ms=command.retry_at_ms, now_ms=self._host.store.now_ms()
         )
 
     def _complete(self, completion: Completion, record: ActivationRecord) -> Entry | None:
@@ -369,7 +383,7 @@ class LoadedRun:
             intent,
             command.failures,
             event.value,
-            now_ms=self._store.now_ms(),
+            now_ms=self._host.store.now_ms(),
             told_at_ms=told_at_ms,
             took_ms=took_ms,
         )
@@ -398,7 +412,7 @@ class LoadedRun:
     ) -> steps.Decision:
         chance = self._host.ids.chance() if isinstance(event, Raised) else 0.0
         step = command.as_step(waited=waited, told_at_ms=self._told_at_ms(command), took_ms=took_ms)
-        return steps.decide(step, event, self._policy(command), now_ms=self._store.now_ms(), chance=chance)
+        return steps.decide(step, event, self._policy(command), now_ms=self._host.store.now_ms(), chance=chance)
 
     def _follow(
         self, decision: steps.Decision, command: Command, completion: Completion, record: ActivationRecord
@@ -441,7 +455,7 @@ class LoadedRun:
         """What was recorded in a change that the store has refused."""
         self._repeated_left -= 1
         step = Step(event.entry.step, event.entry.intent, waited=waited)
-        entry = steps.decide(step, event, None, now_ms=self._store.now_ms())
+        entry = steps.decide(step, event, None, now_ms=self._host.store.now_ms())
         if isinstance(entry, Performed | Late) and entry.value is not None:
             record.blobs += self.kept(entry.value)
         if isinstance(entry, EffectEntry) and entry.input is not None:
@@ -476,7 +490,7 @@ class LoadedRun:
 
     def entry_of_message(self, message: SignalMessage | KeyTaken, record: ActivationRecord) -> Received | KeyReleased:
         """The entry that records a message to the run itself."""
-        now_ms = self._store.now_ms()
+        now_ms = self._host.store.now_ms()
         if isinstance(message, KeyTaken):
             return KeyReleased(now_ms, message.reason)
         value, blobs = kept_of(message)
@@ -504,7 +518,8 @@ class LoadedRun:
             for step in tuple(self.in_flight.tasks):
                 if (command := self.machine.open.get(step)) is not None:
                     self._stop(command)
-        return CancelAsked(self._store.now_ms(), request.deadline_at_ms, request.reason, self.pausing, request.error)
+        now_ms = self._host.store.now_ms()
+        return CancelAsked(now_ms, request.deadline_at_ms, request.reason, self.pausing, request.error)
 
     def _with_input(self, entry: E, command: Command, record: ActivationRecord) -> E:
         """The entry, with the arguments of the effect if it is the first one of its step."""
@@ -541,7 +556,7 @@ class LoadedRun:
             under_way=step in in_flight.tasks,
             in_doubt=self._may_be_with_a_former_holder(command),
         )
-        match steps.decide(known, steps.STOPPING, None, now_ms=self._store.now_ms()):
+        match steps.decide(known, steps.STOPPING, None, now_ms=self._host.store.now_ms()):
             case Act.INTERRUPT:
                 in_flight.interrupt(step)
             case Act.TAKE_BACK:
@@ -556,7 +571,7 @@ class LoadedRun:
         """Whether a former holder of the run may have begun it, and no record says what came of that."""
         late = self._came_late.get(command.step)
         if command.is_remote:  # a task may be out even if the holder let the run go; not while a retry waits
-            return late is None and not self.in_flight.is_leaving and not command.is_under_way(self._store.now_ms)
+            return late is None and not self.in_flight.is_leaving and not command.is_under_way(self._host.store.now_ms)
         return command.step in self.in_doubt and not command.child_id and not (late is not None and late.run_id)
 
     def _may_have_begun(self, command: Command) -> bool:
@@ -577,11 +592,12 @@ class LoadedRun:
         if self.pausing or self.machine.outcome is not None or self._repeated_left:
             return []
         commands: dict[str, Command] = {}
-        if self._to_call:
-            commands = {command.step: command for command in self._to_call if command.step in self.machine.open}
-            self._to_call = ()
+        for command in self._to_call:
+            if command.step in self.machine.open:
+                commands[command.step] = command
+        self._to_call = ()
         for command in self.machine.pending.take_fresh():
-            if not command.is_under_way(self._store.now_ms):
+            if not command.is_under_way(self._host.store.now_ms):
                 commands[command.step] = command
         if self._watch_again:
             # While the run was ended, it was not told how its children fared.
@@ -626,7 +642,7 @@ class LoadedRun:
         """Whether a cancellation has come to its end without the code: at its deadline, or with all standing still."""
         if self.deadline_at_ms is None:
             return False
-        return self.deadline_at_ms <= self._store.now_ms() or (self.pausing and not self.in_flight.tasks)
+        return self.deadline_at_ms <= self._host.store.now_ms() or (self.pausing and not self.in_flight.tasks)
 
     def take_what_ended(self, record: ActivationRecord) -> None:
         """Record what came of effects that were under way when the code ended, or could not go on. Messages wait."""
@@ -674,7 +690,7 @@ class LoadedRun:
             if step in self.dropped or step in self.came_to_its_end:
                 continue  # the journal says so already
             known = command.as_step(waited=True, begun=self._may_have_begun(command))
-            entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._store.now_ms())
+            entry = steps.decide(known, steps.RUN_LEFT, None, now_ms=self._host.store.now_ms())
             if self._records_inputs and isinstance(entry, EffectEntry):
                 entry = self._with_input(entry, command, record)
             if isinstance(entry, StepEntry):

@@ -28,6 +28,7 @@ from holdfast.errors import TransientError
 from holdfast.kernel import seals, takeovers
 from holdfast.kernel.changes import Change
 from holdfast.kernel.journal import Entry, Joined, Late, Performed, Received, Value, input_of, original_input
+from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Fenced, Run
 from holdfast.kernel.starts import Hand
 from holdfast.kernel.times import EPOCH, Instant
@@ -324,11 +325,8 @@ class Claims:
         if self._slots.is_closed or run.owner != self._lease.owner or self._held.holds(run.id):
             self._slots.quiet()  # a run that is not adopted, leaving gives back
             return
-        messages, blobs = (), NO_BLOBS
-        if change.envelopes:
-            messages = tuple(envelope.message for envelope in change.envelopes if envelope.run_id == run.id)
-        if change.blobs:
-            blobs = {blob.digest: blob.data for blob in change.blobs}
+        messages = _messages_for(run.id, change) if change.envelopes else ()
+        blobs = {blob.digest: blob.data for blob in change.blobs} if change.blobs else NO_BLOBS
         self._adopt(History(run, change.entries, messages), blobs)
 
     def give_back(self, run_id: str, *, is_unsure: bool) -> None:
@@ -345,6 +343,11 @@ class Claims:
         if left:
             self._reserved[run_id] = left
         self._mail.note_fresh(run_id)
+
+
+def _messages_for(run_id: str, admission: Change) -> tuple[Message, ...]:
+    """What the admission of this run has put into its inbox."""
+    return tuple(envelope.message for envelope in admission.envelopes if envelope.run_id == run_id)
 
 
 async def blobs_of(store: Store, history: History) -> dict[str, bytes]:

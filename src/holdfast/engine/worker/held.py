@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from holdfast.kernel.messages import Message
 from holdfast.kernel.running_effects import StepAtWork
@@ -30,7 +32,7 @@ class HeldActivation(Protocol):
     def at_work(self) -> list[StepAtWork]: ...
 
 
-class Held(NamedTuple):
+class Held(Struct, frozen=True):
     """An execution and its task."""
 
     execution: HeldActivation

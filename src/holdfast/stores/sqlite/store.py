@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,12 +123,15 @@ class SqliteStore:
     # -- commit
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
-        def write(db: Database) -> tuple[list[Answer], list[Ready] | None]:
-            answers = [self._writes.apply(db, change) for change in changes]
-            return answers, woken_by(db, answers) if self._notifier.peers else None
-
-        answers, _ = await self._write(write, lambda done: notice_of(*done))
+        write = partial(self._in_transaction, partial(self._apply_all, changes))
+        answers, woken = await self._writer.do(write)
+        if self._notifier.peers:
+            self._notifier.tell(notice_of(answers, woken))
         return answers
+
+    def _apply_all(self, changes: Sequence[Change], db: Database) -> tuple[list[Answer], list[Ready] | None]:
+        answers = list(map(partial(self._writes.apply, db), changes))
+        return answers, woken_by(db, answers) if self._notifier.peers else None
 
     # -- claim
 
@@ -138,7 +142,7 @@ class SqliteStore:
             due = backlogs.due_workflows(db, claim.namespace, claim.workflows, now_ms=self.now_ms())
             if not due or claim.limit < 1:
                 return Claimed([])
-            return self._in_transaction(db, lambda db: self._claim(db, replace(claim, workflows=due)))
+            return self._in_transaction(lambda db: self._claim(db, replace(claim, workflows=due)), db)
 
         claimed = await self._writer.do(look_and_claim)
         if claimed.runs:
@@ -444,12 +448,12 @@ class SqliteStore:
     # -- the two threads
 
     async def _write(self, work: Callable[[Database], T], notice: Callable[[T], Notice] = lambda _: NOTHING) -> T:
-        result = await self._writer.do(lambda db: self._in_transaction(db, work))
+        result = await self._writer.do(partial(self._in_transaction, work))
         if self._notifier.peers:
             self._notifier.tell(notice(result))
         return result
 
-    def _in_transaction(self, db: Database, work: Callable[[Database], T]) -> T:
+    def _in_transaction(self, work: Callable[[Database], T], db: Database) -> T:
         db.execute("BEGIN IMMEDIATE")
         try:
             self._commit_watch.look_from_writer(db)
@@ -462,8 +466,8 @@ class SqliteStore:
         self._commit_watch.own_commits += 1
         return result
 
-    async def _read(self, work: Callable[[Database], T]) -> T:
-        return await self._reader.do(work)
+    def _read(self, work: Callable[[Database], T]) -> asyncio.Future[T]:
+        return self._reader.do(work)
 
     def _runs(self, db: Database, run_ids: Sequence[str]) -> list[Run]:
         return [run_of(row) for row in self._rows(db, run_ids)]

@@ -60,14 +60,14 @@ class DatabaseThread:
             if job is not None and not job[1].done():
                 job[1].set_exception(StoreUnavailable(f"{self._path} has been closed"))
 
-    async def do(self, work: Callable[[Database], T]) -> T:
+    def do(self, work: Callable[[Database], T]) -> asyncio.Future[T]:
         """What `work` returns. Its database errors arrive as Holdfast's."""
         if not self._open:
             raise StoreUnavailable(f"{self._path} has been closed", hint="Use it inside `async with Holdfast(...)`.")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         self._jobs.put((work, done, loop))
-        return await done
+        return done
 
     def _run(self) -> None:
         db: Database | None = None
@@ -80,12 +80,12 @@ class DatabaseThread:
             except apsw.Error as error:
                 failure = translated(error, self._path, busy_ms=self._pace.busy_ms)
                 failure.__cause__ = error
-                _answer(loop, done.set_exception, done, failure)
+                _answer(loop, done, done.set_exception, failure)
                 db = self._recover(db)
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller
-                _answer(loop, done.set_exception, done, error)
+                _answer(loop, done, done.set_exception, error)
             else:
-                _answer(loop, done.set_result, done, result)
+                _answer(loop, done, done.set_result, result)
         if db is not None:
             db.close()
 
@@ -98,13 +98,14 @@ class DatabaseThread:
 
 
 def _answer(
-    loop: asyncio.AbstractEventLoop, setter: Callable[[Any], None], done: asyncio.Future[Any], value: Any
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], setter: Callable[[Any], None], value: Any
 ) -> None:
-    def settle() -> None:
-        if not done.done():
-            setter(value)
-
     try:
-        loop.call_soon_threadsafe(settle)
+        loop.call_soon_threadsafe(_settle, done, setter, value)
     except RuntimeError:
         return  # the loop has been closed: no caller waits any more
+
+
+def _settle(done: asyncio.Future[Any], setter: Callable[[Any], None], value: Any) -> None:
+    if not done.done():
+        setter(value)

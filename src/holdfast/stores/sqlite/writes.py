@@ -26,7 +26,7 @@ from holdfast.kernel.changes import (
 )
 from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
-from holdfast.kernel.runs import ENDED, RUNNING, Fenced, Run, Status, with_key_released
+from holdfast.kernel.runs import ENDED, RUNNING, WAITING, Fenced, Run, with_key_released
 from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.files import Database
@@ -72,6 +72,8 @@ class SqlWrites:
         guard, run = change.guard, change.run
         if type(guard) is Fenced and run is not None:  # the most frequent first
             return self._update(db, change, run, guard)
+        if type(guard) is KeyFree:
+            return self._admit(db, change)
         if isinstance(guard, HolderOf):
             rows = db.execute(_HOLDER_OF, (guard.namespace, guard.workflow, guard.key, guard.run_id)).fetchall()
             return Refused(run_of(rows[0]) if rows else None)
@@ -105,7 +107,7 @@ class SqlWrites:
                 return Committed(receiver)
         if change.enters is not None and (refused := self._no_room(db, change, run, change.enters)) is not None:
             return refused
-        if isinstance(change.guard, KeyHeldBy):
+        if type(change.guard) is KeyHeldBy:
             self._take_key(db, change.guard, run)
         db.execute(_ADMIT, _bind_admission(row_of(run)))
         if not db.changes():
@@ -123,8 +125,7 @@ class SqlWrites:
         if change.watcher is not None:
             self._add_watcher(db, run, change.watcher)
         if change.opens:
-            free = tuple(hook for hook in change.opens if self._live_holder(db, run, hook.token) is None)
-            self._open_hooks(db, run, free)
+            self._open_free_hooks(db, run, change.opens)
         active = () if change.enters is None else self._lanes.enter(db, run, change.enters)
         if not change.envelopes and (change.enters is None or active == (run.id,)):
             return Committed(run)
@@ -239,6 +240,11 @@ class SqlWrites:
                 return holder
         return None
 
+    def _open_free_hooks(self, db: Database, run: Run, opens: tuple[HookOpen, ...]) -> None:
+        """Open those of them whose tokens no other live run holds."""
+        free = tuple(hook for hook in opens if self._live_holder(db, run, hook.token) is None)
+        self._open_hooks(db, run, free)
+
     def _open_hooks(self, db: Database, run: Run, opens: tuple[HookOpen, ...]) -> None:
         for hook in opens:
             row = {**asdict(hook), "run_id": run.id, "namespace": run.namespace}
@@ -285,7 +291,7 @@ class SqlWrites:
         if run.aside:
             return Committed(run, self._lanes.leave(db, run))
         active = () if change.enters is None else self._lanes.enter(db, run, change.enters)
-        if run.status is Status.WAITING or change.enters is not None:
+        if run.status is WAITING or change.enters is not None:
             # The store may have set another wake-up
             return Committed(run_by_id(db, run.id), tuple(each for each in active if each != run.id))
         return Committed(run)
@@ -357,7 +363,9 @@ class SqlWrites:
         read = len(change.read)
         if run.status in ENDED and (change.read or change.moves):
             read = self._leave_the_inbox(db, change, run.id)
-        db.execute(_SETTLE, _bind_end((*row_of(run), *holder, read, self._now_ms())))
+        # The clock matters to a run that waits: it is not asked for the others.
+        now_ms = self._now_ms() if run.status is WAITING else None
+        db.execute(_SETTLE, _bind_end((*row_of(run), *holder, read, now_ms)))
 
     def _leave_the_inbox(self, db: Database, change: Change, run_id: str) -> int:
         """How many messages are unread, and are not when this change is written.

@@ -111,7 +111,7 @@ def a_history(workflow: Workflow[..., Any], *entries: Entry, args: tuple[Any, ..
 
 def load(host: FakeHost, history: History, workflow: Workflow[..., Any], arrive: Callable[[Any], None]) -> LoadedRun:
     """The run in memory, its code brought to where the journal ends."""
-    run = LoadedRun(host, workflow, history, {}, arrive)
+    run = LoadedRun.of(host, workflow, history, {}, arrive)
     LOADED.append(run)
     for _ in run.replaying():
         pass
