@@ -97,6 +97,11 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "POST /v1/tasks/{task_id}/fail": on_task("/fail", {"error": {"type": "E", "message": "m"}, "retry": False}),
     "GET /v1/workers": fixed("/v1/workers", 200),
     "GET /v1/backlog": fixed("/v1/backlog", 200),
+    "GET /v1/breakers": fixed("/v1/breakers", 200),
+    "GET /v1/breakers/{name}": fixed("/v1/breakers/stripe", 404),
+    "POST /v1/breakers/{name}/open": fixed("/v1/breakers/stripe/open", 404, {}),
+    "POST /v1/breakers/{name}/close": fixed("/v1/breakers/stripe/close", 404, {}),
+    "GET /v1/effect-limits": fixed("/v1/effect-limits", 200),
     "GET /v1/api-keys": fixed("/v1/api-keys", 200),
     "POST /v1/api-keys": fixed("/v1/api-keys", 201, {"name": "mine", "scope": "admin"}),
     "DELETE /v1/api-keys/{key_id}": lambda ours: Case(f"/v1/api-keys/{ours.key_id}", 404),
@@ -146,7 +151,7 @@ async def seen(http: httpx2.AsyncClient) -> dict[str, Any]:
     """All that there is, as its owner sees it; without what changes by itself."""
     runs = (await http.get("/v1/runs")).json()["runs"]
     shown = {run["id"]: (run["key"], run["holds_key"], run["attributes"]) for run in runs}
-    places = ["/v1/api-keys", *(f"/v1/runs/{run['id']}/journal" for run in runs)]
+    places = ["/v1/api-keys", "/v1/breakers", "/v1/effect-limits", *(f"/v1/runs/{run['id']}/journal" for run in runs)]
     workers = [worker["id"] for worker in (await http.get("/v1/workers")).json()["workers"]]
     return {"runs": shown, "workers": workers, **{place: (await http.get(place)).json() for place in places}}
 

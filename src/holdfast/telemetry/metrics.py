@@ -176,7 +176,7 @@ METRICS = (
     Metric(
         "holdfast_effects_held_total",
         "counter",
-        ("rule", "name"),
+        ("kind", "rule"),
         "Times that an effect had to wait here for a breaker or a limit.",
     ),
     Metric(
@@ -196,7 +196,7 @@ METRICS = (
     Metric(
         "holdfast_rules_decided_alone_total",
         "counter",
-        ("rule", "name"),
+        ("kind", "rule"),
         "Times that this process went on by what it knew of a breaker or a limit, since the store was away.",
     ),
     Metric("holdfast_store_troubles_total", "counter", (), "Store calls that failed, and were made again."),
