@@ -161,7 +161,12 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
     # Added since: an input may be sealed, and the gateway without the key.
     assert now["paths"]["/v1/runs/{run_id}/input"]["get"]["responses"].pop("409")
     schemas = now["components"]["schemas"]
-    for kind, added in (("Start", "timeout"), ("Run", "times_out_at"), ("Wait", "error"), ("Wait", "detail")):  # what no client has to know
+    for kind, added in (
+        ("Start", "timeout"),
+        ("Run", "times_out_at"),
+        ("Wait", "error"),
+        ("Wait", "detail"),
+    ):  # what no client has to know
         schemas[kind]["properties"].pop(added)
         assert added not in schemas[kind].get("required", ())
     assert now["components"]["schemas"]["Wait"]["properties"].pop("version") == {"type": "string"}

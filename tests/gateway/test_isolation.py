@@ -15,6 +15,7 @@ import pytest
 from holdfast import Pack, Run, hook
 from holdfast.gateway.app import ENDPOINTS
 from holdfast.journal import Received
+from holdfast.kernel import breakers, effect_limits
 from tests.gateway.conftest import Gateway, Serve
 from tests.integration.conftest import Home, eventually, owner_of
 
@@ -98,9 +99,9 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "GET /v1/workers": fixed("/v1/workers", 200),
     "GET /v1/backlog": fixed("/v1/backlog", 200),
     "GET /v1/breakers": fixed("/v1/breakers", 200),
-    "GET /v1/breakers/{name}": fixed("/v1/breakers/stripe", 404),
-    "POST /v1/breakers/{name}/open": fixed("/v1/breakers/stripe/open", 404, {}),
-    "POST /v1/breakers/{name}/close": fixed("/v1/breakers/stripe/close", 404, {}),
+    "GET /v1/breakers/{name}": fixed("/v1/breakers/name-of-a-breaker", 404),
+    "POST /v1/breakers/{name}/open": fixed("/v1/breakers/name-of-a-breaker/open", 404, {}),
+    "POST /v1/breakers/{name}/close": fixed("/v1/breakers/name-of-a-breaker/close", 404, {}),
     "GET /v1/effect-limits": fixed("/v1/effect-limits", 200),
     "GET /v1/api-keys": fixed("/v1/api-keys", 200),
     "POST /v1/api-keys": fixed("/v1/api-keys", 201, {"name": "mine", "scope": "admin"}),
@@ -133,13 +134,17 @@ async def planted(gateway: Gateway) -> Ours:
     [task] = (await worker.post("/v1/tasks/claim", json=claim)).json()["tasks"]
     await eventually(lambda: has_a_hook(runs["tulip"]))
     _, key = await hf.api_keys.create("name-of-a-key", namespace=hf.namespace, scope="admin")
+    store = hf.runtime.store
+    for rule in (breakers.writing, effect_limits.writing):
+        kept: Any = breakers.NEW if rule is breakers.writing else effect_limits.NONE
+        await store.write([rule(hf.namespace, "name-of-a-breaker", None, kept, now_ms=store.now_ms())])
     words = ("secret-of-", "colour-of-", "flower:tulip", "flower:rose", "token-of-", "payload-for-", "reason-of-")
     ids = (*(run.id for run in runs.values()), key.id, owner_of(hf))
     return Ours(
         {"waiting": runs["tulip"].id, "completed": runs["rose"].id, "cancelled": runs["lily"].id},
         key.id,
         task,
-        frozenset((*words, *ids, "paint-of-", "name-of-a-key")),
+        frozenset((*words, *ids, "paint-of-", "name-of-a-key", "name-of-a-breaker")),
     )
 
 

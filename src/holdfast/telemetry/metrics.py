@@ -233,6 +233,8 @@ OF_THE_PROCESS = (  # gauges; the others: the store's
     "holdfast_notices_pushed",
     "holdfast_build_info",
     "holdfast_effect_threads_hanging",
+    "holdfast_breaker_state",
+    "holdfast_limit_slots",
 )
 
 
