@@ -15,6 +15,7 @@ import pytest
 from holdfast import Pack, Run, hook
 from holdfast.gateway.app import ENDPOINTS
 from holdfast.journal import Received
+from holdfast.kernel import breakers, effect_limits
 from tests.gateway.conftest import Gateway, Serve
 from tests.integration.conftest import Home, eventually, owner_of
 
@@ -100,6 +101,11 @@ CASES: dict[str, Callable[[Ours], Case]] = {
     "PATCH /v1/lanes/{name:path}": fixed("/v1/lanes/bed-of-tulip", 200, {"paused": True}),
     "GET /v1/workers": fixed("/v1/workers", 200),
     "GET /v1/backlog": fixed("/v1/backlog", 200),
+    "GET /v1/breakers": fixed("/v1/breakers", 200),
+    "GET /v1/breakers/{name}": fixed("/v1/breakers/name-of-a-breaker", 404),
+    "POST /v1/breakers/{name}/open": fixed("/v1/breakers/name-of-a-breaker/open", 404, {}),
+    "POST /v1/breakers/{name}/close": fixed("/v1/breakers/name-of-a-breaker/close", 404, {}),
+    "GET /v1/effect-limits": fixed("/v1/effect-limits", 200),
     "GET /v1/api-keys": fixed("/v1/api-keys", 200),
     "POST /v1/api-keys": fixed("/v1/api-keys", 201, {"name": "mine", "scope": "admin"}),
     "DELETE /v1/api-keys/{key_id}": lambda ours: Case(f"/v1/api-keys/{ours.key_id}", 404),
@@ -134,6 +140,10 @@ async def planted(gateway: Gateway) -> Ours:
     [task] = (await worker.post("/v1/tasks/claim", json=claim)).json()["tasks"]
     await eventually(lambda: has_a_hook(runs["tulip"]))
     _, key = await hf.api_keys.create("name-of-a-key", namespace=hf.namespace, scope="admin")
+    store = hf.runtime.store
+    for rule in (breakers.writing, effect_limits.writing):
+        kept: Any = breakers.NEW if rule is breakers.writing else effect_limits.NONE
+        await store.write([rule(hf.namespace, "name-of-a-breaker", None, kept, now_ms=store.now_ms())])
     words = (
         "secret-of-",
         "colour-of-",
@@ -149,7 +159,7 @@ async def planted(gateway: Gateway) -> Ours:
         {"waiting": runs["tulip"].id, "completed": runs["rose"].id, "cancelled": runs["lily"].id},
         key.id,
         task,
-        frozenset((*words, *ids, "paint-of-", "name-of-a-key")),
+        frozenset((*words, *ids, "paint-of-", "name-of-a-key", "name-of-a-breaker")),
     )
 
 
@@ -162,7 +172,7 @@ async def seen(http: httpx2.AsyncClient) -> dict[str, Any]:
     runs = (await http.get("/v1/runs")).json()["runs"]
     shown = {run["id"]: (run["key"], run["holds_key"], run["attributes"]) for run in runs}
     lanes = [(lane["name"], lane["width"], lane["paused"]) for lane in (await http.get("/v1/lanes")).json()["lanes"]]
-    places = ["/v1/api-keys", *(f"/v1/runs/{run['id']}/journal" for run in runs)]
+    places = ["/v1/api-keys", "/v1/breakers", "/v1/effect-limits", *(f"/v1/runs/{run['id']}/journal" for run in runs)]
     workers = [worker["id"] for worker in (await http.get("/v1/workers")).json()["workers"]]
     return {
         "runs": shown,

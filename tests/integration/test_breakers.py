@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast import Breaker, Holdfast, Pack, Permanent, Retry, RunFailed, UsageError
-from holdfast.errors import UnknownBreaker
-from holdfast.events import BreakerChanged, BreakerProbed, EffectBegan, EffectHeld, RunLetGo
+from holdfast.errors import StoreUnavailable, UnknownBreaker
+from holdfast.events import (
+    BreakerChanged,
+    BreakerProbed,
+    DecidesAlone,
+    DecidesTogether,
+    EffectBegan,
+    EffectHeld,
+    RunLetGo,
+)
 from holdfast.kernel.journal import Attempted, Intended, Performed
 from tests.integration.conftest import Home, eventually, heard, worker_of
 
@@ -228,3 +237,41 @@ def test_a_breaker_is_declared_alike_everywhere() -> None:
 
         @one.effect(breaker=Breaker("stripe", opens=0.9))
         async def again() -> None: ...
+
+
+class StoreAway:
+    """A store that cannot be reached for documents, as long as it is away."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, writings: Any) -> Any:
+        if self.is_away and any(each.document.kind == "breaker" for each in writings):
+            raise StoreUnavailable("away")
+        return await self._store.write(writings)
+
+
+async def test_while_the_store_is_away_a_replica_decides_alone_and_says_so(home: Home) -> None:
+    shop, stores = Shop(of=2, stays="10m"), list[StoreAway]()
+    shop.is_down = False
+
+    def through(store: Any) -> StoreAway:
+        stores.append(StoreAway(store))
+        return stores[-1]
+
+    async with home.holdfast(shop.pack, through=through) as hf:
+        assert await (await hf.start(shop.buy("o-0"))).run.result() == "paid o-0"
+        shop.is_down = stores[0].is_away = True
+        runs = [(await hf.start(shop.buy(f"o-{n}"))).run for n in range(1, 4)]
+        await opened(hf)
+        assert heard(hf).all(DecidesAlone, rule="breaker", name="stripe")
+        assert len(shop.calls) <= 1 + 2 + 3
+        assert (await hf.breaker("stripe")).state == "closed"  # as the others see it
+        shop.is_down = stores[0].is_away = False
+        await hf.close_breaker("stripe")
+        await heard(hf).until(DecidesTogether)
+        assert [await run.result("30s") for run in runs] == [f"paid o-{n}" for n in range(1, 4)]

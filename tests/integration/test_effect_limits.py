@@ -163,3 +163,23 @@ def test_a_limit_is_declared_alike_everywhere() -> None:
 
         @pack.effect(limit=Limit("stripe", width=11))
         async def refund() -> None: ...
+
+
+async def test_a_remote_effect_has_its_slot_until_it_is_heard_of(home: Home) -> None:
+    pack = Pack("p")
+
+    @pack.effect(remote=True, limit=Limit("stripe", width=1))
+    async def far(n: int) -> int:
+        raise AssertionError(n)
+
+    @pack.workflow
+    async def work(n: int) -> int:
+        return await far(n)
+
+    async with home.holdfast(pack) as hf:
+        runs = [(await hf.start(work(n))).run for n in range(3)]
+        tasks = hf.runtime.tasks_in(hf.namespace)
+        for _ in runs:
+            [handed] = await tasks.claim(["p.far"], worker="w", limit=5, wait="30s")  # no more than there are slots
+            await tasks.complete(handed.place.name, fence=handed.claim.fence, result=b"7")
+        assert [await run.result("30s") for run in runs] == [7, 7, 7]

@@ -194,7 +194,7 @@ METRICS = (
     Metric(
         "holdfast_effects_held_total",
         "counter",
-        ("rule", "name"),
+        ("kind", "rule"),
         "Times that an effect had to wait here for a breaker or a limit.",
     ),
     Metric(
@@ -214,7 +214,7 @@ METRICS = (
     Metric(
         "holdfast_rules_decided_alone_total",
         "counter",
-        ("rule", "name"),
+        ("kind", "rule"),
         "Times that this process went on by what it knew of a breaker or a limit, since the store was away.",
     ),
     Metric("holdfast_store_troubles_total", "counter", (), "Store calls that failed, and were made again."),
@@ -252,6 +252,8 @@ OF_THE_PROCESS = (  # gauges; the others: the store's
     "holdfast_build_info",
     "holdfast_effect_threads_hanging",
     "holdfast_limit_fallback",
+    "holdfast_breaker_state",
+    "holdfast_limit_slots",
 )
 
 

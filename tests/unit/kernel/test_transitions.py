@@ -439,3 +439,15 @@ def test_a_retry_of_a_later_generation_names_positions_of_the_run():
 def test_one_entry_is_recorded_as_any_progress_is():
     run, entry = running(), performed()
     assert transitions.step(run, entry) == transitions.progress(run, transitions.Recorded((entry,)))
+
+
+def test_a_run_that_waits_is_woken_unless_it_has_changed_hands():
+    let_go = transitions.decide(running(), LetGo(LATER_MS, b'[{"kind":"limit","name":"stripe"}]'), now_ms=NOW_MS)
+    assert let_go.run is not None
+    woken = transitions.wake(let_go.run, now_ms=NOW_MS)
+    assert woken.run is not None
+    assert woken.guard == let_go.run.fence
+    assert replace(woken.run, change_id="", wake_at_ms=LATER_MS) == replace(let_go.run, change_id="")
+    assert (woken.run.wake_at_ms, woken.run.change_id, woken.entries) == (NOW_MS, woken.id, ())
+    # It leaves the run as long as it was, waiting: as a change it must be another one all the same.
+    assert woken.id not in {let_go.id, transitions.wake(let_go.run, now_ms=LATER_MS).id}

@@ -68,6 +68,25 @@ async def rendered(counted: Metrics) -> dict[str, list[Any]]:
 
 MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
     (events.RunsPruned(5), "holdfast_runs_pruned_total", {}, 5),
+    (
+        events.EffectHeld("r", "charge#1", "breaker", "stripe"),
+        "holdfast_effects_held_total",
+        {"kind": "breaker", "rule": "stripe"},
+        1,
+    ),
+    (
+        events.BreakerChanged("stripe", "half-open"),
+        "holdfast_breaker_changes_total",
+        {"breaker": "stripe", "state": "half-open"},
+        1,
+    ),
+    (events.BreakerProbed("stripe"), "holdfast_breaker_probes_total", {"breaker": "stripe"}, 1),
+    (
+        events.DecidesAlone("limit", "stripe", "away"),
+        "holdfast_rules_decided_alone_total",
+        {"kind": "limit", "rule": "stripe"},
+        1,
+    ),
     (events.MessagesRelayed(3), "holdfast_messages_relayed_total", {}, 3),
     (events.Elected("relay", 7), "holdfast_elections_total", {"duty": "relay", "outcome": "elected"}, 1),
     (events.Deposed("relay", 7), "holdfast_elections_total", {"duty": "relay", "outcome": "deposed"}, 1),
@@ -168,6 +187,14 @@ def test_an_effect_that_was_only_reconciled_has_no_duration(counted):
     counted(events.EffectPerformed("r", "charge#1", 1, E, None))
     assert value(counted, "holdfast_effect_attempts_total", effect=E, outcome="performed") == 1
     assert value(counted, "holdfast_effect_duration_seconds_count", effect=E) is None
+
+
+def test_how_a_breaker_stands_and_who_has_which_slots(counted):
+    for state, number in (("open", 2), ("half-open", 1), ("closed", 0)):
+        counted(events.BreakerChanged("stripe", state))
+        assert value(counted, "holdfast_breaker_state", breaker="stripe") == number
+    counted(events.SlotsMoved("stripe", 7, 10))
+    assert value(counted, "holdfast_limit_slots", limit="stripe") == 7
 
 
 def test_other_events_are_nothing_to_count(counted):
@@ -302,6 +329,10 @@ def test_names_and_labels_follow_the_rules():
             "verdict",
             "version",
             "python",
+            "rule",
+            "breaker",
+            "kind",
+            "state",
         }
 
 

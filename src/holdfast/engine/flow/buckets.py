@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 
 from holdfast.kernel.breakers import BUCKETS
-from holdfast.kernel.times import Millis, Steady
+from holdfast.kernel.times import Instant, Millis
 
 
 class Buckets:
-    """Counts calls by the steady clock."""
+    """Counts calls by the clock of the store, which never goes back."""
 
     def __init__(self, within_ms: Millis) -> None:
         self._each_ms = within_ms / BUCKETS
@@ -17,8 +17,8 @@ class Buckets:
         self.calls = 0
         self.failures = 0
 
-    def add(self, now_steady_ms: Steady, *, failed: bool) -> None:
-        number = int(now_steady_ms / self._each_ms)
+    def add(self, now_ms: Instant, *, failed: bool) -> None:
+        number = int(now_ms / self._each_ms)
         if not self._buckets or self._buckets[-1][0] != number:
             self._buckets.append([number, 0, 0])
         self._buckets[-1][1] += 1

@@ -106,7 +106,7 @@ class SharedBreaker:
                 outcome = ProbeFailed(call.probe) if failed else ProbeSucceeded(call.probe)
             self._tell(outcome)
         elif failed is not None and call.era == self.kept.era:
-            self._buckets.add(self._context.clock.steady_ms(), failed=failed)
+            self._buckets.add(self._context.store.now_ms(), failed=failed)
             if failed and breakers.is_suspicious(self.rule, self._buckets.calls, self._buckets.failures):
                 self._is_due = True
                 if self._reporting is None:
@@ -119,7 +119,7 @@ class SharedBreaker:
         """
         must = must or self._must_wait() or MustWait(self._context.store.now_ms())
         wake_at_ms = must.until_ms
-        if len(self.parked) and wake_at_ms < END_OF_TIME:
+        if (self._waiting or len(self.parked)) and wake_at_ms < END_OF_TIME:
             wake_at_ms += Millis(1_000 + int(self._context.ids.chance() * self._context.pace.held_ms))
         return Stay(at_breaker(self.rule, step, must), wake_at_ms)
 

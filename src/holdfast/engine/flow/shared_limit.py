@@ -42,7 +42,7 @@ from holdfast.kernel.effect_limits import (
 )
 from holdfast.kernel.effect_rules import Stay, at_limit
 from holdfast.kernel.runs import Run
-from holdfast.kernel.times import Instant, Millis, Steady
+from holdfast.kernel.times import EPOCH, Instant, Millis
 
 APPETITE_MAX = 100  # how many runs that were let go are woken ahead
 CONFLICTS_MAX = 20
@@ -77,15 +77,15 @@ class SharedLimit:
         self._owner = ""
         self._share: Share = Share()
         self._due = 0  # how many slots are ours, if all have what is fair
-        self._took_steady_ms = Steady(0.0)
-        self._looked_steady_ms = Steady(0.0)
+        self._took_at_ms = EPOCH
+        self._looked_at_ms = EPOCH
         self._calls = 0  # of the rate, to be begun at once
-        self._granted_steady_ms = Steady(0.0)
-        self._retry_steady_ms = Steady(0.0)
+        self._granted_at_ms = EPOCH
+        self._retry_at_ms = EPOCH
         self._peak = 0
-        self._peak_steady_ms = Steady(0.0)
+        self._peak_at_ms = EPOCH
         self._waiting: deque[_Waiter] = deque()
-        self._woken: dict[str, Steady] = {}
+        self._woken: dict[str, Instant] = {}
         self._alarm = Alarm()
         self._settling: asyncio.Task[None] | None = None
 
@@ -132,12 +132,12 @@ class SharedLimit:
             return False
         if self.rule.rate is None:
             return True
-        is_fresh = self._context.clock.steady_ms() - self._granted_steady_ms < PORTION_MS
+        is_fresh = self._context.store.now_ms() - self._granted_at_ms < PORTION_MS
         return self._calls > 0 and is_fresh
 
     def _may_use(self) -> int:
         """How many of its slots the replica uses: those that are another's turn only for a moment."""
-        if self.held <= self._due or self._context.clock.steady_ms() - self._took_steady_ms < TURN_MS:
+        if self.held <= self._due or self._context.store.now_ms() - self._took_at_ms < TURN_MS:
             return self.held
         return min(self.held, self._due)
 
@@ -145,7 +145,7 @@ class SharedLimit:
         self.in_use += 1
         self._calls = max(0, self._calls - 1)
         if self.in_use >= self._peak:
-            self._peak, self._peak_steady_ms = self.in_use, self._context.clock.steady_ms()
+            self._peak, self._peak_at_ms = self.in_use, self._context.store.now_ms()
         return LimitCall(self._owner)
 
     def _pump(self) -> None:
@@ -163,13 +163,11 @@ class SharedLimit:
         self._nudge()
 
     def _wake_parked(self) -> None:
-        now_steady_ms = self._context.clock.steady_ms()
-        self._woken = {
-            run: at for run, at in self._woken.items() if now_steady_ms - at < self._context.pace.expected_ms
-        }
+        now_ms = self._context.store.now_ms()
+        self._woken = {run: at for run, at in self._woken.items() if now_ms - at < self._context.pace.expected_ms}
         lacking = self._appetite() - len(self._waiting) - len(self._woken)
         if lacking > 0 and len(self.parked):
-            self._woken |= dict.fromkeys(self.parked.wake(lacking), now_steady_ms)
+            self._woken |= dict.fromkeys(self.parked.wake(lacking), now_ms)
 
     def _appetite(self) -> int:
         """How many effects should wait here, so that none of what may begin is lost while runs come back."""
@@ -203,7 +201,7 @@ class SharedLimit:
         self._document, self._is_known, self.slots = document, True, slots_in(document)
         share = self.slots.shares.get(self._owner, Share())
         if share.slots > self._share.slots:
-            self._took_steady_ms = self._context.clock.steady_ms()
+            self._took_at_ms = self._context.store.now_ms()
         if share.slots != self._share.slots:
             self._context.emit(events.SlotsMoved(self.rule.name, share.slots, self.rule.width or 0))
         self._share, self.held = share, share.slots
@@ -238,69 +236,65 @@ class SharedLimit:
 
     async def _look(self) -> float:
         """Write what is to be written now; returns the seconds after which to look again by itself."""
-        owner, now_steady_ms = self._context.owner(), self._context.clock.steady_ms()
+        owner, now_ms = self._context.owner(), self._context.store.now_ms()
         if owner != self._owner:
             self.lose()
             self._owner, self._is_known = owner, False
         if not owner:
             return self._context.pace.lease_trouble_pause_seconds
         self._pump()
-        wish = self._wish(now_steady_ms)
-        if self._is_to_be_written(wish, now_steady_ms):
+        wish = self._wish(now_ms)
+        if self._is_to_be_written(wish, now_ms):
             await self._settle(wish)
-            now_steady_ms = self._context.clock.steady_ms()
-        return self._again_in_ms(now_steady_ms) / 1000
+            now_ms = self._context.store.now_ms()
+        return self._again_in_ms(now_ms) / 1000
 
-    def _wish(self, now_steady_ms: Steady) -> Wish:
+    def _wish(self, now_ms: Instant) -> Wish:
         queued = len(self._waiting) + len(self.parked)
-        if now_steady_ms - self._peak_steady_ms >= IDLE_MS or self._is_contested():
-            self._peak, self._peak_steady_ms = self.in_use, now_steady_ms
+        if now_ms - self._peak_at_ms >= IDLE_MS or self._is_contested():
+            self._peak, self._peak_at_ms = self.in_use, now_ms
         if self.rule.width is None:
             wants, room = 0, len(self._waiting)
         else:
             wants = min(self.rule.width, max(self._peak, self.in_use + queued))
             room = max(0, max(self.held, 1) - self.in_use)
         calls = 0
-        if (
-            self.rule.rate is not None
-            and not self._calls_left(now_steady_ms)
-            and now_steady_ms >= self._retry_steady_ms
-        ):
+        if self.rule.rate is not None and not self._calls_left(now_ms) and now_ms >= self._retry_at_ms:
             calls = min(len(self._waiting), room)
         return Wish(self._owner, wants, self.in_use if self.rule.width is not None else 0, calls)
 
-    def _calls_left(self, now_steady_ms: Steady) -> int:
-        return self._calls if now_steady_ms - self._granted_steady_ms < PORTION_MS else 0
+    def _calls_left(self, now_ms: Instant) -> int:
+        return self._calls if now_ms - self._granted_at_ms < PORTION_MS else 0
 
     def _is_contested(self) -> bool:
         return any(share.slots < share.wants for owner, share in self.slots.shares.items() if owner != self._owner)
 
-    def _is_to_be_written(self, wish: Wish, now_steady_ms: Steady) -> bool:
+    def _is_to_be_written(self, wish: Wish, now_ms: Instant) -> bool:
         if not self._is_known:
             return self._has_business()
         if wish.calls:
             return True
         if self.rule.width is None:
             return False
-        if self.held < wish.wants and (wish.wants != self._share.wants or self._may_get_more(now_steady_ms)):
+        if self.held < wish.wants and (wish.wants != self._share.wants or self._may_get_more(now_ms)):
             return True
         has_too_many = self.held > self.in_use and (self.held > wish.wants or self.held > self._may_use())
         wants_less = wish.wants < self._share.wants
         return has_too_many or (wants_less and (self._is_contested() or not wish.wants))
 
-    def _may_get_more(self, now_steady_ms: Steady) -> bool:
+    def _may_get_more(self, now_ms: Instant) -> bool:
         """Whether slots are free that are ours, or it is time to look whether their owners have died."""
         is_free = self.slots.taken < (self.rule.width or 0) and self.held < self._due
-        return is_free or now_steady_ms - self._looked_steady_ms >= self._context.pace.slots_look_seconds * 1000
+        return is_free or now_ms - self._looked_at_ms >= self._context.pace.slots_look_seconds * 1000
 
-    def _again_in_ms(self, now_steady_ms: Steady) -> float:
+    def _again_in_ms(self, now_ms: Instant) -> float:
         waits_ms = [self._context.pace.slots_look_seconds * 1000]
         if self._waiting and self.rule.rate is not None:
-            waits_ms.append(max(1.0, self._retry_steady_ms - now_steady_ms))
+            waits_ms.append(max(1.0, self._retry_at_ms - now_ms))
         if self.held:
-            waits_ms.append(max(1.0, self._peak_steady_ms + IDLE_MS - now_steady_ms))
+            waits_ms.append(max(1.0, self._peak_at_ms + IDLE_MS - now_ms))
         if self.held > self._due:
-            waits_ms.append(max(1.0, self._took_steady_ms + TURN_MS - now_steady_ms))
+            waits_ms.append(max(1.0, self._took_at_ms + TURN_MS - now_ms))
         return min(waits_ms)
 
     async def _settle(self, wish: Wish) -> None:
@@ -334,11 +328,11 @@ class SharedLimit:
             return
 
     def _spend(self, wish: Wish, grant: Grant) -> None:
-        now_steady_ms = self._context.clock.steady_ms()
+        now_ms = self._context.store.now_ms()
         if grant.calls:
-            self._calls, self._granted_steady_ms = grant.calls, now_steady_ms
+            self._calls, self._granted_at_ms = grant.calls, now_ms
         elif wish.calls:
-            self._retry_steady_ms = Steady(now_steady_ms + grant.retry_ms)
+            self._retry_at_ms = Instant(now_ms + grant.retry_ms)
         self._pump()
 
     async def _read(self) -> None:
@@ -354,7 +348,7 @@ class SharedLimit:
         free = (self.rule.width or 0) - self.slots.taken
         if self.rule.width is None or not others or wish.wants - self.held <= free:
             return others
-        self._looked_steady_ms = self._context.clock.steady_ms()
+        self._looked_at_ms = self._context.store.now_ms()
         members = await self._context.store.members(self._context.namespace)
         return others & {member.owner for member in members}
 

@@ -288,7 +288,7 @@ class Activation:
         held_for_ms, due_in_ms = self._loaded.in_flight.all_held_for_ms(), self._due_in_ms()
         if held_for_ms is None:
             return due_in_ms
-        left_ms = Millis(max(1, int(self._host.pace.idle_ms - held_for_ms) + 1))
+        left_ms = max(Millis(1), self._host.pace.idle_ms - held_for_ms)
         return left_ms if due_in_ms is None else min(left_ms, due_in_ms)
 
     def _forget_cancellation(self) -> None:

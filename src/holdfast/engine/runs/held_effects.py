@@ -22,7 +22,7 @@ from holdfast.kernel import retries
 from holdfast.kernel.effect_rules import EffectRules, Stay
 from holdfast.kernel.runs import Run
 from holdfast.kernel.steps import Expired, Raised, Returned
-from holdfast.kernel.times import Instant, Steady
+from holdfast.kernel.times import EPOCH, Instant
 
 Work = Coroutine[Any, Any, Completion | None]
 
@@ -39,7 +39,7 @@ class HeldEffects:
 
     def __init__(self) -> None:
         self.stays: dict[str, Stay] = {}  # of those that wait
-        self.since_steady_ms = Steady(0.0)  # of the last one that began to wait
+        self.since_ms = EPOCH  # of the last one that began to wait
         self._passages: dict[str, Entered] = {}  # of those that may be called, or are
         self._called: set[str] = set()
 
@@ -62,7 +62,7 @@ class HeldEffects:
             is_first, mine = mine is None, Stay(stay.wait, wake_at_ms)
             self.stays[step] = mine
             if is_first:
-                self.since_steady_ms = host.clock.steady_ms()
+                self.since_ms = host.store.now_ms()
                 host.gate.hold(run.id, stay.wait)
                 complete(Completion(step, HELD_BACK))
 

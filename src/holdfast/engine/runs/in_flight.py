@@ -223,11 +223,11 @@ class StepsInFlight:
         """What the effects wait for that a breaker or a limit holds back, by step."""
         return _NO_STAYS if self._held is None else self._held.stays
 
-    def all_held_for_ms(self) -> float | None:
+    def all_held_for_ms(self) -> Millis | None:
         """How long all that is under way has waited for a breaker or a limit; None if something else is, or nothing."""
         if self._held is None or not self._held.stays or self.tasks.keys() != self._held.stays.keys():
             return None
-        return self.host.clock.steady_ms() - self._held.since_steady_ms
+        return self.host.store.now_ms() - self._held.since_ms
 
     def may_call(self, step: str) -> bool:
         """Whether a breaker and a limit have let the effect begin."""
