@@ -170,7 +170,13 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
     # Added since: an input may be sealed, and the gateway without the key.
     assert now["paths"]["/v1/runs/{run_id}/input"]["get"]["responses"].pop("409")
     schemas = now["components"]["schemas"]
-    for kind, added in (("Start", "timeout"), ("Run", "times_out_at"), ("Wait", "error")):  # what no client has to know
+    # Added since: starts go into lanes, and may find them full.
+    assert start["responses"].pop("429")
+    for kind, added in (  # what no client has to know
+        *(("Start", "timeout"), ("Run", "times_out_at"), ("Wait", "error")),
+        *(("Start", "lane"), ("Start", "width"), ("Start", "if_free")),
+        *(("Run", "lane"), ("Wait", "lane"), ("Workflow", "lane")),
+    ):
         schemas[kind]["properties"].pop(added)
         assert added not in schemas[kind].get("required", ())
     assert now["components"]["schemas"]["Wait"]["properties"].pop("version") == {"type": "string"}

@@ -21,7 +21,6 @@ class Description(Struct, frozen=True):
     name: str
     doc: str
     key: str | None
-    lane: str | None
     version: str | None
     queue: str
     retention: timedelta
@@ -29,6 +28,7 @@ class Description(Struct, frozen=True):
     outcomes: tuple[Outcome, ...] | None
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
+    lane: str | None = None
 
 
 class Registry:
