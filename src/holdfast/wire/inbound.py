@@ -131,7 +131,7 @@ def description(shown: WorkflowView) -> Description:
         outcomes=None if shown.outcomes is None else tuple(shown.outcomes),
         input_schema=shown.input_schema,
         result_schema=shown.result_schema,
-        lane=shown.lane,
+        lane=None if shown.lane is UNSET else shown.lane,
     )
 
 

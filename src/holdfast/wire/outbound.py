@@ -115,7 +115,7 @@ def workflow(described: Description) -> WorkflowView:
         outcomes=None if described.outcomes is None else list(described.outcomes),
         input_schema=described.input_schema,
         result_schema=described.result_schema,
-        lane=described.lane,
+        lane=described.lane or UNSET,
     )
 
 

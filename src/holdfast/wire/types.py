@@ -246,7 +246,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     outcomes: list[Outcome] | None
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
-    lane: str | None = None
+    lane: str | UnsetType = UNSET
 
 
 class WorkflowsView(Struct, frozen=True):

@@ -22,7 +22,6 @@ class Description(Struct, frozen=True):
     name: str
     doc: str
     key: str | None
-    lane: str | None
     version: str | None
     queue: str
     retention: timedelta
@@ -30,6 +29,7 @@ class Description(Struct, frozen=True):
     outcomes: tuple[Outcome, ...] | None
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
+    lane: str | None = None
 
 
 class Registry:
