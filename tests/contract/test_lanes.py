@@ -593,3 +593,15 @@ async def test_a_start_that_would_make_the_lane_wider_counts_those_that_are_park
     assert isinstance(answer, Refused)
     assert answer.no_room == "full"
     assert (await state(store)).lane.width == 1
+
+
+async def test_a_lane_may_have_any_name(store: Store) -> None:
+    names = ["\0", "\1", "\0\1", "a\0b", "{hf:x:1}", "ä\N{SNOWMAN}.*>"]
+    for n, lane in enumerate(names):
+        await enter(store, f"run-{n}0", lane=lane, key=f"order:{n}")
+        await enter(store, f"run-{n}1", lane=lane)
+    assert [found.lane.name for found in await store.lanes("default")] == sorted(names)
+    assert await claimed(store) == [f"run-{n}0" for n in range(len(names))]
+    for n in range(len(names)):
+        assert await end(store, f"run-{n}0") == (f"run-{n}1",)
+    assert await claimed(store) == [f"run-{n}1" for n in range(len(names))]
