@@ -166,6 +166,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             events._set_running_loop(outer)  # noqa: SLF001
         return rounds
 
+    def close(self) -> None:
+        """It never executes again."""
+        super().close()
+        # The contexts of callbacks hold attempts of effects, which the collector does not look into: it would keep a
+        # whole world forever.
+        self.soon.clear()
+        self._later.clear()
+
     def _tell_of(self, handle: asyncio.Handle, error: BaseException) -> None:
         self.call_exception_handler({"message": f"Exception in callback {handle!r}", "exception": error})
 

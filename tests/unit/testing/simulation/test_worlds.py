@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
+from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.documents import Document, Writing
@@ -65,6 +68,25 @@ def test_a_host_that_is_killed_executes_no_finally() -> None:
     world.run(lambda: False, seconds=20)
     assert told == ["began"]
     world.close()
+
+
+class _Unseen(Struct, gc=False):
+    """As an attempt of an effect: the collector does not look into it."""
+
+    loop: asyncio.AbstractEventLoop
+
+
+def test_a_world_that_is_over_is_kept_by_nothing_that_it_was_waiting_for() -> None:
+    """Every tenth world was kept forever, and a campaign became slower with each of them."""
+    world = World()
+    loop = world.host("a").loop
+    loop.call_later(60, print, _Unseen(loop))
+    loop.call_soon(print, _Unseen(loop))
+    gone = weakref.ref(loop)
+    world.close()
+    del world, loop
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_host_that_is_stopped_stands_still_until_it_goes_on() -> None:
