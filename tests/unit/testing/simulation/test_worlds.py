@@ -206,6 +206,27 @@ def test_others_are_told_what_has_changed_and_the_sender_is_not() -> None:
     assert heard == [("other", Notice(documents=(("n", "k"),)))]
 
 
+def test_a_notice_that_is_not_understood_is_told_to_the_loop_of_its_host() -> None:
+    world = World()
+    model = StoreModel(world)
+    told: list[str] = []
+    host, still, sender = world.host("a"), world.host("still"), world.host("b")
+    host.loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+
+    def refuse(notice: Notice) -> bool:
+        raise ValueError(f"{len(notice.documents)} documents")
+
+    model.watch(host, refuse)
+    model.watch(still, lambda _: not told.append("still"))
+    still.stop()
+    store = model.seen_from(sender)
+    world.run(sender.spawn(store.write([Writing(_document(1), None)])).done)
+    assert told == ["1 documents"]
+    still.go_on()
+    assert world.run(lambda: told == ["1 documents", "still"], seconds=1)
+    world.close()
+
+
 def test_the_wall_clock_of_a_host_can_be_set_and_its_steady_clock_cannot() -> None:
     world = World()
     host, other = world.host("a"), world.host("b")
