@@ -14,7 +14,7 @@ import gc
 import hashlib
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -22,7 +22,8 @@ from unittest import mock
 import msgspec
 from msgspec import Struct
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Pack, assembly
+from holdfast.engine.api.registry import Registry
 from holdfast.engine.worker import codes
 from holdfast.errors import HoldfastError
 from holdfast.events import Elected, Event, LeaseWasLost, PartFailed, RunOvertaken
@@ -31,6 +32,7 @@ from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
 from holdfast.kernel.times import Millis
+from holdfast.ports.codec import Codec
 from holdfast.testing.histories.history import (
     FinalKey,
     HistoryHead,
@@ -92,7 +94,14 @@ def simulate(plan: Plan) -> Simulated:
             cluster.close()
 
 
+# What a process finds out about its workflows when it starts is the same in each, and takes a tenth of a world.
 _digest_once = functools.cache(codes.digest_of_code)
+_codec_once = functools.cache(assembly.JsonCodec)
+_registry_once = functools.cache(assembly.Registry)
+
+
+def _registry(packs: Sequence[Pack], *, codec: Codec, queues: None, own: tuple[Pack, ...]) -> Registry:
+    return _registry_once(tuple(packs), codec=codec, queues=queues, own=own)
 
 
 @contextlib.contextmanager
@@ -104,8 +113,12 @@ def _quiet() -> Generator[None]:
         logger.setLevel(logging.CRITICAL + 1)
     gc.disable()
     try:
-        # The digests of our workflows are the same in every process, and take a tenth of a world.
-        with warnings.catch_warnings(), mock.patch.object(codes, "digest_of_code", _digest_once):
+        with (
+            warnings.catch_warnings(),
+            mock.patch.object(codes, "digest_of_code", _digest_once),
+            mock.patch.object(assembly, "JsonCodec", _codec_once),
+            mock.patch.object(assembly, "Registry", _registry),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
