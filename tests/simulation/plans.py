@@ -29,9 +29,10 @@ from holdfast.kernel.times import Millis
 from tests.simulation.programs import HOOKS, TOKENS, ProgramMaker
 
 FAULTS = ("kill", "stop", "roll", "clock", "call lost", "reply lost", "late", "slow", "down", "failover", "left")
+LASTING = ("stop", "slow", "down", "failover")  # while one is under way, what it has held up is still to come
 BUS_FAULTS = ("lost", "late", "double")
 TINY_SHARE = 0.1
-LOAD_SECONDS = 24.0
+LOAD_SECONDS = 16.0
 LANES_EVERY = 7  # seeds
 
 
@@ -44,6 +45,11 @@ class Fault(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
     count: int = 1
     commits_only: bool = False
+
+    @property
+    def end(self) -> float:
+        """When it is over: a clock stays as it was set."""
+        return self.at + (0.0 if self.kind == "clock" else self.seconds)
 
 
 class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,6 +96,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     poll: float
     is_tiny: bool
     stops_in_order: bool
+    strikes_idle: bool  # faults go on when there is nothing left to do, as long as there are some
     faults: tuple[Fault, ...]
     acts: tuple[Act, ...]
 
@@ -141,6 +148,7 @@ def draw(seed: int) -> Plan:
         stops_in_order=chance.random() < 0.2,
         faults=_faults(chance, allowed, hosts=workers + clients, workers=workers, lease=lease),
         acts=_acts(chance, clients=clients, lease=lease),
+        strikes_idle=chance.random() < 0.1,
     )
     if seed % LANES_EVERY < LANES_EVERY - 1:
         return plan

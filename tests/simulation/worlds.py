@@ -14,7 +14,7 @@ import gc
 import hashlib
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -22,7 +22,8 @@ from unittest import mock
 import msgspec
 from msgspec import Struct
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Pack, assembly
+from holdfast.engine.api.registry import Registry
 from holdfast.engine.worker import codes
 from holdfast.errors import HoldfastError
 from holdfast.events import Elected, Event, LeaseWasLost, PartFailed, RunOvertaken
@@ -31,6 +32,7 @@ from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.journal import Value
 from holdfast.kernel.runs import ENDED, SETTLED, Run, Status
 from holdfast.kernel.times import Millis
+from holdfast.ports.codec import Codec
 from holdfast.testing.histories.history import (
     FinalKey,
     HistoryHead,
@@ -44,7 +46,7 @@ from holdfast.testing.simulation.hosts import Host
 from holdfast.testing.simulation.world import World
 from tests.simulation.clients import Acts, Client
 from tests.simulation.nemesis import STRIKES, Nemesis
-from tests.simulation.plans import Act, Fault, Plan
+from tests.simulation.plans import LASTING, Act, Fault, Plan
 from tests.simulation.programs import PRESENT, pack
 from tests.simulation.stores import ClusterStore
 
@@ -92,7 +94,14 @@ def simulate(plan: Plan) -> Simulated:
             cluster.close()
 
 
+# What a process finds out about its workflows when it starts is the same in each, and takes a tenth of a world.
 _digest_once = functools.cache(codes.digest_of_code)
+_codec_once = functools.cache(assembly.JsonCodec)
+_registry_once = functools.cache(assembly.Registry)
+
+
+def _registry(packs: Sequence[Pack], *, codec: Codec, queues: None, own: tuple[Pack, ...]) -> Registry:
+    return _registry_once(tuple(packs), codec=codec, queues=queues, own=own)
 
 
 @contextlib.contextmanager
@@ -104,8 +113,12 @@ def _quiet() -> Generator[None]:
         logger.setLevel(logging.CRITICAL + 1)
     gc.disable()
     try:
-        # The digests of our workflows are the same in every process, and take a tenth of a world.
-        with warnings.catch_warnings(), mock.patch.object(codes, "digest_of_code", _digest_once):
+        with (
+            warnings.catch_warnings(),
+            mock.patch.object(codes, "digest_of_code", _digest_once),
+            mock.patch.object(assembly, "JsonCodec", _codec_once),
+            mock.patch.object(assembly, "Registry", _registry),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -168,9 +181,9 @@ class Cluster:
             self.boot(member)
         for fault in plan.faults:
             world.after(fault.at, partial(self.apply, fault))
-        end = max((fault.at + fault.seconds * (fault.kind != "clock") for fault in plan.faults), default=0.0)
+        end = max((fault.end for fault in plan.faults), default=0.0)
         world.run(lambda: not self.acts_left, seconds=max(end, 60.0))
-        world.run(lambda: world.now() > end, seconds=end - world.now() + 0.001)
+        self._run_until(self._is_idle, end - world.now())
         self.heal()
         is_drained = self.drain()
         self.read()
@@ -201,15 +214,28 @@ class Cluster:
 
     def drain(self) -> bool:
         """Whether all comes to rest in time: acts are done, runs have ended or are blocked, nothing is under way."""
-        is_at_rest = [False]
+        return self._run_until(self._is_at_rest, DRAIN_SECONDS)
+
+    def _run_until(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Let the world go on until this is so, which is looked at now and then. Whether it is, within this time."""
+        is_over = [False]
 
         def look() -> None:
-            is_at_rest[0] = self._is_at_rest()
-            if not is_at_rest[0]:
+            is_over[0] = is_over[0] or is_so()
+            if not is_over[0]:
                 self.world.after(LOOK_SECONDS, look)
 
         look()
-        return self.world.run(lambda: is_at_rest[0], seconds=DRAIN_SECONDS)
+        was_so = self.world.run(lambda: is_over[0], seconds=max(0.0, seconds))
+        is_over[0] = True
+        return was_so
+
+    def _is_idle(self) -> bool:
+        """Whether the faults that are to come would hit nothing: all rests, and those that have begun are over."""
+        if self.plan.strikes_idle:
+            return False
+        now, lasting = self.world.now(), [fault for fault in self.plan.faults if fault.kind in LASTING]
+        return not any(fault.at <= now < fault.end + self.plan.limit for fault in lasting) and self._is_at_rest()
 
     def _is_at_rest(self) -> bool:
         tables = self.store.memory.tables

@@ -39,9 +39,10 @@ class Waiters:
                 waiting.set_result(run)
 
     def look(self) -> None:
-        """Another process has committed something."""
-        self._look_at_all = True
-        self._changed.set()
+        """Another process has committed something. One who begins to wait looks by itself."""
+        if self._waiting:
+            self._look_at_all = True
+            self._changed.set()
 
     def look_at(self, run_ids: Collection[str]) -> None:
         """Another process has settled these runs."""

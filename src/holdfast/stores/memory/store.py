@@ -362,11 +362,12 @@ class MemoryStore:
         return True
 
     async def document(self, namespace: str, kind: str, id: str) -> Document | None:
-        found = self._tables.documents.get((namespace, kind, id))
-        return found if found is not None and _is_live(found, self.now_ms()) else None
+        return next(iter(await self.named([(namespace, kind, id)])), None)
 
     async def named(self, places: Sequence[tuple[str, str, str]]) -> list[Document]:
-        return [found for place in places if (found := await self.document(*place)) is not None]
+        now_ms = self.now_ms()
+        found = map(self._tables.documents.get, places)
+        return [document for document in found if document is not None and _is_live(document, now_ms)]
 
     async def documents(self, namespace: str, kind: str, *, after: str = "", limit: int = 100) -> list[Document]:
         found = [document for document in self._live_documents(namespace, (kind,)) if document.id > after]

@@ -75,6 +75,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.host: Any = None  # whose loop it is
         self.is_ready = False  # whether it is among those that are
         self.among: list[VirtualLoop] = []  # of the world
+        self.no_timer_before = [FOREVER]  # of the world: no timer of its loops rings before that
         self.is_stopped = False  # in the middle of a turn, too: then not one callback more is executed
         self.soon: deque[asyncio.Handle] = deque()
         self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -102,8 +103,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer = _Timer(when, callback, args, self, context)
         self._count += 1
         heappush(self._later, (when, self._count, timer))
-        self.first_at = min(self.first_at, when - self.ahead_seconds)
+        first_at = when - self.ahead_seconds
+        if first_at < self.first_at:
+            self._is_first_at(first_at)
         return timer
+
+    def _is_first_at(self, first_at: float) -> None:
+        self.first_at = first_at
+        self.no_timer_before[0] = min(self.no_timer_before[0], first_at)
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -128,13 +135,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         later = self._later
         while later and later[0][2]._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - asked at every instant
             heappop(later)
-        self.first_at = later[0][0] - self.ahead_seconds if later else FOREVER
+        self._is_first_at(later[0][0] - self.ahead_seconds if later else FOREVER)
         return self.first_at
 
-    def turn(self, rounds_max: int = 1, *, outer: asyncio.AbstractEventLoop | None = None) -> int:
+    def turn(self, rounds_max: int = 1) -> int:
         """Execute what is ready and what is due; and what that makes ready, in so many rounds at most.
 
-        Returns the rounds. `outer` is the loop in which the world itself is executed, if there is one.
+        Returns the rounds. The caller has made it the running loop.
         """
         soon = self.soon
         if self._later and self._later[0][0] <= (now := self.time()):
@@ -143,28 +150,39 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 if not timer.cancelled():
                     soon.append(timer)
             self.next_timer_at()
-        events._set_running_loop(self)  # noqa: SLF001 - documented for loop authors
         left, rounds = len(soon), 1
-        try:
-            while not self.is_stopped:
-                if not left:
-                    left = len(soon)
-                    if not left or rounds >= rounds_max:
-                        break
-                    rounds += 1
-                left -= 1
-                handle = soon.popleft()
-                if handle._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - as `Handle._run`, without a call
-                    continue
-                try:
-                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - it belongs to the handler
-                    self._tell_of(handle, error)
-        finally:
-            events._set_running_loop(outer)  # noqa: SLF001
+        while not self.is_stopped:
+            if not left:
+                left = len(soon)
+                if not left or rounds >= rounds_max:
+                    break
+                rounds += 1
+            left -= 1
+            handle = soon.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - as `Handle._run`, without a call
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - it belongs to the handler
+                self._tell_of(handle, error)
         return rounds
+
+    def call_now(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Execute a callback between two turns, as the next one would."""
+        try:
+            callback(*args)
+        except Exception as error:  # noqa: BLE001 - it belongs to the handler
+            self.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+
+    def close(self) -> None:
+        """It never executes again."""
+        super().close()
+        # The contexts of callbacks hold attempts of effects, which the collector does not look into: it would keep a
+        # whole world forever.
+        self.soon.clear()
+        self._later.clear()
 
     def _tell_of(self, handle: asyncio.Handle, error: BaseException) -> None:
         self.call_exception_handler({"message": f"Exception in callback {handle!r}", "exception": error})

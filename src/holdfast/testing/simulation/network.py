@@ -130,7 +130,8 @@ class StoreModel:
 
     def _reply(self, call: StoreCall, reply: asyncio.Future[Any], result: object, error: Exception | None) -> None:
         self.observer.replied(call)
-        call.host.deliver(_settle, reply, result, error)
+        if call.host.is_alive:  # one that stands still finds it when it goes on
+            _settle(reply, result, error)
 
     def watch(self, host: Host, on_notice: Callable[[Notice], bool]) -> None:
         """Deliver notices to this host."""
@@ -153,7 +154,7 @@ class StoreModel:
 
     def _tell(self, host: Host, on_notice: Callable[[Notice], bool], notice: Notice) -> None:
         for seconds in self.observer.notice(host, notice):
-            self.world.after(seconds, partial(host.deliver, on_notice, notice))
+            self.world.after(seconds, partial(host.note, on_notice, notice))
 
 
 class HostStore:
@@ -185,7 +186,7 @@ class HostStore:
 
 def _sent(verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def send(self: HostStore, *args: Any, **kwargs: Any) -> Any:
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Any] = asyncio.Future(loop=self._host.loop)
         self._model.send(StoreCall(self._host, verb, args, kwargs), reply)
         return await reply
 

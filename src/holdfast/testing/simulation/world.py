@@ -11,6 +11,7 @@ and from the hosts' own, all time from `world.now`.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from asyncio import events
 from collections.abc import Callable
@@ -51,6 +52,7 @@ class World:
         self._ready: list[VirtualLoop] = []  # the loops that have something to execute at this instant
         self._living: list[Host] = []  # and perhaps some that have died since
         self._running: list[VirtualLoop] = []  # those of hosts that execute anything at present
+        self._no_timer_before = [0.0]  # so that most of the time no timer has to be looked at
         self._seconds = 0.0
         self._coming: list[tuple[float, int, Callable[[], Any]]] = []
         self._count = 0
@@ -70,11 +72,12 @@ class World:
         """Let this process have its turns from now on."""
         self.hosts.append(host)
         self._living = [each for each in self.hosts if each.is_alive]
-        host.loop.host, host.loop.among = host, self._ready
+        host.loop.host, host.loop.among, host.loop.no_timer_before = host, self._ready, self._no_timer_before
         self._find_running()
 
     def _find_running(self) -> None:
         self._running = [each.loop for each in self._living if each.is_running]
+        self._no_timer_before[0] = 0.0
 
     def halt(self, loop: VirtualLoop) -> None:
         """Give this loop no turn, until it goes on."""
@@ -99,15 +102,15 @@ class World:
 
         Raises `NothingHappens` if nothing is left that could make it true, `TimeStandsStill` if it never gets there.
         """
-        hooks = sys.get_asyncgen_hooks()
+        hooks, outer = sys.get_asyncgen_hooks(), events._get_running_loop()  # noqa: SLF001 - documented for loop authors
         try:
-            return self._run(until, self._seconds + seconds)
+            return self._run(until, self._seconds + seconds, outer)
         finally:
+            events._set_running_loop(outer)  # noqa: SLF001
             sys.set_asyncgen_hooks(*hooks)
 
-    def _run(self, until: Callable[[], object], end: float) -> bool:
-        coming, ready, hooked = self._coming, self._ready, None  # whose hooks for generators are set
-        outer = events._get_running_loop()  # noqa: SLF001 - documented for loop authors
+    def _run(self, until: Callable[[], object], end: float, outer: asyncio.AbstractEventLoop | None) -> bool:
+        coming, ready, running = self._coming, self._ready, None  # the loop that is set as the running one
         while not until():
             self._turns += 1
             if self._turns > TURNS_MAX:
@@ -116,12 +119,16 @@ class World:
                 heappop(coming)[2]()
             elif ready:
                 loop = ready[0] if len(ready) == 1 else ready[int(self.chance.random() * len(ready))]
-                if hooked is not loop:
-                    hooked = loop
+                if running is not loop:
+                    running = loop
+                    events._set_running_loop(loop)  # noqa: SLF001
                     sys.set_asyncgen_hooks(*loop.generator_hooks)
                 self.executing = loop.host
-                self._turns += loop.turn(self.rounds_max, outer=outer) - 1
+                self._turns += loop.turn(self.rounds_max) - 1
                 self.executing = None
+                if outer is not None:  # what looks from outside is executed there
+                    events._set_running_loop(outer)  # noqa: SLF001
+                    running = None
                 if not loop.soon and not loop.is_stopped and loop.first_at > self._seconds:
                     loop.is_ready = False
                     ready.remove(loop)
@@ -139,8 +146,9 @@ class World:
         next_at, due = self._coming[0][0] if self._coming else FOREVER, []
         running = self._running
         # Timers that are cancelled are taken away only where they would be the next thing to happen.
-        while not due and (first_at := min(map(_first_at, running), default=FOREVER)) <= next_at:
-            if first_at == FOREVER:
+        while not due and self._no_timer_before[0] <= next_at:
+            first_at = self._no_timer_before[0] = min(map(_first_at, running), default=FOREVER)
+            if first_at > next_at or first_at == FOREVER:
                 break
             due = [loop for loop in running if loop.first_at == first_at and loop.next_timer_at() == first_at]
             if due:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
+from msgspec import Struct
 
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.documents import Document, Writing
@@ -65,6 +68,25 @@ def test_a_host_that_is_killed_executes_no_finally() -> None:
     world.run(lambda: False, seconds=20)
     assert told == ["began"]
     world.close()
+
+
+class _Unseen(Struct, gc=False):
+    """As an attempt of an effect: the collector does not look into it."""
+
+    loop: asyncio.AbstractEventLoop
+
+
+def test_a_world_that_is_over_is_kept_by_nothing_that_it_was_waiting_for() -> None:
+    """Every tenth world was kept forever, and a campaign became slower with each of them."""
+    world = World()
+    loop = world.host("a").loop
+    loop.call_later(60, print, _Unseen(loop))
+    loop.call_soon(print, _Unseen(loop))
+    gone = weakref.ref(loop)
+    world.close()
+    del world, loop
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_host_that_is_stopped_stands_still_until_it_goes_on() -> None:
@@ -182,6 +204,27 @@ def test_others_are_told_what_has_changed_and_the_sender_is_not() -> None:
     world.run(lambda: heard, seconds=1)
     world.close()
     assert heard == [("other", Notice(documents=(("n", "k"),)))]
+
+
+def test_a_notice_that_is_not_understood_is_told_to_the_loop_of_its_host() -> None:
+    world = World()
+    model = StoreModel(world)
+    told: list[str] = []
+    host, still, sender = world.host("a"), world.host("still"), world.host("b")
+    host.loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+
+    def refuse(notice: Notice) -> bool:
+        raise ValueError(f"{len(notice.documents)} documents")
+
+    model.watch(host, refuse)
+    model.watch(still, lambda _: not told.append("still"))
+    still.stop()
+    store = model.seen_from(sender)
+    world.run(sender.spawn(store.write([Writing(_document(1), None)])).done)
+    assert told == ["1 documents"]
+    still.go_on()
+    assert world.run(lambda: told == ["1 documents", "still"], seconds=1)
+    world.close()
 
 
 def test_the_wall_clock_of_a_host_can_be_set_and_its_steady_clock_cannot() -> None:
