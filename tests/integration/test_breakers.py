@@ -181,7 +181,9 @@ async def test_a_person_opens_it_and_every_replica_stops_at_once(home: Home) -> 
         run = (await second.start(shop.buy("o-1"))).run
         await heard(second).until(EffectHeld, run_id=run.id, rule="breaker", name="stripe")
         assert len(shop.calls) == 2
-        await heard(second).until(RunLetGo, run_id=run.id)
+        let_go = await heard(second).until(RunLetGo, run_id=run.id)
+        assert let_go.wake_at_ms is not None, "it would wait for ever if this process died"
+        assert let_go.wake_at_ms - second.runtime.store.now_ms() <= 700_000
         [wait] = (await first.get(run.id)).waiting_on
         assert str(wait) == "breaker 'stripe', which is open until it is closed by hand"
         await first.close_breaker("stripe")

@@ -115,11 +115,12 @@ class SharedBreaker:
     def stay(self, step: str, must: MustWait | None = None) -> Stay:
         """What an effect waits for that may not begin.
 
-        The run of the first one is woken when one may be tried; the others later, or when the breaker is closed.
+        The run of the first one is woken when one may be tried; the others later, or when the breaker is closed. Each
+        wakes by itself in the end, however long the breaker is open: the replica that would wake it may have died.
         """
         must = must or self._must_wait() or MustWait(self._context.store.now_ms())
-        wake_at_ms = must.until_ms
-        if (self._waiting or len(self.parked)) and wake_at_ms < END_OF_TIME:
+        wake_at_ms = min(must.until_ms, Instant(self._context.store.now_ms() + breakers.OPEN_MS_MAX))
+        if self._waiting or len(self.parked):
             wake_at_ms += Millis(1_000 + int(self._context.ids.chance() * self._context.pace.held_ms))
         return Stay(at_breaker(self.rule, step, must), wake_at_ms)
 
