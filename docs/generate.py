@@ -136,10 +136,11 @@ GROUPS = (
         "limit",
         module=effects,
     ),
-    Group("What callers get", "What the verbs return.", "Range", "Marker", "Wait", "Lane", "Story", "Receipt"),
+    Group("What callers get", "What the verbs return.", "Range", "Marker", "Wait", "Story", "Receipt"),
     Group(
         "More that callers get",
         "What the verbs return less often. Imported from `holdfast.client`.",
+        "Lane",
         "Runs",
         "Page",
         "Lanes",

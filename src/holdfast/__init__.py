@@ -18,14 +18,12 @@ A name is imported when it is first asked for, so that `holdfast --help` loads n
 TYPE_CHECKING = False  # type checkers take it for true, as that of `typing`, whose import costs more than this module
 if TYPE_CHECKING:
     from holdfast.assembly import Holdfast
-    from holdfast.client import Lane, Marker, Range, Receipt, Run, Signal, Started, Story, Wait
+    from holdfast.client import Marker, Range, Receipt, Run, Signal, Started, Story, Wait
     from holdfast.effects import attempt, cancel_requested, effect_key, heartbeat
     from holdfast.errors import (
         HoldfastError,
         InFlight,
         InputMismatch,
-        LaneBusy,
-        LaneFull,
         NotAllowedNow,
         NotPerformed,
         Overtaken,
@@ -70,9 +68,6 @@ __all__ = [
     "Hook",
     "InFlight",
     "InputMismatch",
-    "Lane",
-    "LaneBusy",
-    "LaneFull",
     "Limit",
     "Marker",
     "NotAllowedNow",
@@ -121,10 +116,10 @@ __all__ = [
 _HOMES = {
     "assembly": "Holdfast",
     "blocking": "",
-    "client": "Lane Marker Range Receipt Run Signal Started Story Wait",
+    "client": "Marker Range Receipt Run Signal Started Story Wait",
     "effects": "attempt cancel_requested effect_key heartbeat",
     "errors": (
-        "HoldfastError InFlight InputMismatch LaneBusy LaneFull NotAllowedNow NotPerformed Overtaken Permanent "
+        "HoldfastError InFlight InputMismatch NotAllowedNow NotPerformed Overtaken Permanent "
         "RetryAfter RunCancelled RunError RunFailed TimedOut TransientError UnknownRun UsageError"
     ),
     "events": "",

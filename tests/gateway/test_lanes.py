@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 import httpx2
 import pytest
 
-from holdfast import Client, LaneBusy, LaneFull, Pack, UsageError, hook
+from holdfast import Client, Pack, UsageError, hook
 from holdfast.client import Caller
-from holdfast.errors import UnknownLane
+from holdfast.errors import LaneBusy, LaneFull, UnknownLane
 from tests.gateway.conftest import Gateway, Serve
 from tests.gateway.works import problem
 from tests.integration.conftest import SqliteHome

@@ -37,7 +37,7 @@ SETTINGS = {
 }
 
 
-class Asked(NamedTuple):
+class LimitReplies(NamedTuple):
     """One request: its status, and between which instants a gateway has held it against its limit."""
 
     status: int
@@ -86,8 +86,8 @@ async def _limited(context: ScenarioContext, urls: tuple[str, ...], token: str) 
     return Findings(violations=tuple(violations), proofs=proofs)
 
 
-async def _rush(client: httpx2.AsyncClient, context: ScenarioContext) -> list[Asked]:
-    asked: list[Asked] = []
+async def _rush(client: httpx2.AsyncClient, context: ScenarioContext) -> list[LimitReplies]:
+    asked: list[LimitReplies] = []
     until_steady_ms = context.clock.steady_ms() + RUSH_SECONDS * 1000
     while context.clock.steady_ms() < until_steady_ms:
         asked.append(await _ask(client, context.clock))
@@ -95,19 +95,19 @@ async def _rush(client: httpx2.AsyncClient, context: ScenarioContext) -> list[As
     return asked
 
 
-async def _ask(client: httpx2.AsyncClient, clock: Clock) -> Asked:
+async def _ask(client: httpx2.AsyncClient, clock: Clock) -> LimitReplies:
     since_ms = clock.wall_ms()
     reply = await client.get(PATH)
-    return Asked(reply.status_code, since_ms, clock.wall_ms())
+    return LimitReplies(reply.status_code, since_ms, clock.wall_ms())
 
 
-def _is_certain(first: Asked, last: Asked) -> bool:
+def _is_certain(first: LimitReplies, last: LimitReplies) -> bool:
     """Whether there is one number that can have passed until the last one was refused."""
     low, high = _passed(first, last)
     return low == high and last.status == REFUSED
 
 
-def _passed(first: Asked, last: Asked) -> tuple[int, int]:
+def _passed(first: LimitReplies, last: LimitReplies) -> tuple[int, int]:
     """How many have passed when the last one was held against the limit: at least, and at most."""
     shortest_ms, longest_ms = last.since_ms - first.until_ms, last.until_ms - first.since_ms
     return AT_ONCE + shortest_ms // INTERVAL_MS, AT_ONCE + longest_ms // INTERVAL_MS
