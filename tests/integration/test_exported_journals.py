@@ -175,7 +175,7 @@ async def test_what_is_exported_can_be_chosen(home: Home, tmp_path: Path) -> Non
         assert len((await hf.export_journals(tmp_path, "order", "completed", 2)).files) == 2
         assert len((await hf.export_journals(tmp_path, status="completed")).files) == 3
         with pytest.raises(UsageError, match="cannot be written"):
-            await hf.export_journals(next(tmp_path.iterdir()), status="completed")
+            await hf.export_journals(next(each for each in tmp_path.iterdir() if each.is_file()), status="completed")
     assert {each.divergence for each in replay_exported(tmp_path, packs=[release.pack])} == {""}
 
 
