@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from holdfast.gateway_client import Client
-    from holdfast.pack import Call, Effect, Pack, Retry, Workflow
+    from holdfast.pack import Batch, Call, Debounce, Effect, Pack, Rate, Retry, Workflow
     from holdfast.workflow import (
         ChildRun,
         Hook,
@@ -58,9 +58,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Batch",
     "Call",
     "ChildRun",
     "Client",
+    "Debounce",
     "Effect",
     "Holdfast",
     "HoldfastError",
@@ -74,6 +76,7 @@ __all__ = [
     "Pack",
     "Permanent",
     "Range",
+    "Rate",
     "Receipt",
     "Retry",
     "RetryAfter",
@@ -122,7 +125,7 @@ _HOMES = {
     "events": "",
     "gateway_client": "Client",
     "journal": "",
-    "pack": "Call Effect Pack Retry Workflow",
+    "pack": "Batch Call Debounce Effect Pack Rate Retry Workflow",
     "resources": "",
     "runtime": "",
     "testing": "",

@@ -30,9 +30,9 @@ from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
 from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Kind as WaitKind, Wait
-from holdfast.pack import Call, Workflow
+from holdfast.pack import Call, ItemCall, Workflow
 from holdfast.ports.store import Backlog, Depth, Member, Serves
-from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot, words
+from holdfast.run import Cancelling, ItemRun, Marker, Run, Snapshot, row_of, snapshot, words
 
 __all__ = [
     "Backlog",
@@ -50,6 +50,7 @@ __all__ = [
     "EffectState",
     "Exported",
     "Instant",
+    "ItemRun",
     "Left",
     "Line",
     "Marker",
@@ -245,7 +246,7 @@ class Caller:
 
     async def start(
         self,
-        call: Call[R],
+        call: Call[R] | ItemCall[R],
         *,
         key: str | None = None,
         retention: Duration | None = None,
@@ -273,6 +274,9 @@ class Caller:
         to the live owner of the key, or admits the run with the payload in its inbox; either in one commit. A tuple
         `(hook, payload, dedupe)` does as well.
 
+        An item of a batch, `start(embed.item(chunk))`, returns the run of its batch, whose `result()` is that of the
+        item alone. `key` names the item: the same one is in a batch once.
+
         `traceparent` names the span of a distributed trace that causes the start (W3C Trace Context). Without it the
         current OpenTelemetry span does, where this Holdfast has `traces`.
         """
@@ -289,6 +293,9 @@ class Caller:
             join=join,
             timeout=timeout,
         )
+        if isinstance(call, ItemCall):
+            batch, created, item_id = await self._service.start_item(call, options)
+            return Started(ItemRun(batch, self._service, item_id), created)
         try:
             row, created = await self._service.start(call, options)
         except (InputMismatch, Overtaken) as error:

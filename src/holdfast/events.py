@@ -46,6 +46,7 @@ __all__ = [
     "RunAdmitted",
     "RunBlocked",
     "RunContinued",
+    "RunDebounced",
     "RunEnded",
     "RunForked",
     "RunHandedOver",
@@ -57,6 +58,7 @@ __all__ = [
     "RunSignalled",
     "RunSuspected",
     "RunTakenUp",
+    "RunThrottled",
     "RunWaitsForVersion",
     "RunsClaimed",
     "RunsPruned",
@@ -97,6 +99,22 @@ class RunJoined(Event, frozen=True):
     run_id: str
     workflow: str
     key: str | None
+
+
+class RunDebounced(Event, frozen=True):
+    """A start gave its arguments to a run that has not begun, and put it off."""
+
+    run_id: str
+    workflow: str
+    key: str | None
+
+
+class RunThrottled(Event, frozen=True):
+    """A run was admitted that its throttle lets go only after `late_ms`."""
+
+    run_id: str
+    workflow: str
+    late_ms: Millis
 
 
 class RunsClaimed(Event, frozen=True):

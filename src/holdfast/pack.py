@@ -9,6 +9,7 @@ a key that names no parameter, `retry=` where there must be none.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
@@ -17,10 +18,14 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import calls
-from holdfast.calls import EffectCall
+from holdfast.calls import EffectCall, ItemCall
 from holdfast.errors import UsageError
-from holdfast.kernel import keys, markers as states
+from holdfast.kernel import batches, flow_rules, keys, markers as states
+from holdfast.kernel.batches import Batch
 from holdfast.kernel.cancels import OUTCOMES, Outcome
+from holdfast.kernel.debounces import Debounce
+from holdfast.kernel.flow_rules import Options, Subject
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.timeouts import OnTimeout
 from holdfast.kernel.times import Millis
@@ -34,14 +39,18 @@ else:
     from holdfast.calls import Call
 
 __all__ = [
+    "Batch",
     "Call",
+    "Debounce",
     "Effect",
     "EffectCall",
     "EffectPolicy",
+    "ItemCall",
     "Markers",
     "OnFailure",
     "OnTimeout",
     "Pack",
+    "Rate",
     "Reconcile",
     "Retry",
     "Safety",
@@ -160,6 +169,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     on_timeout: OnTimeout = "fail"
     undo_ms: Millis | None = None  # how long what a failed run did may be undone; None: it is not
     record_inputs: bool | None = None
+    flow: Options = Options()
 
 
 class Workflow(Generic[P, R]):
@@ -200,9 +210,35 @@ class Workflow(Generic[P, R]):
         self.timeout_ms = traits.timeout_ms
         self.on_timeout: OnTimeout = traits.on_timeout
         self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
+        self.flow = traits.flow
+        self.rules = flow_rules.declared(traits.flow, self._subject())
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
         self.__doc__ = fn.__doc__
+
+    def _subject(self) -> Subject:
+        names = self.signature.names
+        fields = None
+        if self.flow.batch is not None and len(names) == 1:
+            with contextlib.suppress(NameError):  # defined further down: when items are started, they are looked at
+                fields = batches.fields_of(self.item_type)
+        return Subject(
+            owner=f"workflow {self.name!r}", parameters=names, has_key=self.key is not None, item_fields=fields
+        )
+
+    @property
+    def item_type(self) -> Any:
+        """The type of an item of its batches."""
+        [parameter] = self.signature.names
+        return batches.item_type(self.signature.type_of(parameter), owner=f"workflow {self.name!r}")
+
+    def item(self, item: Any) -> ItemCall[Any]:
+        """One item for a batch of this workflow: `await hf.start(embed.item(chunk))`. Its result is its own."""
+        if self.rules.batch is None:
+            raise UsageError(
+                f"workflow {self.name!r} has no batch=", hint="Start it: hf.start(call). Items are for batch=Batch(...)."
+            )
+        return ItemCall(self, item)
 
     @property
     def pauses(self) -> bool:
@@ -361,6 +397,10 @@ class Pack:
         record_inputs: bool | None = None,
         timeout: Duration | None = None,
         on_timeout: OnTimeout = "fail",
+        throttle: Rate | None = None,
+        fair: str | None = None,
+        debounce: Debounce | None = None,
+        batch: Batch | None = None,
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -379,6 +419,10 @@ class Pack:
         record_inputs: bool | None = None,
         timeout: Duration | None = None,
         on_timeout: OnTimeout = "fail",
+        throttle: Rate | None = None,
+        fair: str | None = None,
+        debounce: Debounce | None = None,
+        batch: Batch | None = None,
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
@@ -392,6 +436,11 @@ class Pack:
         that may take `undo_deadline`. With `record_inputs=True` the arguments of its effects are recorded with what
         came of them; with False never, whatever the Holdfast says. A run that takes longer than `timeout` fails with
         `RunTimedOut`, or is cancelled, as `on_timeout` says.
+
+        No more runs begin than `throttle` says: `Rate(100, per="1m", burst=20, by="{tenant}")`; the others are late.
+        With `fair="{tenant}"` tenants take turns, however much each has to do. With `debounce=Debounce("5s")` starts
+        under one key become one run, with the arguments of the newest, as long as that has not begun. With
+        `batch=Batch(100, wait="2s")` the function takes a list, and is started with single items: `workflow.item(...)`.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
@@ -416,6 +465,7 @@ class Pack:
             record_inputs=record_inputs,
             timeout_ms=None if timeout is None else milliseconds(timeout),
             on_timeout=on_timeout,
+            flow=Options(throttle=throttle, fair=fair, debounce=debounce, batch=batch),
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

@@ -17,9 +17,9 @@ from msgspec import UNSET
 from holdfast.engine.api.backend import Backend, Operating
 from holdfast.engine.api.decisions import Said
 from holdfast.engine.cancelling import Cancellation
-from holdfast.errors import UsageError
+from holdfast.errors import EngineFault, UsageError
 from holdfast.journal import Journal, RunEvent
-from holdfast.kernel import attributes as attributes_, markers as markers_, timeouts, waits
+from holdfast.kernel import attributes as attributes_, batches, markers as markers_, timeouts, waits
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
@@ -325,6 +325,30 @@ class Cancelling:
 async def send(run: Run[Any], hook: str, payload: Any, *, dedupe: str | None) -> str:
     """`run.signal(...)` for those who say a warning in their own way: it is returned, or nothing."""
     return await run._service.signals.to_run(run.id, hook, payload, dedupe)  # noqa: SLF001 - of this very module
+
+
+class ItemRun(Run[R]):
+    """The run of a batch that an item is in: its `result()` is that of the item. All else is about the batch."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, row: RunRow, service: Backend, item: str) -> None:
+        super().__init__(row, service)
+        self._item = item
+
+    @property
+    def item(self) -> str:
+        """The id of the item in the batch."""
+        return self._item
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """What the batch returned for this item. Waits for it. Raises as that of any run, if the batch has failed."""
+        batch = Run[Any](await self._service.wait(self._row, timeout), self._service)
+        results, journal = await batch.result(), await batch.journal()
+        place = batches.place_of(self._item, tuple(journal))
+        if place is None:
+            raise EngineFault(f"batch {self.id} has no item {self._item!r}")
+        return cast("R", results[place])
 
 
 def _needs_worker(run: Snapshot) -> bool:

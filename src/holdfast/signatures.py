@@ -137,6 +137,10 @@ class Signature:
         """The declared type of the result; Any if there is none."""
         return self._types().get("return", Any)
 
+    def type_of(self, parameter: str) -> Any:
+        """The type of a parameter."""
+        return self._types().get(parameter, Any)
+
     @cached_property
     def arguments_type(self) -> type[msgspec.Struct]:
         """A Struct type that stored arguments are decoded into."""

@@ -62,6 +62,14 @@ class Rate(Struct, frozen=True, gc=False):
         return Micros(-(-milliseconds(self.per) * _US_PER_MS // self.count))
 
 
+class Taking(Struct, frozen=True, gc=False):
+    """What a run takes of the rate of this name when it is admitted."""
+
+    name: str
+    rate: Rate
+    cost: int = 1
+
+
 class Granted(Struct, frozen=True, gc=False):
     """It may go; `remaining` more may go at once, and all `burst` of them after `reset_ms`."""
 

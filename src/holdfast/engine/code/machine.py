@@ -28,7 +28,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.calls import Call, WorkflowCall
-from holdfast.engine.code import divergences, shields
+from holdfast.engine.code import divergences, gathering, shields
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.code.dropped_calls import DroppedCall, dropped_here
 from holdfast.engine.code.effect_keys import EffectKeys
@@ -162,7 +162,11 @@ class Machine:
             self.left.begin_with(first.children)
         workflow, signature = self._workflow, self._workflow.signature
         try:
-            coroutine = signature.call(workflow.fn, self._codec.decode(arguments, signature.arguments_type))
+            given = self._codec.decode(arguments, signature.arguments_type)
+            coroutine = signature.call(workflow.fn, given)
+            if workflow.rules.batch is not None and not getattr(given, workflow.rules.batch.parameter):
+                coroutine.close()
+                coroutine = gathering.gather(workflow, self.inbox)
         except UsageError as error:  # stored by other code than this: the run fails with the reason
             self.ended = self.outcome = CodeRaised(error)
             return ()

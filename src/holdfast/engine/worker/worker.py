@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.engine.api.admission import Admission, limited, wish
+from holdfast.engine.api.admission import Admission, limited, ruled, wish
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.cancelling import Cancellation, Canceller
 from holdfast.engine.code.commands import Command
@@ -227,6 +227,7 @@ class Worker:
             request_id=ids.joined(parent.id, command.step),
         )
         wanted = replace(wanted, priority=parent.priority, watcher=watcher, attributes=_lineage_of(parent))
+        wanted = ruled(wanted, workflow, command.call.arguments)
         if workflow.timeout_ms is not None:
             wanted = limited(wanted, workflow, workflow.timeout_ms, now_ms=self.store.now_ms())
         while True:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.documents import Document
+from holdfast.kernel.fairness import Line
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import Lane, Place
 from holdfast.kernel.messages import Message, Watcher
+from holdfast.kernel.rates import Micros
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import Serves
@@ -32,6 +34,10 @@ class Tables:
         self.workers: dict[str, tuple[Instant, Serves]] = {}  # since when, and what they serve
         self.lanes: dict[tuple[str, str], Lane] = {}  # by namespace and name
         self.places: dict[tuple[str, str], dict[str, Place]] = {}  # of each lane, by run
+        self.rates: dict[tuple[str, str], Micros] = {}  # by namespace and name: when the next would be due
+        self.tags: dict[str, tuple[int, str]] = {}  # of runs that have not begun, with their shares
+        self.reached: dict[Line, int] = {}  # the highest tag that was claimed
+        self.next_tags: dict[tuple[Line, str], int] = {}  # of each share
         self.documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
 
     def put(self, run: Run) -> Run:
@@ -52,6 +58,7 @@ class Tables:
         del self.runs[run.id]
         self.waking.pop(run.id, None)
         self.unread.pop(run.id, None)
+        self.tags.pop(run.id, None)
         self.free_key(run)
         for hook in self.hooks.get(run.id, {}).values():
             self.free_token(run, hook.token)
