@@ -110,6 +110,8 @@ class Wakeups:
 
     def on_settled(self, run: Run) -> None:
         self._waiters.settled(run)
+        if run.lane and self._woken is not None:
+            self._woken.waking.nudge()
 
     def on_gone(self) -> None:
         self._waiters.look()

@@ -190,7 +190,7 @@ class Service:
                 hint="Correct the item or the annotation.",
             ) from error
         name = options.request_id if options.key is None else options.key
-        signal = self.signals.signal(batches.ITEM, data, name, by_key=True)
+        signal = self.signals.signal(batches.ITEM, call.item, name, by_key=True)
         if messages.size(signal) > batches.BYTES_MAX:
             raise UsageError(
                 f"an item of {workflow.name} has {len(data):,} bytes; a batch has room for {batches.BYTES_MAX:,}",

@@ -237,6 +237,8 @@ class Worker:
                 # died) has told its end to an earlier life of the parent: ask to be told again.
                 if watcher is not None and (run.id != wanted.run_id or run.status in ENDED):
                     await self.watch(run.id, replace(watcher, epoch=parent.epoch))
+                if created and run.wake_at_ms is not None:
+                    self._wakeups.on_wake_at(run.wake_at_ms)
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
                 await self.clock.pause(self.pace.trouble_pause_seconds)
