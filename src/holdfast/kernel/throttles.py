@@ -71,10 +71,10 @@ def late(run: Run, goes_at_ms: Instant, *, now_ms: Instant) -> Run:
         return run
     if run.status is Status.RUNNING:
         run = replace(
-            run, status=Status.PENDING, epoch=0, nonce="", owner=None, wake_at_ms=now_ms, started_at_ms=None
+            run, status=Status.PENDING, epoch=0, nonce="", owner=None, wake_at_ms=run.created_at_ms, started_at_ms=None
         )
     assert run.wake_at_ms is not None, run
-    wake_at_ms = Instant(run.wake_at_ms + goes_at_ms - now_ms)
+    wake_at_ms = Instant(goes_at_ms + run.wake_at_ms - run.created_at_ms)  # as much later as its start has asked for
     return replace(run, wake_at_ms=wake_at_ms, waits=run.waits or WAITS)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from holdfast.stores.redis.encode_change import ChangeEncoder, LeftMessage, form
 from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
+from holdfast.stores.redis.rules import Asked, RedisRules
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
@@ -41,6 +42,7 @@ class ChangeOutcome(Struct):
     look_up: str = ""
     told: tuple[str, ...] = ()
     left: tuple[LeftMessage, ...] = ()
+    is_known: bool = False  # it was committed before
     woken: tuple[str, ...] = ()  # what the wake-ups of those begin with who may be claimed now
 
     def answer(self) -> Answer:
@@ -50,11 +52,14 @@ class ChangeOutcome(Struct):
 class Commits:
     """How batches are committed."""
 
-    def __init__(self, asks: Asks, shards: Shards, writes: ChangeEncoder, outbox: Outbox) -> None:
+    def __init__(
+        self, asks: Asks, shards: Shards, writes: ChangeEncoder, outbox: Outbox, rules: RedisRules
+    ) -> None:
         self._asks = asks
         self._shards = shards
         self._writes = writes
         self._outbox = outbox
+        self._rules = rules
 
     async def commit(self, changes: Sequence[Change]) -> list[ChangeOutcome]:
         """What became of each."""
@@ -69,9 +74,18 @@ class Commits:
         return outcomes
 
     async def _commit_plain(self, changes: list[Change]) -> list[ChangeOutcome]:
+        ruled = [change for change in changes if change.takes is not None or change.shares]
+        asked = await self._rules.ask(ruled) if ruled else {}
+        if ruled:
+            changes = [replace(each, run=asked[each.id].run) if each.id in asked else each for each in changes]
         calls = [self._writes.call(change) for change in changes]
-        replies = await self._asks.ask([*calls, *self._outbox.take_tidying_calls()], writes=True)
+        tags = self._rules.tag_calls(changes, asked) if ruled else []
+        replies = await self._asks.ask([*calls, *tags, *self._outbox.take_tidying_calls()], writes=True)
         outcomes = list(map(self._outcome, changes, replies))
+        if ruled:
+            found = zip(changes, outcomes, strict=True)
+            unused = {each.id: outcome.is_known for each, outcome in found if _is_unused(each, outcome, asked)}
+            await self._rules.give_back(unused, asked, of=changes)
         await self._deliver([outcome for outcome in outcomes if outcome.left])
         told = {run_id for outcome in outcomes for run_id in outcome.told}
         for outcome in outcomes:
@@ -89,7 +103,7 @@ class Commits:
         written = scripts.ChangeReply(*rows.items(reply))
         match written.verdict:
             case b"again":
-                return ChangeOutcome(True, rows.run_of(written.row))
+                return ChangeOutcome(True, rows.run_of(written.row), is_known=True)
             case b"received":
                 return ChangeOutcome(True, look_up=rows.text(written.holder))
             case b"held":
@@ -187,6 +201,13 @@ class Commits:
                 return ChangeOutcome(True, look_up=receiver, told=told, woken=woken)
             if reserved_as.verdict == b"ok":
                 return ChangeOutcome(False, look_up=receiver)
+
+
+def _is_unused(change: Change, outcome: ChangeOutcome, asked: Mapping[str, Asked]) -> bool:
+    """Whether what a run has asked for before its admission is of no use: this change has not admitted it."""
+    if change.id not in asked:
+        return False
+    return not outcome.committed or outcome.is_known or outcome.run is None or outcome.run.id != change.id
 
 
 def ready_of(change: Change, outcome: ChangeOutcome, *, now_ms: Instant) -> list[Ready]:

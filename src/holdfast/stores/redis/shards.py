@@ -11,6 +11,7 @@ Rules
              names   what has one holder: keys and tokens; and the ids of messages that count beyond their run
              docs    documents
              out     messages that other shards have not got yet
+             rate:*  how much is taken of a rate              line:*  runs that take turns
     run      run     the row         journal   what it has done       box    the ids of all messages it has received
              mail    unread ones     aux       watchers, hooks, beats  blobs  large values
     meta     shards  their number    until     leases by expiry       members   what each owner serves
@@ -62,6 +63,9 @@ class Shards:
     def of_token(self, namespace: str, token: str) -> int:
         return self._hashed("token", namespace, token)
 
+    def of_rule(self, namespace: str, name: str) -> int:
+        return self._hashed("rule", namespace, name)
+
     def of_document(self, namespace: str, kind: str, id: str) -> int:
         return self._hashed("document", namespace, kind, id)
 
@@ -69,6 +73,11 @@ class Shards:
         return crc32("\0".join(name).encode()) % self.count
 
     # -- keys
+
+    def rule(self, kind: bytes, namespace: str, name: str) -> bytes:
+        """The key of a rate, or of a line in which runs take turns."""
+        tag = self._tags[self.of_rule(namespace, name)]
+        return tag + kind + b":" + f"{len(namespace)}:{namespace}:{name}".encode()
 
     def of_shard(self, shard: int) -> Keys:
         """The keys of a shard."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidConfig, TransientError
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.fairness import Turn
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.searches import Search
@@ -42,6 +43,7 @@ from holdfast.stores.notices import of_documents
 from holdfast.stores.redis import inspections, rows, scripts
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import RedisDocuments
+from holdfast.stores.redis.rules import Ready as WhatIsReady, RedisRules
 from holdfast.stores.redis.encode_change import ChangeEncoder, token_name
 from holdfast.stores.redis.leases import Leases
 from holdfast.stores.redis.net.client import RedisClient, Reply
@@ -75,7 +77,8 @@ class RedisStore:
         self._writes = ChangeEncoder(self._shards, self._instant, self.now_ms)
         self._asks = Asks(self._client, self._shards)
         self._outbox = Outbox(self._asks, self._shards, self._writes, clock=clock, instant=self._instant, pace=pace)
-        self._commits = Commits(self._asks, self._shards, self._writes, self._outbox)
+        self._rules = RedisRules(self._asks, self._shards, instant=self._instant, now_ms=self.now_ms)
+        self._commits = Commits(self._asks, self._shards, self._writes, self._outbox, self._rules)
         self._documents = RedisDocuments(self._asks, self._shards, self._instant)
         self._searches = Searches(self._asks, self._shards)
         self._leases = Leases(self._asks, self._shards, self._instant)
@@ -204,8 +207,10 @@ class RedisStore:
         ready_at_ms: list[Instant] = []
         for _ in range(CLAIM_TRIES if claim.workflows else 0):
             left = claim.limit - len(runs)
-            ready = await self._ready(claim, left) if left > 0 else []
+            ready, turns = await self._ready(claim, left) if left > 0 else ([], {})
             taken = await self._take(claim, [each.run_id for each in ready])
+            if turns:
+                await self._rules.begin(taken, [each.run_id for each in ready], turns)
             runs += taken
             mine = {run.id for run in taken}
             ready_at_ms += [each.wake_at_ms for each in ready if each.run_id in mine]
@@ -215,10 +220,10 @@ class RedisStore:
             self._notifier.tell(Notice(tuple(run.id for run in runs)), now_ms=self.now_ms())
         return Claimed(runs, min(ready_at_ms, default=None))
 
-    async def _ready(self, claim: Claim, limit: int) -> list[rows.Waking]:
+    async def _ready(self, claim: Claim, limit: int) -> WhatIsReady:
         prefixes = [rows.workflow_wakes(claim.namespace, workflow).encode() for workflow in claim.workflows]
         replies = await self._asks.everywhere(scripts.READY, **self._instants(), limit=limit, prefixes=prefixes)
-        return sorted(rows.waking_of(member)[1] for reply in replies for member in rows.texts(reply))[:limit]
+        return await self._rules.in_turn(replies, limit)
 
     async def _take(self, claim: Claim, run_ids: list[str]) -> list[Run]:
         calls = [
@@ -430,6 +435,11 @@ class RedisStore:
         ready = tuple(Ready(*rows.woken_workflow(each.woken), now_ms) for each in relayed if each.woken is not None)
         self._notifier.tell(Notice(told, told, ready), now_ms=now_ms)
         return len(relayed)
+
+    # -- flow rules
+
+    async def turn(self, run: Run) -> Turn | None:
+        return await self._rules.turn(run)
 
     # -- documents
 
