@@ -226,6 +226,11 @@ class Workflow(Generic[P, R]):
             owner=f"workflow {self.name!r}", parameters=names, has_key=self.key is not None, item_fields=fields
         )
 
+    def check_batch(self) -> None:
+        """Raises `UsageError` if the items of its batches cannot be gathered: their type is known by now."""
+        if self.flow.batch is not None:
+            flow_rules.declared(self.flow, replace(self._subject(), item_fields=batches.fields_of(self.item_type)))
+
     @property
     def item_type(self) -> Any:
         """The type of an item of its batches."""
@@ -236,7 +241,8 @@ class Workflow(Generic[P, R]):
         """One item for a batch of this workflow: `await hf.start(embed.item(chunk))`. Its result is its own."""
         if self.rules.batch is None:
             raise UsageError(
-                f"workflow {self.name!r} has no batch=", hint="Start it: hf.start(call). Items are for batch=Batch(...)."
+                f"workflow {self.name!r} has no batch=",
+                hint="Start it: hf.start(call). Items are for batch=Batch(...).",
             )
         return ItemCall(self, item)
 

@@ -14,7 +14,7 @@ from holdfast.kernel.starts import Again, Renew, Wanted
 from holdfast.ports.store import Store
 from tests.builders import FakeClock, wanted
 from tests.contract.conftest import Backend
-from tests.contract.helpers import WORKFLOW, A_BLOB, claim, committed, completion, history, offer
+from tests.contract.helpers import A_BLOB, WORKFLOW, claim, committed, completion, history, offer
 
 QUIET = Debouncing(5000, 60_000)
 KEY = "order:1"

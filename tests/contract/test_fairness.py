@@ -19,7 +19,9 @@ async def start(store: Store, share: str, run_id: str, **fields: object) -> Run:
     return await committed(store, of(store, share, run_id, **fields))
 
 
-async def order(store: Store, limit: int = 100, *, at_a_time: int = 1, workflows: tuple[str, ...] = (WORKFLOW,)) -> list[str]:
+async def order(
+    store: Store, limit: int = 100, *, at_a_time: int = 1, workflows: tuple[str, ...] = (WORKFLOW,)
+) -> list[str]:
     """The runs as they are claimed, one after the other."""
     found: list[str] = []
     while len(found) < limit and (runs := await claim(store, limit=at_a_time, workflows=workflows)):

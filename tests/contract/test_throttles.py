@@ -18,7 +18,9 @@ from tests.contract.helpers import admission, claim, committed, offer, refused
 TEN = Rate(10, per="1s")
 
 
-def throttled(store: Store, run_id: str, rate: Rate = TEN, *, cost: int = 1, name: str = "t-1", **fields: object) -> Change:
+def throttled(
+    store: Store, run_id: str, rate: Rate = TEN, *, cost: int = 1, name: str = "t-1", **fields: object
+) -> Change:
     """The admission of a run without a key, unless one is given, under a rate."""
     return admission(store, run_id, **{"key": None, **fields}, takes=Taking(name, rate, cost))
 

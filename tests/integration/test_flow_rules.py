@@ -142,6 +142,7 @@ async def test_the_newest_arguments_win_while_the_run_has_not_begun(home: Home) 
 
 async def test_a_start_while_it_runs_is_the_next_one_and_waits_for_it(home: Home) -> None:
     pack = Pack("shop")
+
     @pack.workflow(key="reindex:{doc}", debounce=Debounce("50ms"))
     async def reindex(doc: str, version: int) -> int:
         await hook("go")

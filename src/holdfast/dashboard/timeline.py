@@ -261,7 +261,7 @@ class _Reader:
                     lane.bars.append(Bar(wait.effect.since_ms, until_ms, "open", str(wait)))
                 case "running":
                     self._lane("at work", "work").bars.append(Bar(self._last_at_ms, until_ms, "open", str(wait)))
-                case "worker" | "no_worker" | "delay":
+                case "worker" | "no_worker" | "delay" | "throttle" | "debounce" | "batch" | "turn":
                     lane = self._lane("waiting to begin", "work")
                     lane.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
                 case "blocked" | "retry" | "child" | "outcome":

@@ -108,13 +108,17 @@ def item_type(items: Any, *, owner: str) -> Any:
 
 def fields_of(item: Any) -> frozenset[str] | None:
     """The names of the fields that items of this type have; None if they may have any."""
-    if isinstance(item, type) and issubclass(item, Struct):
-        return frozenset(item.__struct_fields__)
-    if dataclasses.is_dataclass(item):
-        return frozenset(field.name for field in dataclasses.fields(item))
-    if is_typeddict(item):
-        return frozenset(item.__annotations__)
-    return frozenset() if item in {str, int, float, bool, bytes} else None
+    if not isinstance(item, type):
+        return None
+    kind: type[Any] = item
+    if issubclass(kind, Struct):
+        return frozenset(kind.__struct_fields__)
+    if dataclasses.is_dataclass(kind):
+        return frozenset(field.name for field in dataclasses.fields(kind))
+    if is_typeddict(kind):
+        names: dict[str, Any] = kind.__annotations__
+        return frozenset(names)
+    return frozenset() if kind in {str, int, float, bool, bytes} else None
 
 
 def has_room(holder: Run, size: int) -> bool:
@@ -155,7 +159,7 @@ def misfit(results: object, count: int) -> str:
 def _field(item: object, name: str) -> Any:
     if isinstance(item, Mapping):
         if name in item:
-            return item[name]  # pyright: ignore[reportUnknownVariableType] - as it was given
+            return item[name]
     elif hasattr(item, name):
         return getattr(item, name)
     raise UsageError(

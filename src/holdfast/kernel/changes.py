@@ -115,7 +115,19 @@ class Gathering(Struct, frozen=True, gc=False):
     bytes_max: int
 
 
-Guard = KeyFree | KeyHeldBy | HolderOf | Fenced | HandedOver | Known | Alive | TokenFree | TokenHeldBy | NotBegun | Gathering
+Guard = (
+    KeyFree
+    | KeyHeldBy
+    | HolderOf
+    | Fenced
+    | HandedOver
+    | Known
+    | Alive
+    | TokenFree
+    | TokenHeldBy
+    | NotBegun
+    | Gathering
+)
 
 
 class Blob(Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ Rules
 - A run has the arguments of one start, whole: what a claim and a start do to it is decided at its fence, and each start
   gives the run that has not begun another nonce. So a start is never lost: it is the input of that run or, if that has
   begun meanwhile, of the next one.
-- Such a key says what is meant, and not what is to be done once: an input that differs from the holder's is no mismatch.
+- Such a key says what is meant, and not what is to be done once: another input than the holder's is no mismatch.
 - The run of the first start is what all of them get, with `created` False but for the first.
 - Runs under one key go one after the other, in a lane of their own.
 - What a throttle says of the first start stays: no run goes before that.
@@ -32,7 +32,6 @@ from holdfast.kernel.lanes import Entering
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds
-
 
 WAITS: Final = b'[{"kind":"debounce"}]'  # what the run waits for until it goes
 

@@ -294,7 +294,5 @@ def _gather(wanted: Wanted, holder: Run) -> Tell | Again:
 def _debounce(wanted: Wanted, debouncing: Debouncing, holder: Run, *, now_ms: Instant) -> Renew | Again:
     if debounces.has_begun(holder):
         return Again(KeyHeldBy(holder.id))
-    newest = Newest(
-        wanted.run_id, wanted.digest, wanted.version, wanted.input, wanted.blobs, wanted.attributes
-    )
+    newest = Newest(wanted.run_id, wanted.digest, wanted.version, wanted.input, wanted.blobs, wanted.attributes)
     return Renew(debounces.renew(holder, debouncing, newest, now_ms=now_ms))

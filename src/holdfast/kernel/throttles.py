@@ -26,7 +26,7 @@ from holdfast.errors import UsageError
 from holdfast.kernel import ids, keys, rates
 from holdfast.kernel.rates import COUNT_MAX, Micros, Rate, Taking
 from holdfast.kernel.runs import Run, Status
-from holdfast.kernel.times import Instant
+from holdfast.kernel.times import Instant, Millis
 
 WAITS: Final = b'[{"kind":"throttle"}]'  # what the run waits for until it goes
 
@@ -74,7 +74,8 @@ def late(run: Run, goes_at_ms: Instant, *, now_ms: Instant) -> Run:
             run, status=Status.PENDING, epoch=0, nonce="", owner=None, wake_at_ms=run.created_at_ms, started_at_ms=None
         )
     assert run.wake_at_ms is not None, run
-    wake_at_ms = Instant(goes_at_ms + run.wake_at_ms - run.created_at_ms)  # as much later as its start has asked for
+    delay_ms = Millis(run.wake_at_ms - run.created_at_ms)  # as its start has asked for
+    wake_at_ms = Instant(goes_at_ms + delay_ms)
     return replace(run, wake_at_ms=wake_at_ms, waits=run.waits or WAITS)
 
 

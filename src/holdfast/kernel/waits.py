@@ -2,7 +2,8 @@
 
     status      waits for
     ──────────  ────────────────────────────────────────────────────────────────────
-    pending     a delayed start; a rule of its workflow that lets it go later; a free worker; a worker at all, if none serves it, or none the version it is pinned to
+    pending     a delayed start; a rule of its workflow that lets it go later; those that go before it in its line; a
+                free worker; a worker at all, if none serves it, or none the version it is pinned to
     running     its effects that run now, each with the instance that performs it; as long as none is known, that
                 instance; and, in its story, the outcome of a `once` effect that was begun
     waiting     timers, hooks, children, retries, as they were when it was let go
@@ -71,7 +72,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
         """The process that executes the run, by the name that it has in logs and metrics; empty if none does."""
         return instance_of(self.name) if self.kind == "running" else ""
 
-    def __str__(self) -> str:  # noqa: C901 - a table, as long as there are kinds
+    def __str__(self) -> str:  # noqa: C901, PLR0911, PLR0912 - a table, as long as there are kinds
         until = "" if self.until is None else self.until.isoformat(timespec="milliseconds")
         match self.kind:
             case "timer":

@@ -77,6 +77,7 @@ def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
             None if each.effect is UNSET else _running(each.effect),
             "" if each.error is UNSET else each.error,
             "" if each.version is UNSET else each.version,
+            0 if each.ahead is UNSET else each.ahead,
         )
         for each in shown
     )
@@ -120,6 +121,7 @@ def description(shown: WorkflowView) -> Description:
         outcomes=None if shown.outcomes is None else tuple(shown.outcomes),
         input_schema=shown.input_schema,
         result_schema=shown.result_schema,
+        rules=tuple(shown.rules),
     )
 
 

@@ -111,6 +111,7 @@ def workflow(described: Description) -> WorkflowView:
         outcomes=None if described.outcomes is None else list(described.outcomes),
         input_schema=described.input_schema,
         result_schema=described.result_schema,
+        rules=list(described.rules),
     )
 
 
@@ -211,6 +212,7 @@ def _wait(wait: Wait) -> WaitView:
         effect=UNSET if wait.effect is None else _running(wait.effect),
         error=wait.error or UNSET,
         version=wait.version or UNSET,
+        ahead=wait.ahead or UNSET,
     )
 
 

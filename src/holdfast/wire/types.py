@@ -87,7 +87,8 @@ class RunningEffectView(Struct, frozen=True, kw_only=True):
 class WaitView(Struct, frozen=True, kw_only=True):
     """One thing that a run waits for; `text` says it in words.
 
-    `effect` is what `instance` performs for it just now. `version` is there if it is a worker of that version.
+    `effect` is what `instance` performs for it just now. `version` is there if it is a worker of that version. `ahead`
+    is how many runs go before it; of a batch, how many items it has.
     """
 
     kind: str
@@ -99,6 +100,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     effect: RunningEffectView | UnsetType = UNSET
     error: str | UnsetType = UNSET
     version: str | UnsetType = UNSET
+    ahead: int | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):
@@ -231,6 +233,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     outcomes: list[Outcome] | None
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
+    rules: list[str] = []
 
 
 class WorkflowsView(Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import Raw, UNSET
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast.errors import UsageError

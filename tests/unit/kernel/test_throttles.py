@@ -54,7 +54,7 @@ def test_the_cost_is_that_of_the_argument() -> None:
 
 @pytest.mark.parametrize("cost", [0, -1, True, 1.5, "3", None, 1_000_001])
 def test_a_cost_that_is_no_number_is_refused(cost: object) -> None:
-    with pytest.raises(UsageError, match="pages=.*takes of its rate"):
+    with pytest.raises(UsageError, match=r"pages=.*takes of its rate"):
         declared(Rate(10, per="1s", cost="pages")).taking("shop.sync", {"pages": cost})
 
 

@@ -36,7 +36,5 @@ def test_how_many_go_before_it() -> None:
 def test_a_batch_that_failed_may_be_retried_though_the_next_one_has_the_key() -> None:
     failed = a_run(status=Status.FAILED, holds_key=False)
     assert "retry" not in waits.next_actions(failed)
-    batch = a_run(
-        status=Status.FAILED, holds_key=False, attributes=attributes.encode({batches.BATCH: True})
-    )
+    batch = a_run(status=Status.FAILED, holds_key=False, attributes=attributes.encode({batches.BATCH: True}))
     assert "retry" in waits.next_actions(batch)

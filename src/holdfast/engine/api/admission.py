@@ -139,21 +139,25 @@ class Admission:
                 case Tell(change):
                     told = await self._committer.commit(change)
                     if isinstance(told, Committed):
-                        assert told.run is not None
-                        self._emit(RunJoined(told.run.id, wanted.workflow, wanted.key))
-                        return told.run, bool(wanted.gathers and told.told)
+                        return self._joined(wanted, told), bool(wanted.gathers and told.told)
                     guard = starts.after_refusal(wanted, told.current)
                 case Renew(change):
                     renewed = await self._committer.commit(change)
                     if isinstance(renewed, Committed):
-                        assert renewed.run is not None
-                        self._emit(RunDebounced(renewed.run.id, wanted.workflow, wanted.key))
-                        return renewed.run, False
+                        return self._joined(wanted, renewed), False
                     guard = KeyFree()  # it has begun meanwhile, or another start was faster: look again
                 case Again(again):
                     guard = again
                 case other:  # pragma: no cover
                     assert_never(other)
+
+    def _joined(self, wanted: Wanted, answer: Committed) -> Run:
+        """The holder of the key, which this start has told something."""
+        run = answer.run
+        assert run is not None
+        told = RunJoined if wanted.debounce is None else RunDebounced
+        self._emit(told(run.id, wanted.workflow, wanted.key))
+        return run
 
     async def _look(self, wanted: Wanted) -> Run | None:
         """The holder of a key that was held before, if this start joins it. Otherwise it has to be offered."""
@@ -183,7 +187,9 @@ class Admission:
         if (run.namespace, run.workflow) != (wanted.namespace, wanted.workflow):
             # Earlier versions joined the texts that the id of a request follows from in a way that let them meet.
             raise EngineFault(f"the request {wanted.request_id!r} has the id of a run that is not of {wanted.workflow}")
-        if run.digest != wanted.digest and wanted.debounce is None:  # a known request id without a key, and another input
+        if (
+            run.digest != wanted.digest and wanted.debounce is None
+        ):  # a known request id without a key, and another input
             raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
         self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
         if wanted.takes is not None and run.waits is not None and run.wake_at_ms is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from holdfast.engine.code.inbox import Inbox
 from holdfast.errors import UsageError
 from holdfast.kernel import batches
 from holdfast.pack import Workflow
-from holdfast.workflow import scope
+from holdfast.workflow import scope, sleep
 
 TICK_SECONDS = 0.001  # the shortest timer: what has arrived is delivered before it
 
@@ -20,7 +19,7 @@ async def gather(workflow: Workflow[..., Any], inbox: Inbox) -> Any:
     No item comes in when the run has begun, so all are among what it was loaded with. They are recorded before the
     first timer elapses, on each replay alike.
     """
-    await asyncio.sleep(TICK_SECONDS)
+    await sleep(TICK_SECONDS)
     run, count = scope("a batch"), inbox.count(batches.ITEM)
     items = [await run.receive(batches.ITEM, workflow.item_type) for _ in range(count)]
     results = await workflow.fn(items)

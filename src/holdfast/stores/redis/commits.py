@@ -52,9 +52,7 @@ class ChangeOutcome(Struct):
 class Commits:
     """How batches are committed."""
 
-    def __init__(
-        self, asks: Asks, shards: Shards, writes: ChangeEncoder, outbox: Outbox, rules: RedisRules
-    ) -> None:
+    def __init__(self, asks: Asks, shards: Shards, writes: ChangeEncoder, outbox: Outbox, rules: RedisRules) -> None:
         self._asks = asks
         self._shards = shards
         self._writes = writes

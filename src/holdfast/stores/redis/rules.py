@@ -101,13 +101,11 @@ class RedisRules:
                 run_id = found.run.id
                 keys = {"index": self._shards.index(self._shards.of_run(run_id))}
                 keys["run"] = self._shards.part(b"run", run_id)
-                calls.append(
-                    scripts.TAG.call(keys, member=rows.turn_member(found.run, found.tag), share=change.shares)
-                )
+                calls.append(scripts.TAG.call(keys, member=rows.turn_member(found.run, found.tag), share=change.shares))
         return calls
 
     async def give_back(self, changes: Mapping[str, bool], asked: Mapping[str, Asked], *, of: Sequence[Change]) -> None:
-        """Give back what has no use. `changes` were not admitted by this offer; it says whether they had been before."""
+        """Give back what has no use: for changes that admitted no run by this offer. True: they had done so before."""
         calls: list[ScriptCall] = []
         for change in (change for change in of if change.id in changes):
             found = asked[change.id]
@@ -152,9 +150,7 @@ class RedisRules:
 
     async def _tagged(self, run_ids: Sequence[str]) -> frozenset[str]:
         """Those of the runs that take turns."""
-        calls = [
-            scripts.FIELD.call({"hash": self._shards.part(b"run", run_id)}, field="tg") for run_id in run_ids
-        ]
+        calls = [scripts.FIELD.call({"hash": self._shards.part(b"run", run_id)}, field="tg") for run_id in run_ids]
         replies = await self._asks.ask(calls) if calls else []
         return frozenset(run_id for run_id, reply in zip(run_ids, replies, strict=True) if reply is not None)
 

@@ -227,9 +227,7 @@ TAKE_RATE = Script(
     args=(instant("now"), "id", number("burst_us"), number("cost_us"), number("kept_ms")),
 )
 GIVE_BACK_RATE = Script("give_back_rate", keys=("rate",), args=("id", number("cost_us")))
-STAND_IN_LINE = Script(
-    "stand_in_line", keys=("line",), args=("share", flag("has_begun"), number("kept_ms"))
-)
+STAND_IN_LINE = Script("stand_in_line", keys=("line",), args=("share", flag("has_begun"), number("kept_ms")))
 LEAVE_LINE = Script("leave_line", keys=("line",), args=("share", number("tag")))
 REACH = Script("reach", keys=("line",), args=(number("tag"), number("kept_ms")))
 TAG = Script("tag", keys=("index", "run"), args=("member", "share"))

@@ -43,7 +43,6 @@ from holdfast.stores.notices import of_documents
 from holdfast.stores.redis import inspections, rows, scripts
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import RedisDocuments
-from holdfast.stores.redis.rules import Ready as WhatIsReady, RedisRules
 from holdfast.stores.redis.encode_change import ChangeEncoder, token_name
 from holdfast.stores.redis.leases import Leases
 from holdfast.stores.redis.net.client import RedisClient, Reply
@@ -53,6 +52,7 @@ from holdfast.stores.redis.notifier import Notifier
 from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
 from holdfast.stores.redis.pace import PACE, RedisPace
 from holdfast.stores.redis.rows import instant, safe, under
+from holdfast.stores.redis.rules import Ready as WhatIsReady, RedisRules
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.searches import Searches
 from holdfast.stores.redis.shards import Shards
@@ -207,7 +207,9 @@ class RedisStore:
         ready_at_ms: list[Instant] = []
         for _ in range(CLAIM_TRIES if claim.workflows else 0):
             left = claim.limit - len(runs)
-            ready, turns = await self._ready(claim, left) if left > 0 else ([], {})
+            if left <= 0:
+                break
+            ready, turns = await self._ready(claim, left)
             taken = await self._take(claim, [each.run_id for each in ready])
             if turns:
                 await self._rules.begin(taken, [each.run_id for each in ready], turns)

@@ -152,7 +152,9 @@ class SqliteStore:
                 line = {**place, "priority": priority}
                 rows = db.execute(SQL["ready"], {**line, "limit": left}).fetchall()
                 going = rules.in_turn(db, line, rows, tags)
-                ready += [(-priority, row[1], n, run_id) for n, (row, run_id) in enumerate(zip(rows, going))]
+                ready += [
+                    (-priority, row[1], n, run_id) for n, (row, run_id) in enumerate(zip(rows, going, strict=True))
+                ]
                 left -= len(rows)
                 if left <= 0:
                     break

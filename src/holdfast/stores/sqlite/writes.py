@@ -34,8 +34,8 @@ from holdfast.kernel.times import Instant
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.lanes import SqlLanes
 from holdfast.stores.sqlite.queries import SQL, numbered
-from holdfast.stores.sqlite.rules import SqlRules
 from holdfast.stores.sqlite.rows import FIELDS, attribute_rows, encode_entries, encode_message, row_of, run_of
+from holdfast.stores.sqlite.rules import SqlRules
 
 _HOLDER = ("run_id", "held_epoch", "held_nonce", "position", "change")
 _ADMIT, _bind_admission = numbered("admit", FIELDS)
@@ -103,10 +103,8 @@ class SqlWrites:
                 return self._send(db, change)
             case TokenFree():
                 return self._open_token(db, change)
-            case NotBegun():
-                return self._renew(db, change, guard.fence)
-            case Gathering():
-                return self._gather(db, change, guard)
+            case NotBegun() | Gathering():
+                return self._renew(db, change) if isinstance(guard, NotBegun) else self._gather(db, change)
 
     def _admit(self, db: Database, change: Change) -> Answer:
         run = change.run
@@ -229,9 +227,11 @@ class SqlWrites:
                 told.append(run_id)
         return tuple(told)
 
-    def _renew(self, db: Database, change: Change, fence: Fenced) -> Answer:
-        run = change.run
+    def _renew(self, db: Database, change: Change) -> Answer:
+        guard, run = change.guard, change.run
+        assert isinstance(guard, NotBegun)
         assert run is not None
+        fence = guard.fence
         row = {name: getattr(run, name) for name in ("digest", "version", "attributes", "nonce", "change_id")}
         holder = {"run_id": run.id, "held_epoch": fence.epoch, "held_nonce": fence.nonce}
         db.execute(SQL["renew_input"], {**row, **holder, "wake_ms": run.wake_at_ms})
@@ -248,7 +248,9 @@ class SqlWrites:
         self._index_attributes(db, run)
         return Committed(run_by_id(db, run.id))
 
-    def _gather(self, db: Database, change: Change, guard: Gathering) -> Answer:
+    def _gather(self, db: Database, change: Change) -> Answer:
+        guard = change.guard
+        assert isinstance(guard, Gathering)
         receiver = self._receiver(db, change)
         if receiver is not None:
             return Committed(receiver)
