@@ -18,6 +18,7 @@ from tests.builders import FakeClock, a_value
 from tests.contract.helpers import (
     a_signal,
     admission,
+    admitted,
     blockage,
     claim,
     committed,
@@ -384,7 +385,7 @@ async def test_one_that_dies_with_its_worker_keeps_its_place(store: Store, clock
 
 
 async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_forgotten(store: Store) -> None:
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311 - a test's own
     width, active, waiting = 2, list[str](), list[str]()
     for step in range(60):
         if chance.random() < 0.5 or not active:
@@ -408,7 +409,7 @@ async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_for
 
 async def test_many_starts_at_once_have_an_order_of_their_own(store: Store) -> None:
     changes = [in_lane(store, f"run-{n:02}", key=chance) for n, chance in enumerate([None, "a", "b", None, "c"] * 6)]
-    changes = [c for n, c in enumerate(changes) if n < 5 or (c.run is not None and c.run.key is None)]
+    changes = [c for n, c in enumerate(changes) if n < 5 or c.run is not None and c.run.key is None]
     await asyncio.gather(*(store.commit([change]) for change in changes))
     done: list[str] = []
     while found := await claimed(store):

@@ -117,7 +117,9 @@ class Admission:
             await self._store.write([timeouts.begin(wanted.limit, now_ms=self._store.now_ms())])
         return await self._admit(wanted, starts.first_guard(wanted))
 
-    async def _admit(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> tuple[Run, bool]:
+    async def _admit(  # noqa: C901 - a table, as long as there are resolutions
+        self, wanted: Wanted, guard: KeyFree | KeyHeldBy
+    ) -> tuple[Run, bool]:
         while True:
             answer = await self._offer(wanted, guard)
             if isinstance(answer, Committed):
