@@ -24,7 +24,7 @@ from holdfast.kernel import batches, flow_rules, keys, markers as states
 from holdfast.kernel.batches import Batch
 from holdfast.kernel.cancels import OUTCOMES, Outcome
 from holdfast.kernel.debounces import Debounce
-from holdfast.kernel.flow_rules import Options, Subject
+from holdfast.kernel.flow_rules import RuleOptions, Subject
 from holdfast.kernel.rates import Rate
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.timeouts import OnTimeout
@@ -169,7 +169,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     on_timeout: OnTimeout = "fail"
     undo_ms: Millis | None = None  # how long what a failed run did may be undone; None: it is not
     record_inputs: bool | None = None
-    flow: Options = Options()
+    flow: RuleOptions = RuleOptions()
 
 
 class Workflow(Generic[P, R]):
@@ -471,7 +471,7 @@ class Pack:
             record_inputs=record_inputs,
             timeout_ms=None if timeout is None else milliseconds(timeout),
             on_timeout=on_timeout,
-            flow=Options(throttle=throttle, fair=fair, debounce=debounce, batch=batch),
+            flow=RuleOptions(throttle=throttle, fair=fair, debounce=debounce, batch=batch),
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

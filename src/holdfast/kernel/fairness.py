@@ -31,7 +31,7 @@ from holdfast.kernel import keys
 from holdfast.kernel.keys import Template
 
 
-class Line(Struct, frozen=True, gc=False):
+class FairLine(Struct, frozen=True, gc=False):
     """Where runs of one workflow and priority stand."""
 
     namespace: str
@@ -39,7 +39,7 @@ class Line(Struct, frozen=True, gc=False):
     priority: int
 
 
-class Turn(Struct, frozen=True, gc=False):
+class FairTurn(Struct, frozen=True, gc=False):
     """Where a run stands in its line: which share it is of, and how many that may begin are before it."""
 
     share: str

@@ -28,7 +28,7 @@ from holdfast.kernel.rates import Rate
 from holdfast.kernel.throttles import Throttle
 
 
-class Options(Struct, frozen=True, kw_only=True, gc=False):
+class RuleOptions(Struct, frozen=True, kw_only=True, gc=False):
     """The flow rules of a workflow, as its author has written them."""
 
     throttle: Rate | None = None
@@ -76,10 +76,10 @@ class Subject(Struct, frozen=True, kw_only=True, gc=False):
 
 
 NO_RULES = FlowRules()
-NO_OPTIONS = Options()
+NO_OPTIONS = RuleOptions()
 
 
-def declared(options: Options, subject: Subject) -> FlowRules:
+def declared(options: RuleOptions, subject: Subject) -> FlowRules:
     """The rules that the options say, or a `UsageError`."""
     if options == NO_OPTIONS:
         return NO_RULES
@@ -96,7 +96,7 @@ def declared(options: Options, subject: Subject) -> FlowRules:
     )
 
 
-def _check_together(options: Options, subject: Subject) -> None:
+def _check_together(options: RuleOptions, subject: Subject) -> None:
     """Raises `UsageError` if the workflow declares what does not go together."""
     if options.debounce is not None and subject.has_lane:
         raise UsageError(

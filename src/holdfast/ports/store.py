@@ -27,7 +27,7 @@ from msgspec import Struct, field
 
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.fairness import Turn
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.leases import instance_of
@@ -289,7 +289,7 @@ class Store(Protocol):
         """Where the run stands in its lane; None if it has no place there."""
         ...
 
-    async def turn(self, run: Run) -> Turn | None:
+    async def turn(self, run: Run) -> FairTurn | None:
         """Where the run stands among those that take turns with it; None if it takes none, or has begun."""
         ...
 

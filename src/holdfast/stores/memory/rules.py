@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.kernel import fairness, throttles
 from holdfast.kernel.changes import Change
-from holdfast.kernel.fairness import Line, Turn
+from holdfast.kernel.fairness import FairLine, FairTurn
 from holdfast.kernel.rates import Micros, Taking
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import EPOCH, Instant
@@ -45,7 +45,7 @@ class MemoryRules:
 
     def in_turn(self, ready: Sequence[Run]) -> list[Run]:
         """Runs that may be claimed, in the order in which they go. They come in the order of their times."""
-        lines: dict[Line, list[Run]] = {}
+        lines: dict[FairLine, list[Run]] = {}
         for run in ready:
             lines.setdefault(line_of(run), []).append(run)
         going = {line: iter(self._in_line(runs)) for line, runs in lines.items()}
@@ -64,7 +64,7 @@ class MemoryRules:
             line = line_of(run)
             self._tables.reached[line] = max(self._tables.reached.get(line, 0), known[0])
 
-    def turn(self, run: Run) -> Turn | None:
+    def turn(self, run: Run) -> FairTurn | None:
         """Where the run stands in its line; None if it stands in none."""
         known = self._tables.tags.get(run.id)
         if known is None or run.wake_at_ms is None:
@@ -79,7 +79,7 @@ class MemoryRules:
             and (each.wake_at_ms or EPOCH) <= self._now_ms()
             and (self._tables.tags[each.id][0], each.wake_at_ms or EPOCH) < (tag, run.wake_at_ms)
         ]
-        return Turn(share, len(before))
+        return FairTurn(share, len(before))
 
     def forget(self) -> None:
         """Forget rates that have come due, and shares that stand where their line has arrived."""
@@ -96,5 +96,5 @@ class MemoryRules:
                 del tables.reached[line]
 
 
-def line_of(run: Run) -> Line:
-    return Line(run.namespace, run.workflow, run.priority)
+def line_of(run: Run) -> FairLine:
+    return FairLine(run.namespace, run.workflow, run.priority)

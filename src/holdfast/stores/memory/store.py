@@ -16,7 +16,7 @@ from holdfast.kernel.changes import (
     HookOpen,
 )
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.fairness import Turn
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run, Status
@@ -322,7 +322,7 @@ class MemoryStore:
 
     # -- flow rules
 
-    async def turn(self, run: Run) -> Turn | None:
+    async def turn(self, run: Run) -> FairTurn | None:
         return self._writes.rules.turn(run)
 
     # -- documents

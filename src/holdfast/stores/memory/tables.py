@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.documents import Document
-from holdfast.kernel.fairness import Line
+from holdfast.kernel.fairness import FairLine
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import Lane, Place
 from holdfast.kernel.messages import Message, Watcher
@@ -36,8 +36,8 @@ class Tables:
         self.places: dict[tuple[str, str], dict[str, Place]] = {}  # of each lane, by run
         self.rates: dict[tuple[str, str], Micros] = {}  # by namespace and name: when the next would be due
         self.tags: dict[str, tuple[int, str]] = {}  # of runs that have not begun, with their shares
-        self.reached: dict[Line, int] = {}  # the highest tag that was claimed
-        self.next_tags: dict[tuple[Line, str], int] = {}  # of each share
+        self.reached: dict[FairLine, int] = {}  # the highest tag that was claimed
+        self.next_tags: dict[tuple[FairLine, str], int] = {}  # of each share
         self.documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
 
     def put(self, run: Run) -> Run:

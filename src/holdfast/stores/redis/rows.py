@@ -253,7 +253,7 @@ def waking_of(member: str) -> tuple[str, Waking]:
     return unsafe(workflow), Waking(rank, Instant(int(wake, 16)), run_id)
 
 
-class Turn(msgspec.Struct, frozen=True, gc=False, order=True):
+class TaggedRun(msgspec.Struct, frozen=True, gc=False, order=True):
     """A run that takes turns and has not begun, in the order in which these go."""
 
     tag: int
@@ -269,9 +269,9 @@ def turn_member(run: Run, tag: int) -> str:
     return f"t{wake_prefix(run)[1:]}{tag:012x}\0{instant(run.wake_at_ms)}\0{run.id}"
 
 
-def turn_of(member: str) -> Turn:
+def turn_of(member: str) -> TaggedRun:
     _, _, workflow, rank, tag, wake, run_id = member.split("\0")
-    return Turn(int(tag, 16), Instant(int(wake, 16)), run_id, (unsafe(workflow), rank), member)
+    return TaggedRun(int(tag, 16), Instant(int(wake, 16)), run_id, (unsafe(workflow), rank), member)
 
 
 def woken_workflow(prefix: str) -> tuple[str, str]:

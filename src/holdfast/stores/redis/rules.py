@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from holdfast.kernel import fairness, throttles
 from holdfast.kernel.changes import Change
-from holdfast.kernel.fairness import Turn
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.stores.redis import rows, scripts
@@ -32,11 +32,11 @@ RATE_KEPT_MS = 60_000  # beyond when it has come due
 LINE_KEPT_MS = 24 * 3_600_000  # after the last start or claim
 
 
-class Ready(NamedTuple):
+class InTurn(NamedTuple):
     """Runs that may be claimed, in the order in which they go, and how those of them stand that take turns."""
 
     waking: list[rows.Waking]
-    turns: Mapping[str, rows.Turn]
+    turns: Mapping[str, rows.TaggedRun]
 
 
 class RedisRules:
@@ -121,14 +121,14 @@ class RedisRules:
 
     # -- claims
 
-    async def in_turn(self, replies: Sequence[Reply], limit: int) -> Ready:
+    async def in_turn(self, replies: Sequence[Reply], limit: int) -> InTurn:
         """What the shards say is ready, in the order in which it goes."""
         members = [member for reply in replies for member in rows.texts(reply)]
         waking = sorted(rows.waking_of(each) for each in members if each[0] == "w")
         waking.sort(key=lambda each: each[1])
         turns = sorted(rows.turn_of(member) for member in members if member[0] == "t")
         if not turns:
-            return Ready([each for _, each in waking][:limit], {})
+            return InTurn([each for _, each in waking][:limit], {})
         by_line = {line: list(each) for line, each in groupby(sorted(turns, key=lambda t: t.line), lambda t: t.line)}
         known = {turn.run_id: turn for turn in turns}
         listed = [each for workflow, each in waking if (workflow, each.rank) in by_line and each.run_id not in known]
@@ -146,7 +146,7 @@ class RedisRules:
             replace(each, run_id=next(places[workflow, each.rank])) if (workflow, each.rank) in places else each
             for workflow, each in waking
         ]
-        return Ready(found[:limit], known)
+        return InTurn(found[:limit], known)
 
     async def _tagged(self, run_ids: Sequence[str]) -> frozenset[str]:
         """Those of the runs that take turns."""
@@ -154,7 +154,7 @@ class RedisRules:
         replies = await self._asks.ask(calls) if calls else []
         return frozenset(run_id for run_id, reply in zip(run_ids, replies, strict=True) if reply is not None)
 
-    async def begin(self, claimed: Sequence[Run], offered: Sequence[str], turns: Mapping[str, rows.Turn]) -> None:
+    async def begin(self, claimed: Sequence[Run], offered: Sequence[str], turns: Mapping[str, rows.TaggedRun]) -> None:
         """Those that were offered are out of their lines, as far as they were claimed or cannot be."""
         calls: list[ScriptCall] = []
         for run_id in offered:
@@ -170,7 +170,7 @@ class RedisRules:
         if calls:
             await self._asks.ask(calls, writes=True)
 
-    async def turn(self, run: Run) -> Turn | None:
+    async def turn(self, run: Run) -> FairTurn | None:
         """Where the run stands in its line; None if it stands in none."""
         keys = {"hash": self._shards.part(b"run", run.id)}
         member, share = await self._asks.ask([scripts.FIELD.call(keys, field=name) for name in ("tg", "sh")])
@@ -178,7 +178,7 @@ class RedisRules:
             return None
         low = f"[t{rows.wake_prefix(run)[1:]}".encode()
         [ahead] = await self._asks.count([(low, b"(" + rows.text(member).encode())])
-        return Turn(rows.text(share), ahead)
+        return FairTurn(rows.text(share), ahead)
 
 
 class Asked(NamedTuple):

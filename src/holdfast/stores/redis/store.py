@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidConfig, TransientError
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.fairness import Turn
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.searches import Search
@@ -52,7 +52,7 @@ from holdfast.stores.redis.notifier import Notifier
 from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
 from holdfast.stores.redis.pace import PACE, RedisPace
 from holdfast.stores.redis.rows import instant, safe, under
-from holdfast.stores.redis.rules import Ready as WhatIsReady, RedisRules
+from holdfast.stores.redis.rules import InTurn, RedisRules
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.searches import Searches
 from holdfast.stores.redis.shards import Shards
@@ -222,7 +222,7 @@ class RedisStore:
             self._notifier.tell(Notice(tuple(run.id for run in runs)), now_ms=self.now_ms())
         return Claimed(runs, min(ready_at_ms, default=None))
 
-    async def _ready(self, claim: Claim, limit: int) -> WhatIsReady:
+    async def _ready(self, claim: Claim, limit: int) -> InTurn:
         prefixes = [rows.workflow_wakes(claim.namespace, workflow).encode() for workflow in claim.workflows]
         replies = await self._asks.everywhere(scripts.READY, **self._instants(), limit=limit, prefixes=prefixes)
         return await self._rules.in_turn(replies, limit)
@@ -440,7 +440,7 @@ class RedisStore:
 
     # -- flow rules
 
-    async def turn(self, run: Run) -> Turn | None:
+    async def turn(self, run: Run) -> FairTurn | None:
         return await self._rules.turn(run)
 
     # -- documents

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.kernel import fairness, throttles
 from holdfast.kernel.changes import Change
-from holdfast.kernel.fairness import Turn
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.rates import Micros, Taking
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
@@ -88,9 +88,9 @@ def begin(db: Database, run: Run, tag: int) -> None:
     db.execute(SQL["end_turn"], {"run_id": run.id})
 
 
-def turn(db: Database, run: Run, *, now_ms: Instant) -> Turn | None:
+def turn(db: Database, run: Run, *, now_ms: Instant) -> FairTurn | None:
     rows = db.execute(SQL["turn"], {"run_id": run.id, "now_ms": now_ms}).fetchall()
-    return Turn(*rows[0]) if rows else None
+    return FairTurn(*rows[0]) if rows else None
 
 
 def is_any_over(db: Database, *, now_ms: Instant) -> bool:

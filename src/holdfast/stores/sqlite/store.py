@@ -23,7 +23,7 @@ from msgspec.structs import asdict, replace
 from holdfast.errors import StoreUnavailable
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
-from holdfast.kernel.fairness import Turn
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.lanes import LaneState, Setting, Standing
 from holdfast.kernel.messages import Message
 from holdfast.kernel.runs import Run
@@ -397,7 +397,7 @@ class SqliteStore:
 
     # -- flow rules
 
-    async def turn(self, run: Run) -> Turn | None:
+    async def turn(self, run: Run) -> FairTurn | None:
         return await self._read(lambda db: rules.turn(db, run, now_ms=self.now_ms()))
 
     # -- documents
