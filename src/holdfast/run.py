@@ -350,6 +350,14 @@ class ItemRun(Run[R]):
             raise EngineFault(f"batch {self.id} has no item {self._item!r}")
         return cast("R", results[place])
 
+    async def wait(self, timeout: Duration | None = None) -> ItemRun[R]:
+        """Wait until the batch has ended or is blocked: a newer snapshot."""
+        return ItemRun(await self._service.wait(self._row, timeout), self._service, self._item)
+
+    async def refresh(self) -> ItemRun[R]:
+        """A newer snapshot. Raises `UnknownRun` if the batch has been removed."""
+        return ItemRun(await self._service.get(self._row.id), self._service, self._item)
+
 
 def _needs_worker(run: Snapshot) -> bool:
     return any(wait.kind == "no_worker" for wait in run.waiting_on)

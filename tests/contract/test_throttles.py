@@ -137,3 +137,11 @@ async def test_it_is_exact_however_many_processes_start(backend: Backend, burst:
         due_at_us, goes_at_ms = rates.reserve(rate, due_at_us, now_ms=now_ms)
         expected.append(goes_at_ms)
     assert sorted(run.wake_at_ms or 0 for run in runs) == expected
+
+
+async def test_a_step_of_the_wall_clock_moves_nothing(backend: Backend) -> None:
+    first, second = [await backend.another() for _ in range(2)]
+    await start(first, "run-0")
+    for n, step_ms in enumerate((3_600_000, -7_200_000, 3_600_000), 1):
+        backend.clock.wall += step_ms
+        assert await late_by(first, await start([first, second][n % 2], f"run-{n}")) == n * 100
