@@ -272,6 +272,16 @@ def _runs() -> list[Row]:
             "then the relay delivers it",
         ),
         (
+            "Redis: a place in a lane is reserved for a run that is being admitted",
+            _shown(REDIS_PACE.reserve_ms),
+            "its admission is offered again after that",
+        ),
+        (
+            "Redis: a place whose run has not come is taken back after so much more",
+            _shown(REDIS_PACE.overdue_ms),
+            "by the relay",
+        ),
+        (
             "Redis: what was delivered to another shard stays in the outbox",
             _seconds(REDIS_PACE.tidy_seconds),
             "a commit takes it along sooner",

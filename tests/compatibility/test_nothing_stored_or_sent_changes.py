@@ -45,6 +45,14 @@ ABOUT_CODE = re.compile(
     r"documents .*kind: '(code|tried|handed)'|\{tag\}(docs|index) [^ ]*default\0(code|tried|handed)\0"
 )
 
+# Added since, by the fourth and the fifth version of the schema: lanes and the places in them, outs and audits.
+LANES_AND_KEPT = re.compile(
+    r"^CREATE (TABLE|INDEX) (lanes|places|outs|audits|runs_in_lanes|sqlite_sequence)\w*[ (][^;]*;\n+"
+    r"|, lane TEXT NOT NULL DEFAULT ''|, aside INTEGER NOT NULL DEFAULT 0",
+    re.MULTILINE,
+)
+NO_LANE = re.compile(r"(?<=, )(lane: '', aside: 0(, )?)|, lane: '', aside: 0$")
+
 encode_json = msgspec.json.encode
 
 
@@ -118,14 +126,15 @@ async def test_the_schema_of_a_new_file_is_the_one_of_then(tmp_path: Path) -> No
     store = stored.store()
     await store.open()
     await store.close()
-    assert snapshots.schema_of(stored.path) == (WRITTEN / "schema.sql").read_text()
+    now = LANES_AND_KEPT.sub("", snapshots.schema_of(stored.path)).replace("user_version = 5", "user_version = 3")
+    assert now == (WRITTEN / "schema.sql").read_text()
 
 
 async def test_what_happens_is_stored_as_it_was_then(empty: Stored) -> None:
     """The same story is told again. Rows, keys of Redis, fields, members of indices, journals: all are the same."""
     async with asyncio.timeout(100), told(empty.store) as known:
         lines = [line for line in empty.lines(known) if not ABOUT_CODE.match(line)]
-        now = [HOLDER.sub("<nonce>", ADDED.sub("", line)) for line in lines]
+        now = [HOLDER.sub("<nonce>", NO_LANE.sub("", ADDED.sub("", line))) for line in lines]
     assert now == empty.lines_then()
 
 

@@ -107,6 +107,7 @@ class LearnedShards(Shards):
     """Shards for ids that a test has thought up. Others end in the shard of their key; of these it is learned here."""
 
     known: dict[str, int]
+    together: bool  # whether a run without a key is in the shard of its lane
 
     def of_run(self, run_id: str) -> int:
         return self.known.get(run_id, self._hashed("run", run_id))
@@ -115,6 +116,8 @@ class LearnedShards(Shards):
         run, guard = change.run, change.guard
         if run is not None and run.key is not None:
             self.known[run.id] = self.of_key(run.namespace, run.workflow, run.key)
+        elif self.together and run is not None and change.enters is not None:
+            self.known[run.id] = self.of_lane(run.namespace, change.enters.lane)
         if isinstance(guard, HolderOf):
             self.known[guard.run_id] = self.of_key(guard.namespace, guard.workflow, guard.key)
 
@@ -122,9 +125,12 @@ class LearnedShards(Shards):
 class TimedRedisStore(RedisStore):
     """The store on Redis, but for its clock, and for ids that do not say their shard."""
 
-    def __init__(self, url: RedisUrl, *, clock: FakeClock, offset_ms: float, known: dict[str, int]) -> None:
+    def __init__(
+        self, url: RedisUrl, *, clock: FakeClock, offset_ms: float, known: dict[str, int], together: bool
+    ) -> None:
         machine = SystemClock()
         self.known = known
+        self.together = together
         self.test_clock = clock
         self.test_offset_ms = offset_ms
         self.bus = PubSub(url, clock=machine, ids=SystemIds())
@@ -132,7 +138,7 @@ class TimedRedisStore(RedisStore):
 
     def _places(self, url: RedisUrl) -> Shards:
         shards = LearnedShards(url.name, url.shards)
-        shards.known = self.known
+        shards.known, shards.together = self.known, self.together
         return shards
 
     def now_ms(self) -> int:
@@ -158,6 +164,7 @@ class RedisBackend(Backend):
     """A store of its own on a server that all tests share."""
 
     server = "redis_server"
+    together = True
     numbers = itertools.count()
 
     def __init__(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -168,7 +175,9 @@ class RedisBackend(Backend):
         self.offset_ms = self.clock.wall_ms() - self.clock.steady_ms()  # Redis' clock is one for all
 
     def _made(self) -> Store:
-        return TimedRedisStore(self.url, clock=self.clock, offset_ms=self.offset_ms, known=self.known)
+        return TimedRedisStore(
+            self.url, clock=self.clock, offset_ms=self.offset_ms, known=self.known, together=self.together
+        )
 
     async def another(self) -> Store:
         store = await super().another()

@@ -19,7 +19,10 @@ from tests.builders import FakeClock
 from tests.contract.conftest import SqliteBackend
 from tests.contract.helpers import admitted, database, stored
 
-WHATS = ["journal mode", "synchronous", "SQLite", "schema", "pages", "room", "log", "file system", "clock", "notices"]
+WHATS = [
+    *("journal mode", "synchronous", "SQLite", "schema", "pages", "room", "log", "file system", "clock", "notices"),
+    "lanes",
+]
 
 
 async def _inspected(store: Store) -> dict[str, Finding]:

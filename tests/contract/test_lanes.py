@@ -7,23 +7,29 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.kernel import lanes, transitions
 from holdfast.kernel.changes import Change, Committed, Refused
-from holdfast.kernel.lanes import Entering, LaneState, Setting, Standing
+from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import SignalMessage
 from holdfast.kernel.runs import Run, Status
-from holdfast.ports.store import Store
-from tests.builders import FakeClock, a_value
+from holdfast.ports.store import Finding, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.net.client import LuaSource, ScriptCall
+from holdfast.stores.sqlite import SqliteStore
+from tests.builders import FakeClock, a_hand, a_value
+from tests.contract.conftest import Backend, RedisBackend
 from tests.contract.helpers import (
     a_signal,
     admission,
-    admitted,
     blockage,
     claim,
     committed,
     completion,
     failure,
+    held,
     history,
     let_go,
     offer,
@@ -32,6 +38,14 @@ from tests.contract.helpers import (
 )
 
 LANE = "account:7"
+
+
+@pytest.fixture(params=["together", "apart"])
+async def store(backend: Backend, request: pytest.FixtureRequest) -> Store:
+    """A store with shards keeps runs without a key in the shard of their lane; apart, they may be in any."""
+    if isinstance(backend, RedisBackend):
+        backend.together = request.param == "together"
+    return await backend.another()
 
 
 def in_lane(store: Store, run_id: str, *, lane: str = LANE, width: int | None = 1, **fields: Any) -> Change:
@@ -287,7 +301,7 @@ async def test_the_newest_width_that_is_declared_counts(store: Store) -> None:
 async def test_a_width_that_was_set_by_hand_stays_until_another_is_declared(store: Store) -> None:
     for n in range(4):
         await enter(store, f"run-{n}")
-    assert (await store.set_lane(Setting("default", LANE, width=3))).active == 3
+    assert (await store.set_lane(LaneSetting("default", LANE, width=3))).active == 3
     assert await claimed(store) == ["run-0", "run-1", "run-2"]
     await enter(store, "run-4", width=1)
     await enter(store, "run-5", width=None)
@@ -297,12 +311,12 @@ async def test_a_width_that_was_set_by_hand_stays_until_another_is_declared(stor
 
 
 async def test_a_lane_that_is_paused_lets_nobody_go(store: Store) -> None:
-    paused = await store.set_lane(Setting("default", LANE, paused=True))
+    paused = await store.set_lane(LaneSetting("default", LANE, paused=True))
     assert (paused.lane.paused, paused.active, paused.parked) == (True, 0, 0)
     await enter(store, "run-0")
     await enter(store, "run-1", owner="w-1")
     assert await claimed(store) == []
-    assert (await store.set_lane(Setting("default", LANE, paused=False))).active == 1
+    assert (await store.set_lane(LaneSetting("default", LANE, paused=False))).active == 1
     assert await claimed(store) == ["run-0"]
 
 
@@ -351,10 +365,10 @@ async def test_where_a_run_stands(store: Store) -> None:
     await enter(store, "run-3", priority=1)
     standing = [await store.standing(await run_of(store, f"run-{n}")) for n in range(4)]
     assert standing == [
-        Standing(True),
-        Standing(False, 2, "run-0"),
-        Standing(False, 3, "run-0"),
-        Standing(False, 1, "run-0"),
+        LaneStanding(True),
+        LaneStanding(False, 2, "run-0"),
+        LaneStanding(False, 3, "run-0"),
+        LaneStanding(False, 1, "run-0"),
     ]
     await claimed(store)
     await end(store, "run-0")
@@ -363,7 +377,7 @@ async def test_where_a_run_stands(store: Store) -> None:
 
 async def test_a_lane_is_forgotten_when_nobody_has_used_it_for_a_while(store: Store, clock: FakeClock) -> None:
     await enter(store, "run-0", owner="w-1")
-    await store.set_lane(Setting("default", "by hand", width=4))
+    await store.set_lane(LaneSetting("default", "by hand", width=4))
     clock.advance(lanes.IDLE_MS)
     await store.prune(10)
     await end(store, "run-0")
@@ -385,7 +399,7 @@ async def test_one_that_dies_with_its_worker_keeps_its_place(store: Store, clock
 
 
 async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_forgotten(store: Store) -> None:
-    chance = random.Random(7)  # noqa: S311 - a test's own
+    chance = random.Random(7)
     width, active, waiting = 2, list[str](), list[str]()
     for step in range(60):
         if chance.random() < 0.5 or not active:
@@ -394,7 +408,7 @@ async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_for
             waiting.append(run_id)
         elif chance.random() < 0.2:
             width = chance.choice([1, 2, 3])
-            await store.set_lane(Setting("default", LANE, width=width))
+            await store.set_lane(LaneSetting("default", LANE, width=width))
         elif chance.random() < 0.2 and waiting:
             gone = waiting.pop(chance.randrange(len(waiting)))
             await committed(store, await stop(store, await run_of(store, gone)))
@@ -409,7 +423,7 @@ async def test_whatever_order_things_come_in_the_width_is_kept_and_nobody_is_for
 
 async def test_many_starts_at_once_have_an_order_of_their_own(store: Store) -> None:
     changes = [in_lane(store, f"run-{n:02}", key=chance) for n, chance in enumerate([None, "a", "b", None, "c"] * 6)]
-    changes = [c for n, c in enumerate(changes) if n < 5 or c.run is not None and c.run.key is None]
+    changes = [c for n, c in enumerate(changes) if n < 5 or (c.run is not None and c.run.key is None)]
     await asyncio.gather(*(store.commit([change]) for change in changes))
     done: list[str] = []
     while found := await claimed(store):
@@ -417,3 +431,138 @@ async def test_many_starts_at_once_have_an_order_of_their_own(store: Store) -> N
         done += found
         await end(store, found[0])
     assert sorted(done) == sorted(change.run.id for change in changes if change.run is not None)
+
+
+async def step_aside(store: Store, run_id: str) -> Committed:
+    run = await run_of(store, run_id)
+    answer = await offer(
+        store, transitions.decide(run, transitions.Stuck("x", "y", steps_aside=True), now_ms=store.now_ms())
+    )
+    assert isinstance(answer, Committed)
+    return answer
+
+
+async def test_a_blocked_run_that_steps_aside_lets_the_next_go(store: Store) -> None:
+    await enter(store, "run-0", owner="w-1")
+    await enter(store, "run-1")
+    assert (await step_aside(store, "run-0")).told == ("run-1",)
+    blocked = await run_of(store, "run-0")
+    assert (blocked.status, blocked.lane, blocked.aside) == (Status.BLOCKED, LANE, True)
+    assert await store.standing(blocked) is None
+    assert await claimed(store) == ["run-1"]
+
+
+async def test_one_that_has_stepped_aside_enters_again_at_the_end(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}")
+    await claimed(store)
+    await step_aside(store, "run-0")
+    again = await committed(store, await retry(store, await run_of(store, "run-0")))
+    assert (again.status, again.aside, again.wake_at_ms) == (Status.PENDING, False, None)
+    order: list[str] = []
+    while found := await claimed(store):
+        order += found
+        await end(store, found[0])
+    assert order == ["run-1", "run-2", "run-0"]
+
+
+async def test_one_that_has_stepped_aside_and_is_taken_up_waits_for_its_turn(store: Store) -> None:
+    for n in range(2):
+        await enter(store, f"run-{n}")
+    await claimed(store)
+    await step_aside(store, "run-0")
+    change = transitions.take_up(await run_of(store, "run-0"), a_hand("w-2"), now_ms=store.now_ms())
+    taken = await committed(store, change)
+    assert (taken.status, taken.owner, taken.wake_at_ms) == (Status.PENDING, None, None)
+    assert await claimed(store) == ["run-1"]
+    assert await end(store, "run-1") == ("run-0",)
+    assert await claimed(store) == ["run-0"]
+
+
+async def test_one_that_has_stepped_aside_and_is_stopped_takes_no_place_along(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}")
+    await claimed(store)
+    await step_aside(store, "run-0")
+    answer = await offer(store, await stop(store, await run_of(store, "run-0")))
+    assert isinstance(answer, Committed)
+    assert answer.told == ()
+    found = await state(store)
+    assert (found.active, found.parked) == (1, 1)
+
+
+async def test_a_run_without_a_lane_that_is_stuck_has_nothing_to_step_aside_from(store: Store) -> None:
+    run = await held(store)
+    stuck = transitions.decide(run, transitions.Stuck("x", "y", steps_aside=True), now_ms=store.now_ms())
+    assert not (await committed(store, stuck)).aside
+
+
+async def finding(store: Store) -> Finding:
+    [found] = [each for each in await store.inspect() if each.what == "lanes"]
+    return found
+
+
+async def meddle(store: Store, *, run: str = "run-0", place: bool = False, ended: bool = False) -> None:
+    """Take a run's place out of the store, or end it as a version does that knows of no lanes."""
+    if isinstance(store, MemoryStore):
+        if place:
+            del store.tables.places["default", LANE][run]
+        if ended:
+            store.tables.put(replace(store.tables.runs[run], status=Status.COMPLETED, finished_at_ms=1))
+    elif isinstance(store, SqliteStore):
+        statement = "DELETE FROM places WHERE run_id = ?" if place else "UPDATE runs SET finished_ms = 1 WHERE id = ?"
+        await store._writer.do(lambda db: db.execute(statement, (run,)))
+    else:
+        assert isinstance(store, RedisStore)
+        names = store._shards.names(store._shards.of_lane("default", LANE))
+        row = store._shards.part(b"run", run)
+        key, args = (names, ("HDEL", f"p\0{run}")) if place else (row, ("HSET", "f", "1"))
+        call = LuaSource("return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))")
+        await store._client.run([ScriptCall(call, (key,), args)], writes=True)
+
+
+async def test_lanes_in_which_all_is_well(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}", owner="w-1")
+    assert (await finding(store)).level == "ok"
+    await store.set_lane(LaneSetting("default", LANE, width=2))
+    await store.set_lane(LaneSetting("default", LANE, width=1))
+    await step_aside(store, (await claimed(store))[0])
+    assert (await finding(store)).level == "ok"
+
+
+async def test_a_run_that_has_no_place_in_its_lane_is_found(store: Store) -> None:
+    await enter(store, "run-0", owner="w-1")
+    await meddle(store, place=True)
+    found = await finding(store)
+    assert found.level == "error"
+    assert "run-0" in found.detail
+
+
+async def test_a_place_whose_run_has_ended_is_found(store: Store) -> None:
+    await enter(store, "run-0", owner="w-1")
+    await meddle(store, ended=True)
+    found = await finding(store)
+    assert found.level == "warning"
+    assert "run-0" in found.detail
+
+
+async def test_what_an_earlier_version_has_ended_is_put_right(store: Store) -> None:
+    if isinstance(store, MemoryStore):
+        return  # no earlier version shares its memory
+    for n in range(3):
+        await enter(store, f"run-{n}")
+    assert await claimed(store) == ["run-0"]
+    await meddle(store, ended=True)
+    assert await store.relay(10) == 1
+    assert (await finding(store)).level == "ok"
+    assert await claimed(store) == ["run-1"]
+
+
+def test_more_runs_than_a_lane_is_wide_and_room_that_is_not_used_are_told() -> None:
+    lane = Lane("default", LANE)
+    assert lanes.trouble(LaneState(lane, 1, 4)) is None
+    assert "2 runs are active" in str(lanes.trouble(LaneState(lane, 2, 0)))
+    assert lanes.trouble(LaneState(replace(lane, declared=2), 2, 0)) is None
+    assert "3 runs are parked" in str(lanes.trouble(LaneState(lane, 0, 3)))
+    assert lanes.trouble(LaneState(replace(lane, paused=True), 0, 3)) is None

@@ -37,7 +37,9 @@ from holdfast.testing.histories.recording import fence_seen, run_of, store_write
 from holdfast.testing.simulation.network import Fate, Observer, StoreCall, StoreModel
 from holdfast.testing.simulation.world import World
 
-WRITING = frozenset({"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write", "relay", "held"})
+WRITING = frozenset({"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write", "relay", "held"}) | {
+    *("set_lane", "drop_outs", "drop_audits")
+}
 
 
 class StoreWitness(Observer, Protocol):

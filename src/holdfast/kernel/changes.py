@@ -19,19 +19,24 @@ What a store does beyond checking and writing is fixed here, so that every store
 - When a run ends, each of its watchers gets a message with the outcome, and a copy of the blob if the output is
   large. One who starts watching a run that has already ended gets it at once.
 - A lease that is missing counts as expired: what its owner still holds may be rescued.
-- A run with a lane enters it in the change that says so, and leaves it in the one that ends it. Those that become
-  active by that are told, in the same unit. What a place is, and who is next, is in `lanes`.
+- A run with a lane enters it in the change that says so, and leaves it in the one that ends it, or by which it
+  steps aside. Those that become active by that are told, in the same unit. What a place is, and which run is next, is
+  in `lanes`.
 - An admission with `takes` takes from that rate, and with `shares` its run gets a tag, if it admits the run: one that
   is refused, or has been made before, changes neither. What they say is in `throttles` and in `fairness`.
+- What a change brings as `outs` and `audits` is kept in the unit that writes it, in order, and once. A change that
+  writes a run, or sends a message to one by its id, may have them; see `KEEPING`.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.kernel.audits import Audit
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import Entering, NoRoom
 from holdfast.kernel.messages import Envelope, Watcher
+from holdfast.kernel.outs import Out
 from holdfast.kernel.rates import Taking
 from holdfast.kernel.runs import Fenced, Run
 
@@ -130,6 +135,9 @@ Guard = (
 )
 
 
+KEEPING = (KeyFree, KeyHeldBy, Fenced, HandedOver, Alive)  # guards of changes that may bring outs and audits
+
+
 class Blob(Struct, frozen=True, gc=False):
     """A large value, stored beside the journal under its digest."""
 
@@ -168,7 +176,7 @@ class Change(Struct, frozen=True, gc=False):
     `takes_key` the run of the guard loses its key. `then` admits a successor in the same unit, as long as the run
     has its key and there is a message for it: it `inherits` those of its envelopes that this run has received, and
     the unread ones that `moves` names. With `enters` the run gets a place in a lane, unless it has one. With `takes` it
-    goes when that rate lets it go, with `shares` in the turn of that share.
+    goes when that rate lets it go, with `shares` in the turn of that share. `outs` and `audits` are kept with it.
     """
 
     id: str
@@ -191,6 +199,8 @@ class Change(Struct, frozen=True, gc=False):
     enters: Entering | None = None
     takes: Taking | None = None
     shares: str = ""
+    outs: tuple[Out, ...] = ()
+    audits: tuple[Audit, ...] = ()
 
 
 class Committed(Struct, frozen=True, gc=False):

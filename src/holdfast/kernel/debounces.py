@@ -33,6 +33,7 @@ from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds
 
+LANE: Final = "debounce/"  # what the name of the lane of a key begins with
 WAITS: Final = b'[{"kind":"debounce"}]'  # what the run waits for until it goes
 
 
@@ -93,7 +94,16 @@ def declared(debounce: object, *, has_key: bool, owner: str) -> Debouncing:
 
 def entering(workflow: str, key: str) -> Entering:
     """The lane in which the runs of one key go one after the other."""
-    return Entering(f"debounce/{ids.joined(workflow, key)}", 1)
+    return Entering(f"{LANE}{ids.joined(workflow, key)}", 1)
+
+
+def key_of_lane(lane: str) -> tuple[str, str] | None:
+    """The workflow and the key whose runs go one after the other in this lane; None if it is another kind of lane.
+
+    A store with shards keeps such a lane where it keeps the key: then its runs need no messages.
+    """
+    workflow, separator, key = lane.removeprefix(LANE).partition("/")
+    return (workflow, key) if lane.startswith(LANE) and separator and workflow else None
 
 
 def has_begun(holder: Run) -> bool:

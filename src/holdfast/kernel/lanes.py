@@ -8,6 +8,7 @@
     and fewer are active than the lane
     is wide, and the lane is not paused    becomes active: it may be claimed, at once or after its delay
     sleeps, waits, is rescued, is blocked  stays as it is: the order is the point
+    is blocked, and steps aside            is given up; when it goes on it gets the next number
     ends                                   is given up
 
 Rules
@@ -19,6 +20,7 @@ Rules
 - A parked run may not be claimed: nothing wakes it. When it becomes active it wakes as it was to begin with.
 - The width that a start declares counts from when it differs from what was declared before. What was set by hand in the
   meantime stays until then. A start that declares none takes the lane as it is.
+- What was set by hand is kept as an audit, in the same unit.
 - More may be active than the lane is wide, when that has become narrower: those that are active stay so.
 """
 
@@ -26,12 +28,14 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import UsageError
 from holdfast.kernel import keys
-from holdfast.kernel.runs import Run, Status
+from holdfast.kernel.audits import Audit
+from holdfast.kernel.runs import ENDED, Run, Status
 from holdfast.kernel.times import Instant, Millis
 
 WIDTH_MAX: Final = 1_000_000
@@ -39,13 +43,14 @@ PARKED_MAX: Final = 10_000  # by default
 IDLE_MS: Final = Millis(3_600_000)
 SHOWN_MAX: Final = 20  # runs of a lane that are named
 
+_encode = msgspec.json.Encoder().encode
 NoRoom = Literal["", "full", "busy"]
 
 
 class Entering(Struct, frozen=True, gc=False):
     """A run that shall have a place in this lane.
 
-    With `parked_max`, only if fewer are parked; with `if_free`, only if nobody has a place at all.
+    With `parked_max`, only if fewer are parked; with `if_free`, only if no run has a place at all.
     """
 
     lane: str
@@ -70,13 +75,14 @@ class Lane(Struct, frozen=True, gc=False):
         return self.paused or self.width != self.declared
 
 
-class Setting(Struct, frozen=True, gc=False):
-    """What a person sets about a lane; None leaves it as it is."""
+class LaneSetting(Struct, frozen=True, gc=False):
+    """What a person sets about a lane; None leaves it as it is. `by` is who does."""
 
     namespace: str
     name: str
     width: int | None = None
     paused: bool | None = None
+    by: str = ""
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -99,7 +105,7 @@ class LaneState(Struct, frozen=True, gc=False):
     first_parked: tuple[str, ...] = ()
 
 
-class Standing(Struct, frozen=True, gc=False):
+class LaneStanding(Struct, frozen=True, gc=False):
     """Where a run stands in its lane: how many are ahead of it, if it is not active; and the first of them."""
 
     active: bool
@@ -108,7 +114,7 @@ class Standing(Struct, frozen=True, gc=False):
 
 
 def new(namespace: str, name: str, width: int | None) -> Lane:
-    """A lane that nobody has used before."""
+    """A lane that no run has used before."""
     return Lane(namespace, name, width or 1, width or 1)
 
 
@@ -117,11 +123,18 @@ def declare(lane: Lane, width: int | None) -> Lane:
     return lane if width is None or width == lane.declared else replace(lane, width=width, declared=width)
 
 
-def set_by_hand(lane: Lane, setting: Setting) -> Lane:
+def set_by_hand(lane: Lane, setting: LaneSetting) -> Lane:
     """The lane after a person has set it."""
     width = lane.width if setting.width is None else setting.width
     paused = lane.paused if setting.paused is None else setting.paused
     return replace(lane, width=width, paused=paused)
+
+
+def audit(before: Lane | None, after: Lane, *, by: str, now_ms: Instant) -> Audit:
+    """What is kept of a lane that was set by hand."""
+    was = None if before is None else {"width": before.width, "paused": before.paused}
+    detail = _encode({"before": was, "after": {"width": after.width, "paused": after.paused}})
+    return Audit(after.namespace, f"lane/{after.name}/{now_ms}", by, "lane.set", after.name, now_ms, detail)
 
 
 def no_room(entering: Entering, *, active: int, parked: int) -> NoRoom:
@@ -149,16 +162,31 @@ def room(lane: Lane, active: int) -> int:
     return 0 if lane.paused else max(0, lane.width - active)
 
 
+def trouble(state: LaneState) -> str | None:
+    """What is wrong with a lane whose places were counted again; None if nothing is."""
+    lane = state.lane
+    if state.active > lane.width and not lane.is_set_by_hand:
+        return f"{state.active} runs are active in lane {lane.name!r}, which is {lane.width} wide"
+    if state.parked and room(lane, state.active):
+        return f"{state.parked} runs are parked in lane {lane.name!r}, although there is room"
+    return None
+
+
 def order(place: Place) -> tuple[int, int]:
     """Sorts those that are parked by who is next."""
     return -place.priority, place.number
 
 
 def parked(run: Run) -> Run:
-    """The row of a run that has to wait for its turn: whoever was to take it does not."""
+    """The row of a run that has to wait for its turn: the worker that was to take it does not."""
     if run.status is not Status.RUNNING:
         return replace(run, wake_at_ms=None)
     return replace(run, status=Status.PENDING, epoch=0, nonce="", owner=None, wake_at_ms=None, started_at_ms=None)
+
+
+def leaves(run: Run) -> bool:
+    """Whether a run that was moved to this row gives its place up."""
+    return bool(run.lane) and (run.status in ENDED or run.aside)
 
 
 def is_forgotten(lane: Lane, *, now_ms: Instant) -> bool:

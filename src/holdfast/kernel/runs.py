@@ -45,7 +45,7 @@ class Run(Struct, frozen=True, gc=False):
     number of journal entries so far; `unread` the number of messages not yet recorded, which the store alone counts;
     `holds_key` whether its key is still its own. `waits` says what it waits for, since it was let go in order, or
     given back before anything of it was executed; it is None while something may be under way for it. `lane` is where
-    it goes one after the other with others, if it does.
+    it goes one after the other with others, if it does; a blocked one that has stepped `aside` has no place there.
     """
 
     id: str
@@ -77,6 +77,7 @@ class Run(Struct, frozen=True, gc=False):
     markers: bytes = b""
     waits: bytes | None = None
     lane: str = ""
+    aside: bool = False
     input: Value | None = None  # as the journal's first entry has it
 
     @property

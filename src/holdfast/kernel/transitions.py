@@ -131,10 +131,11 @@ class CancelledItself(Struct, frozen=True, gc=False):
 
 
 class Stuck(Struct, frozen=True, gc=False):
-    """It cannot go on without a person."""
+    """It cannot go on without a person. If it steps aside, it gives up its place in its lane until it goes on."""
 
     code: str
     message: str
+    steps_aside: bool = False
 
 
 Event = Progressed | LetGo | Postponed | ContinuedAsNew | RunReturned | RunRaised | CancelledItself | Stuck
@@ -171,8 +172,9 @@ def decide(run: Run, event: Event, *, recorded: Recorded = NOTHING, now_ms: Inst
             return _change(run, after, recorded, Failed(now_ms, error))
         case CancelledItself():
             return _change(run, _ended(run, Status.CANCELLED, now_ms=now_ms), recorded, Cancelled(now_ms))
-        case Stuck(code, message):
+        case Stuck(code, message, steps_aside):
             after = replace(_unowned(run, Status.BLOCKED, wake_at_ms=None), error=_encode(Failure(code, message)))
+            after = replace(after, aside=steps_aside and bool(run.lane))
             return _change(run, after, recorded, Blocked(now_ms, code, message))
         case _:  # pragma: no cover
             assert_never(event)
@@ -198,8 +200,11 @@ def hand_over(run: Run, hand: Hand) -> Change:
 
 
 def take_up(run: Run, hand: Hand, *, now_ms: Instant) -> Change:
-    """Give a blocked run to a worker whose code may fit it."""
+    """Give a blocked run to a worker whose code may fit it. One that has stepped aside has to wait for its turn."""
     assert run.status is Status.BLOCKED, run
+    if run.aside:
+        change = go_on(run, Retried(now_ms, reason=TAKEN_UP), now_ms=now_ms)
+        return _renamed(change, f"{change.id}.to.{hand.nonce}")
     after = replace(run, status=Status.RUNNING, wake_at_ms=None, error=None)
     return _handed(run, hand, after, Retried(now_ms, reason=TAKEN_UP))
 
@@ -253,6 +258,7 @@ def go_on(run: Run, why: Entry, *, now_ms: Instant) -> Change:
         finished_at_ms=None,
         expires_at_ms=None,
         error=None,
+        aside=False,
     )
     change = _change(run, after, NOTHING, why)
     return replace(change, enters=lanes.again(run)) if run.lane else change
@@ -332,6 +338,7 @@ def _ended(
         output=output,
         error=error,
         waits=None,
+        aside=False,
     )
 
 

@@ -25,13 +25,15 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.journal import Entry
-from holdfast.kernel.lanes import LaneState, Setting, Standing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
@@ -179,8 +181,11 @@ class Store(Protocol):
     async def close(self) -> None: ...
     def now_ms(self) -> Instant: ...
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        """The id for a run that shall have this key: `run_id`, and its shard if this store has several."""
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        """The id for a run that shall have this key: `run_id`, and its shard if this store has several.
+
+        A run without a key goes to the shard of its lane, if it has one: what happens there then needs no message.
+        """
         ...
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]: ...
@@ -275,7 +280,7 @@ class Store(Protocol):
         """
         ...
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         """Set a lane by hand, whether or not a run has used it; the lane as it is then. Those that may go are told."""
         ...
 
@@ -285,13 +290,31 @@ class Store(Protocol):
         """Those whose name comes behind `after`, by name."""
         ...
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         """Where the run stands in its lane; None if it has no place there."""
         ...
 
     async def turn(self, run: Run) -> FairTurn | None:
         """Where the run stands among those that take turns with it; None if it takes none, or has begun."""
         ...
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        """Messages for topics that are kept, oldest first, behind where another page ended.
+
+        In the order of the commits. Of a store with shards each shard has its order, and what runs of different shards
+        have left is in none. A page ends where the next one begins, also if more has come in any shard meanwhile.
+        """
+        ...
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        """Forget those at these places: they have been published."""
+        ...
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        """What was done, and by whom: in order as `outs` are."""
+        ...
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None: ...
 
     async def write(self, writings: Sequence[Writing]) -> list[bool]:
         """Store each document if it replaces the stored version, each for itself; whether it is stored now."""

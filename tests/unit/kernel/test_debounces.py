@@ -122,3 +122,17 @@ def test_the_run_says_why_it_waits() -> None:
 def test_each_key_has_a_lane_of_its_own() -> None:
     assert debounces.entering("w", "a") != debounces.entering("w", "b")
     assert debounces.entering("w", "a").width == 1
+
+
+@pytest.mark.parametrize(
+    ("lane", "key"),
+    [
+        (debounces.entering("shop.reindex", "d:1/2").lane, ("shop.reindex", "d:1/2")),
+        ("debounce/x", None),
+        ("debounce//x", None),
+        ("account:7", None),
+        ("a/b", None),
+    ],
+)
+def test_the_key_of_a_lane(lane: str, key: object) -> None:
+    assert debounces.key_of_lane(lane) == key

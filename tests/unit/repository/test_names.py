@@ -12,9 +12,9 @@ import pytest
 
 from tests.unit.repository.sources import PACKAGE, ROOT, name_of, pages, sources
 
-# Names that two modules define. `Run` and `Started` are public, and are also what the kernel calls the row of a run and
-# the first entry of its journal, whose stored name is that of the class.
-SHARED_NAMES = {"Run", "Started"}
+# Names that two modules define. `Run`, `Started` and `Lane` are public, and are also what the kernel calls the row of a
+# run, the first entry of its journal, whose stored name is that of the class, and a lane without its places.
+SHARED_NAMES = {"Lane", "Run", "Started"}
 
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -267,6 +267,7 @@ class Operations:
                 namespace=source.namespace,
                 workflow=source.workflow,
                 key=forks.key_of_fork(source, key),
+                lane=source.lane,
             )
             change = forks.fork(
                 source, prefix, fork_id=fork_id, step=step, key=key, origin=origin, void=void, now_ms=now_ms

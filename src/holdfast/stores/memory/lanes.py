@@ -7,9 +7,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast.kernel import lanes
-from holdfast.kernel.lanes import Entering, Lane, LaneState, NoRoom, Place, Setting, Standing
+from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState, NoRoom, Place
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
+from holdfast.ports.store import Finding
+from holdfast.stores import lane_findings
 from holdfast.stores.memory.tables import Tables
 
 Name = tuple[str, str]  # namespace and lane
@@ -61,11 +63,13 @@ class MemoryLanes:
         if place is not None and run.wake_at_ms is not None:
             self._tables.places[run.namespace, run.lane][run.id] = replace(place, wake_at_ms=run.wake_at_ms)
 
-    def set(self, setting: Setting) -> tuple[str, ...]:
+    def set(self, setting: LaneSetting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
         name = setting.namespace, setting.name
         known = self._tables.lanes.get(name) or replace(lanes.new(*name, None), empty_since_ms=self._now_ms())
+        before = self._tables.lanes.get(name)
         self._tables.lanes[name] = lane = lanes.set_by_hand(known, setting)
+        self._tables.keep((), (lanes.audit(before, lane, by=setting.by, now_ms=self._now_ms()),))
         return self._promote(lane, {})
 
     def _promote(self, lane: Lane, offered: dict[str, Run]) -> tuple[str, ...]:
@@ -88,21 +92,31 @@ class MemoryLanes:
         parked = [place.run_id for place in places if not place.active]
         return LaneState(lane, len(active), len(parked), *(tuple(ids[: lanes.SHOWN_MAX]) for ids in (active, parked)))
 
-    def standing(self, run: Run) -> Standing | None:
+    def standing(self, run: Run) -> LaneStanding | None:
         places = self._places((run.namespace, run.lane))
         own = next((place for place in places if place.run_id == run.id), None)
         if own is None:
             return None
         ahead = [] if own.active else [each for each in places if each.active or lanes.order(each) < lanes.order(own)]
         first = min(ahead, key=lambda place: (not place.active, *lanes.order(place)), default=None)
-        return Standing(own.active, len(ahead), None if first is None else first.run_id)
+        return LaneStanding(own.active, len(ahead), None if first is None else first.run_id)
 
     def forget_idle(self) -> None:
-        """Forget lanes that nobody has used for a while."""
+        """Forget lanes that no run has used for a while."""
         now_ms = self._now_ms()
         for name in [name for name, lane in self._tables.lanes.items() if lanes.is_forgotten(lane, now_ms=now_ms)]:
             del self._tables.lanes[name]
             self._tables.places.pop(name, None)
+
+    def finding(self) -> Finding:
+        """What an inspection says of all lanes."""
+        tables = self._tables
+        states = (state for name in tables.lanes if (state := self.state(*name)) is not None)
+        placed = {run_id for places in tables.places.values() for run_id in places}
+        live = {run.id for run in tables.runs.values() if run.finished_at_ms is None}
+        should = (run.id for run in tables.runs.values() if run.lane and run.id in live and not run.aside)
+        without = [run_id for run_id in should if run_id not in placed]
+        return lane_findings.finding(states, ended=sorted(placed - live), without=without)
 
     def _places(self, name: Name) -> list[Place]:
         return list(self._tables.places.get(name, {}).values())

@@ -5,10 +5,12 @@ Several Holdfasts of one process may share one: it is safe among tasks of one ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
+from holdfast.kernel.audits import Audit, Audits, KeptAudit
 from holdfast.kernel.changes import (
     Answer,
     Beat,
@@ -17,8 +19,9 @@ from holdfast.kernel.changes import (
 )
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.fairness import FairTurn
-from holdfast.kernel.lanes import LaneState, Setting, Standing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import KeptOut, Out, Outs
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.searches import Search, matches
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
@@ -41,6 +44,7 @@ from holdfast.stores.memory.tables import Tables
 from holdfast.stores.memory.writes import MemoryWrites
 
 BATCHES = Batches(size=512, at_once=1)
+K = TypeVar("K", Out, Audit)
 
 
 class MemoryStore:
@@ -79,8 +83,8 @@ class MemoryStore:
     def now_ms(self) -> Instant:
         return int(self._clock.steady_ms() + self._offset_ms)  # pyright: ignore[reportReturnType] - read often: no call for a name
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
-        return run_id
+    def id_for(self, run_id: str, **_: str | None) -> str:
+        return run_id  # there is one shard
 
     # -- commit
 
@@ -219,6 +223,7 @@ class MemoryStore:
                 "runs are kept in memory, and are gone when this process ends",
                 hint="Use sqlite:///file.db for anything that must last.",
             ),
+            self._writes.lanes.finding(),
         )
 
     # -- leases
@@ -302,7 +307,7 @@ class MemoryStore:
 
     # -- lanes
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         self._writes.lanes.set(setting)
         self._notify()
         state = self._writes.lanes.state(setting.namespace, setting.name)
@@ -317,13 +322,30 @@ class MemoryStore:
         found = (self._writes.lanes.state(namespace, name) for name in names[: max(0, limit)])
         return [state for state in found if state is not None]
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         return self._writes.lanes.standing(run)
 
     # -- flow rules
 
     async def turn(self, run: Run) -> FairTurn | None:
         return self._writes.rules.turn(run)
+
+    # -- outs and audits
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        page = _page(self._tables.outs, namespace, after, limit)
+        return Outs(tuple(KeptOut(str(number), out) for number, out in page), str(page[-1][0]) if page else after)
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        _drop(self._tables.outs, namespace, places)
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        page = _page(self._tables.audits, namespace, after, limit)
+        kept = tuple(KeptAudit(str(number), audit) for number, audit in page)
+        return Audits(kept, str(page[-1][0]) if page else after)
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None:
+        _drop(self._tables.audits, namespace, places)
 
     # -- documents
 
@@ -388,3 +410,14 @@ class MemoryStore:
 
 def _is_live(document: Document, now_ms: Instant) -> bool:
     return document.expires_at_ms is None or document.expires_at_ms > now_ms
+
+
+def _page(kept: Mapping[int, K], namespace: str, after: str, limit: int) -> list[tuple[int, K]]:
+    found = [(number, each) for number, each in kept.items() if each.namespace == namespace]
+    return [(number, each) for number, each in found if number > int(after or 0)][: max(0, limit)]
+
+
+def _drop(kept: dict[int, K], namespace: str, places: Sequence[str]) -> None:
+    for number in map(int, places):
+        if number in kept and kept[number].namespace == namespace:
+            del kept[number]

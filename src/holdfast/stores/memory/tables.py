@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from holdfast.kernel.audits import Audit
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.documents import Document
 from holdfast.kernel.fairness import FairLine
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import Lane, Place
 from holdfast.kernel.messages import Message, Watcher
+from holdfast.kernel.outs import Out
 from holdfast.kernel.rates import Micros
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
@@ -38,6 +40,9 @@ class Tables:
         self.tags: dict[str, tuple[int, str]] = {}  # of runs that have not begun, with their shares
         self.reached: dict[FairLine, int] = {}  # the highest tag that was claimed
         self.next_tags: dict[tuple[FairLine, str], int] = {}  # of each share
+        self.outs: dict[int, Out] = {}  # by their number
+        self.audits: dict[int, Audit] = {}
+        self.kept = 0  # how many of both there have been
         self.documents: dict[tuple[str, str, str], Document] = {}  # by namespace, kind and id
 
     def put(self, run: Run) -> Run:
@@ -52,6 +57,15 @@ class Tables:
         else:
             self.unread.pop(run.id, None)
         return run
+
+    def keep(self, outs: tuple[Out, ...], audits: tuple[Audit, ...]) -> None:
+        """Keep what goes out with a change, and what was done by it."""
+        for out in outs:
+            self.kept += 1
+            self.outs[self.kept] = out
+        for audit in audits:
+            self.kept += 1
+            self.audits[self.kept] = audit
 
     def forget(self, run: Run) -> None:
         """Remove a run, with everything that belongs to it."""

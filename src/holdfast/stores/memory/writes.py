@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from holdfast.kernel import batches, hooks
+from holdfast.kernel import batches, hooks, lanes
 from holdfast.kernel.changes import (
+    KEEPING,
     Alive,
     Answer,
     Beat,
@@ -55,6 +56,7 @@ class MemoryWrites:
 
     def apply(self, change: Change) -> Answer:
         """Check the guard and write, or write nothing."""
+        assert not (change.outs or change.audits) or isinstance(change.guard, KEEPING), change
         match change.guard:
             case KeyFree() | KeyHeldBy():
                 return self._admit(change, change.guard)
@@ -112,6 +114,7 @@ class MemoryWrites:
         if run.key is not None:
             self._tables.keys[run.namespace, run.workflow, run.key] = run.id
         self._append(run.id, change)
+        self._tables.keep(change.outs, change.audits)
         self._add_watcher(run, change.watcher)
         # "An admission that opens hooks gets the tokens that are free."
         self._open_hooks(run, tuple(hook for hook in change.opens if self._is_free(run, hook.token)))
@@ -168,10 +171,11 @@ class MemoryWrites:
         if run.status in ENDED and unread and current.finished_at_ms is None:
             return Refused(current)
         run = self._write_row(change, run, current, unread)
+        self._tables.keep(change.outs, change.audits)
         self._write_what_belongs_to(run, change)
         ends = run.status in ENDED and current.finished_at_ms is None
         active = () if change.enters is None else self._lanes.enter(run, change.enters)
-        if ends and run.lane:  # "and leaves it in the one that ends it."
+        if lanes.leaves(run):  # "and leaves it in the one that ends it, or by which it steps aside."
             active += self._lanes.leave(run)
         if not ends:
             return Committed(self._tables.runs[run.id], tuple(each for each in active if each != run.id))
@@ -259,6 +263,7 @@ class MemoryWrites:
     def _send(self, change: Change, run: Run) -> Answer:
         if change.takes_key:
             self._lose_key(run)
+        self._tables.keep(change.outs, change.audits)
         told = self._deliver(change.envelopes)
         return Committed(self._tables.runs[run.id], told)
 

@@ -18,12 +18,15 @@ from holdfast.kernel.changes import (
     TokenFree,
     TokenHeldBy,
 )
+from holdfast.kernel.lanes import NoRoom
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Instant
 from holdfast.ports.notices import Ready
 from holdfast.stores.redis import rows, scripts
 from holdfast.stores.redis.encode_change import ChangeEncoder, LeftMessage, former_name, scope_name, token_name
+from holdfast.stores.redis.lane_words import Reservation
+from holdfast.stores.redis.lanes import RedisLanes, reserved_for
 from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
@@ -44,19 +47,32 @@ class ChangeOutcome(Struct):
     left: tuple[LeftMessage, ...] = ()
     is_known: bool = False  # it was committed before
     woken: tuple[str, ...] = ()  # what the wake-ups of those begin with who may be claimed now
+    no_room: NoRoom = ""
+    taker: Run | None = None  # a run that goes on, as it was offered: to its owner, if it has one
+    late: bool = False  # its place in its lane is no longer reserved
 
     def answer(self) -> Answer:
-        return Committed(self.run, self.told) if self.committed else Refused(self.run)
+        return Committed(self.run, self.told) if self.committed else Refused(self.run, self.no_room)
 
 
 class Commits:
     """How batches are committed."""
 
-    def __init__(self, asks: Asks, shards: Shards, writes: ChangeEncoder, outbox: Outbox, rules: RedisRules) -> None:
+    def __init__(
+        self,
+        asks: Asks,
+        shards: Shards,
+        writes: ChangeEncoder,
+        outbox: Outbox,
+        *,
+        lanes: RedisLanes,
+        rules: RedisRules,
+    ) -> None:
         self._asks = asks
         self._shards = shards
         self._writes = writes
         self._outbox = outbox
+        self._lanes = lanes
         self._rules = rules
 
     async def commit(self, changes: Sequence[Change]) -> list[ChangeOutcome]:
@@ -76,19 +92,47 @@ class Commits:
         asked = await self._rules.ask(ruled) if ruled else {}
         if ruled:
             changes = [replace(each, run=asked[each.id].run) if each.id in asked else each for each in changes]
-        calls = [self._writes.call(change) for change in changes]
+        entering = [change for change in changes if change.enters is not None]
+        reserved = await self._lanes.reserve(entering) if entering else {}
+        calls = [self._writes.call(change, reserved_for(change, reserved)) for change in changes]
         tags = self._rules.tag_calls(changes, asked) if ruled else []
         replies = await self._asks.ask([*calls, *tags, *self._outbox.take_tidying_calls()], writes=True)
         outcomes = list(map(self._outcome, changes, replies))
+        if entering:
+            outcomes = await self._entered(changes, outcomes, reserved)
         if ruled:
             found = zip(changes, outcomes, strict=True)
             unused = {each.id: outcome.is_known for each, outcome in found if _is_unused(each, outcome, asked)}
             await self._rules.give_back(unused, asked, of=changes)
         await self._deliver([outcome for outcome in outcomes if outcome.left])
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if change.enters is not None and outcome.committed and outcome.run is not None:
+                # Whether it is its turn has been decided in the shard of its lane.
+                outcome.look_up = outcome.look_up or outcome.run.id
+                if change.run is not None and outcome.run.id in outcome.told:
+                    outcome.told = tuple(run_id for run_id in outcome.told if run_id != outcome.run.id)
+                    outcome.taker = change.run
         told = {run_id for outcome in outcomes for run_id in outcome.told}
         for outcome in outcomes:
             if outcome.run is not None and outcome.run.id in told and outcome.run.status is Status.WAITING:
                 outcome.look_up = outcome.run.id  # it was let go, and told something in the same breath
+        return outcomes
+
+    async def _entered(
+        self, changes: list[Change], outcomes: list[ChangeOutcome], reserved: Mapping[str, Reservation]
+    ) -> list[ChangeOutcome]:
+        """Give back the places of what was not admitted. What was too late for its place is offered once more."""
+        unused: list[Change] = []
+        for place, (change, outcome) in enumerate(zip(changes, outcomes, strict=True)):
+            reservation = reserved_for(change, reserved)
+            if outcome.late:
+                outcomes[place] = (await self._commit_plain([change]))[0]
+                continue
+            if outcome.no_room and reservation.first:
+                outcome.look_up = reservation.first
+            if reservation.until_ms and not _has_come(change, outcome):
+                unused.append(change)
+        await self._lanes.give_back(unused)
         return outcomes
 
     # -- changes of one shard
@@ -109,6 +153,12 @@ class Commits:
                 return ChangeOutcome(False, holder, look_up=rows.text(written.holder) if holder is None else "")
             case b"refused":
                 return ChangeOutcome(False, rows.run_of(written.row))
+            case b"full" | b"busy":
+                first = "" if written.holder is None else rows.text(written.holder)
+                no_room: NoRoom = "full" if written.verdict == b"full" else "busy"
+                return ChangeOutcome(False, look_up=first, no_room=no_room)
+            case b"late":
+                return ChangeOutcome(False, late=True)
             case _:
                 run = rows.run_of(written.row) or change.run
                 left = self._outbox.left_by(run.id, written.left) if written.left and run is not None else ()
@@ -124,15 +174,26 @@ class Commits:
             return  # what was committed is committed; `relay` finds what could not be delivered, and says why
         for outcome in outcomes:
             done: list[Delivered] = [next(delivered) for _ in outcome.left]
-            outcome.told = (*(each.told for each in done if each.told is not None), *outcome.told)
-            outcome.woken += tuple(each.woken for each in done if each.woken is not None)
+            outcome.told = (*(run_id for each in done for run_id in each.told), *outcome.told)
+            outcome.woken += tuple(prefix for each in done for prefix in each.woken)
 
     async def _look_up(self, outcomes: list[ChangeOutcome]) -> None:
         if not outcomes:
             return
+        await self._hand_over([outcome for outcome in outcomes if outcome.taker and outcome.taker.owner])
         found = await self._asks.rows([outcome.look_up for outcome in outcomes])
         for outcome, run in zip(outcomes, found, strict=True):
             outcome.run = run
+
+    async def _hand_over(self, outcomes: list[ChangeOutcome]) -> None:
+        """A run that was offered with an owner, and had to ask another shard for its turn, is that owner's now."""
+        calls = [
+            self._writes.take_call(taker.id, taker.owner, taker.nonce)
+            for outcome in outcomes
+            if (taker := outcome.taker) is not None and taker.owner is not None
+        ]
+        if calls:
+            await self._asks.ask(calls, writes=True)
 
     # -- changes about tokens: the token has a shard of its own
 
@@ -194,11 +255,16 @@ class Commits:
             left, body = LeftMessage(shard, reservation.encode(), words), rows.encode_message(reserved)
             delivered = await self._outbox.signal(left, receiver, reserved.id, name.decode(), body)
             if delivered.received:
-                told = () if delivered.told is None else (delivered.told,)
-                woken = () if delivered.woken is None else (delivered.woken,)
-                return ChangeOutcome(True, look_up=receiver, told=told, woken=woken)
+                return ChangeOutcome(True, look_up=receiver, told=delivered.told, woken=delivered.woken)
             if reserved_as.verdict == b"ok":
                 return ChangeOutcome(False, look_up=receiver)
+
+
+def _has_come(change: Change, outcome: ChangeOutcome) -> bool:
+    """Whether a run that was to be admitted is there, and uses its place."""
+    run, wanted = outcome.run, change.run
+    is_there = run is not None and wanted is not None and run.id == wanted.id
+    return outcome.committed and is_there and run is not None and run.finished_at_ms is None
 
 
 def _is_unused(change: Change, outcome: ChangeOutcome, asked: Mapping[str, Asked]) -> bool:

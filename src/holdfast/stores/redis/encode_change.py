@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from holdfast.kernel import hooks
+from holdfast.kernel import hooks, lanes
 from holdfast.kernel.changes import (
     Alive,
     Beat,
@@ -23,10 +23,12 @@ from holdfast.kernel.changes import (
     Known,
     NotBegun,
 )
+from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
 from holdfast.kernel.times import Instant
-from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis import kept, rows, scripts
+from holdfast.stores.redis.lane_words import NO_PLACE, Reservation, enter_words, leave_words
 from holdfast.stores.redis.net.client import Reply, ScriptCall, Word
 from holdfast.stores.redis.rows import Fields, pack, safe
 from holdfast.stores.redis.shards import Shards
@@ -34,6 +36,7 @@ from holdfast.stores.redis.shards import Shards
 _NO_SUCCESSOR: Final[dict[str, Any]] = {
     "successor": "",
     **dict.fromkeys(("next_fields", "next_entries", "next_members", "next_large", "moves", "inherits"), ()),
+    **dict.fromkeys(("next_enters", "next_turn"), ()),
 }
 
 
@@ -98,11 +101,11 @@ class ChangeEncoder:
         self._now_ms = now_ms
         self._opened = itertools.count()
 
-    def call(self, change: Change) -> ScriptCall:
+    def call(self, change: Change, reservation: Reservation = NO_PLACE) -> ScriptCall:
         """The call that checks the guard and writes. Changes about tokens take more than one: see `tokens`."""
         match change.guard:
             case KeyFree() | KeyHeldBy():
-                return self._admit(change, change.guard)
+                return self._admit(change, change.guard, reservation)
             case HolderOf(run_id, namespace, workflow, key):
                 key = rows.key_name(namespace, workflow, key)
                 return scripts.HOLDER.call(self._shards.core(run_id), id=run_id, key=key)
@@ -132,11 +135,14 @@ class ChangeEncoder:
         token = "" if hook.token is None else token_name(namespace, hook.token)
         return pack((age, token, text_of(hook.schema), opening))
 
-    def _admit(self, change: Change, guard: KeyFree | KeyHeldBy) -> ScriptCall:
+    def _admit(self, change: Change, guard: KeyFree | KeyHeldBy, reservation: Reservation) -> ScriptCall:
         run = change.run
         assert run is not None
         shards = self._shards
-        is_plain = not (change.envelopes or change.blobs or change.watcher or change.opens)
+        entering, turn = self._entering(run, change.enters)
+        entering = [(*words, *reservation.limits(change.enters)) for words in entering]
+        run = run if change.enters is None else lanes.parked(run)
+        is_plain = not (change.envelopes or change.blobs or change.watcher or change.opens or entering)
         keys = shards.core(run.id) if is_plain and isinstance(guard, KeyFree) else shards.whole(run.id)
         held_by, fence = ("", None) if isinstance(guard, KeyFree) else (guard.run_id, guard.fence)
         if isinstance(guard, KeyHeldBy) and shards.of_run(guard.run_id) == shards.of_run(run.id):
@@ -169,7 +175,35 @@ class ChangeEncoder:
             notes=self._notes(run, change),
             claims=[self._claim(run, hook) for hook in change.opens if hook.token is not None],
             envelopes=envelopes,
+            enters=entering,
+            take_turn=turn,
+            kept=kept.records_of(change),
         )
+
+    def is_home(self, run: Run, lane: str) -> bool:
+        """Whether the lane is in the shard of the run."""
+        return self._shards.of_lane(run.namespace, lane) == self._shards.of_run(run.id)
+
+    def _entering(self, run: Run, entering: Entering | None) -> tuple[list[tuple[Word, ...]], list[Word]]:
+        """What a script is told of a run that enters a lane, and what becomes of its row when it is its turn."""
+        if entering is None:
+            return [], []
+        parked, wake_at_ms = lanes.parked(run), self._now_ms() if run.wake_at_ms is None else run.wake_at_ms
+        words = enter_words(parked, entering, wake_at_ms)
+        home = b"1" if self.is_home(run, entering.lane) else b"0"
+        lane, member = rows.lane_name(run.namespace, entering.lane), rows.in_lane(run)
+        _, _, _, _, epoch, width, rank, wake = words
+        turn: list[Word] = []
+        for field, value, before in zip(
+            rows.MOVED, rows.moved_values(run, run.change_id), rows.moved_values(parked, run.change_id), strict=True
+        ):
+            if value != before:
+                turn += (field, value)
+        return [(lane, home, epoch, width, rank, wake, member, entering.lane, pack(words))], turn
+
+    def _leaving(self, run: Run) -> list[tuple[Word, ...]]:
+        home = b"1" if self.is_home(run, run.lane) else b"0"
+        return [(rows.lane_name(run.namespace, run.lane), home, rows.in_lane(run), pack(leave_words(run)))]
 
     def _notes(self, run: Run, change: Change) -> list[bytes]:
         """The watcher of a new run, its hooks without a token, and its wishes for those with one."""
@@ -191,7 +225,8 @@ class ChangeEncoder:
     def _update(self, change: Change, run: Run, guard: Fenced) -> ScriptCall:
         # Most changes are about the run and its journal only.
         needs_all = change.read or change.blobs or change.moves or change.replaces_journal or change.takes_key
-        needs_all = needs_all or change.then is not None
+        needs_all = needs_all or change.then is not None or change.enters is not None or lanes.leaves(run)
+        needs_all = needs_all or change.outs or change.audits
         keys = self._shards.whole(run.id) if needs_all else self._shards.core(run.id)
         if not _is_plain_progress(change, run):
             return self._settle(change, run, guard, keys, goes_on=run.status is Status.RUNNING)
@@ -214,6 +249,8 @@ class ChangeEncoder:
         opens = [part for hook in change.opens for part in (hook_field(hook), self.opened(run.namespace, hook, ""))]
         if change.then is not None and change.then.run is not None:
             keys |= {f"next_{part}": key for part, key in self._shards.whole(change.then.run.id).items()}
+        enters, turn = self._entering(run, change.enters)
+        run = run if change.enters is None else lanes.parked(run)
         return scripts.SETTLE.call(
             keys,
             now=self._instant(),
@@ -236,7 +273,11 @@ class ChangeEncoder:
             attributes=b"" if change.shown is None else pack(attributes),
             opens=opens,
             closes=[hook_field(hook) for hook in change.closes],
-            **_successor(change),
+            leaves=self._leaving(run) if lanes.leaves(run) and not change.takes_key else (),
+            enters=enters,
+            take_turn=turn,
+            kept=kept.records_of(change),
+            **self._successor(change),
         )
 
     def _renew(self, change: Change, run: Run, fence: Fenced) -> ScriptCall:
@@ -268,6 +309,44 @@ class ChangeEncoder:
             body=rows.encode_message(envelope.message),
         )
 
+    def _successor(self, change: Change) -> dict[str, Any]:
+        """The arguments of `SETTLE` about the run that takes over the key; empty ones if there is none."""
+        then = change.then
+        if then is None or then.run is None:
+            return _NO_SUCCESSOR
+        enters, turn = self._entering(then.run, then.enters)
+        run = then.run if then.enters is None else lanes.parked(then.run)
+        scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")
+        attributes = rows.attribute_members(run)
+        members = [*rows.lasting_members(run), *rows.moving_members(run), *attributes]
+        return {
+            "successor": run.id,
+            "next_enters": enters,
+            "next_turn": turn,
+            "next_fields": [
+                part for pair in zip(rows.NEW, rows.new_values(run, attributes), strict=True) for part in pair
+            ],
+            "next_entries": (rows.encode_entries(then.entries),),
+            "next_members": _scored(members),
+            "next_large": _blob_fields(then.blobs),
+            "moves": [(each, scope_name(scope, each)) for each in change.moves],
+            "inherits": [
+                (each.message.id, scope_name(each.scope, each.message.id), rows.encode_message(each.message))
+                for each in then.envelopes
+            ],
+        }
+
+    def take_call(self, run_id: str, owner: str, nonce: str) -> ScriptCall:
+        """The call that hands a run which may be claimed to an owner."""
+        return scripts.TAKE.call(self._shards.whole(run_id), **self.instants(), id=run_id, owner=owner, nonce=nonce)
+
+    def instants(self) -> dict[str, Any]:
+        """What is ready is judged by the clock of the shard's node or by ours, whichever is ahead.
+
+        Wake-ups are written by either: a claim by the other one alone might come a moment too early, and find nothing.
+        """
+        return {"server_now": self._instant(), "client_now": self._now_ms()}
+
     def _beat(self, change: Change, guard: Fenced) -> ScriptCall:
         beats = _beat_fields(change.beats)
         return scripts.BEAT.call(
@@ -286,7 +365,10 @@ class ChangeEncoder:
             envelopes.append(
                 SentEnvelope(message.id, scope, former_name(envelope), scope, rows.encode_message(message))
             )
-        return self.send_call(guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key)
+        keeps = kept.records_of(change)
+        return self.send_call(
+            guard.run_id, envelopes, needs_key=guard.holds_key, loses_key=change.takes_key, keeps=keeps
+        )
 
     def send_call(
         self,
@@ -296,6 +378,7 @@ class ChangeEncoder:
         needs_key: bool = False,
         loses_key: bool = False,
         blobs: tuple[Blob, ...] = (),
+        keeps: Sequence[tuple[str, bytes]] = (),
     ) -> ScriptCall:
         """The call that puts messages into the inbox of a run."""
         return scripts.SEND.call(
@@ -306,6 +389,7 @@ class ChangeEncoder:
             loses_key=loses_key,
             large=_blob_fields(blobs),
             envelopes=envelopes,
+            kept=keeps,
         )
 
 
@@ -320,37 +404,18 @@ def _is_plain_progress(change: Change, run: Run) -> bool:
         or change.beats
         or change.then is not None
         or change.moves
+        or change.enters is not None
+        or change.outs
+        or change.audits
     )
-
-
-def _successor(change: Change) -> dict[str, Any]:
-    """The arguments of `SETTLE` about the run that takes over the key; empty ones if there is none."""
-    then = change.then
-    if then is None or then.run is None:
-        return _NO_SUCCESSOR
-    run = then.run
-    scope = hooks.key_scope(run.namespace, run.workflow, run.key or "")
-    attributes = rows.attribute_members(run)
-    members = [*rows.lasting_members(run), *rows.moving_members(run), *attributes]
-    return {
-        "successor": run.id,
-        "next_fields": [part for pair in zip(rows.NEW, rows.new_values(run, attributes), strict=True) for part in pair],
-        "next_entries": (rows.encode_entries(then.entries),),
-        "next_members": _scored(members),
-        "next_large": _blob_fields(then.blobs),
-        "moves": [(each, scope_name(scope, each)) for each in change.moves],
-        "inherits": [
-            (each.message.id, scope_name(each.scope, each.message.id), rows.encode_message(each.message))
-            for each in then.envelopes
-        ],
-    }
 
 
 def _further_fields(change: Change, run: Run) -> Fields:
     """What else of the row a change may write."""
+    lane = (b"as", b"1") if run.aside else ()
     if change.replaces_journal:
-        return (*rows.shown_fields(run), *rows.input_field(run))
-    return rows.shown_fields(run) if change.shown is not None else ()
+        return (*rows.shown_fields(run), *rows.input_field(run), *lane)
+    return (*rows.shown_fields(run), *lane) if change.shown is not None else lane
 
 
 def _scored(members: list[str]) -> list[Word]:

@@ -5,6 +5,10 @@
     free     a token is no longer wanted
     signal   a payload for the run that held a token when it was sent
     forget   a run is gone: the ids of what it received by tokens count no longer
+    enter    a run shall have a place in a lane, see `lanes`
+    leave    it gives the place up
+    go       it is the run's turn in its lane
+    absent   a run is gone: that it has left its lane need not be known
 
 Rules
 - A message is left in the same script as what it follows from, and taken out when it has reached the other shard. Both
@@ -26,7 +30,7 @@ from holdfast.kernel.changes import Blob, HookOpen
 from holdfast.kernel.messages import Watcher, blob_of, outcome
 from holdfast.kernel.runs import Fenced, Run, Status
 from holdfast.ports.clock import Clock
-from holdfast.stores.redis import rows, scripts
+from holdfast.stores.redis import lane_words, rows, scripts
 from holdfast.stores.redis.encode_change import (
     ChangeEncoder,
     LeftMessage,
@@ -37,6 +41,7 @@ from holdfast.stores.redis.encode_change import (
     token_name,
     wish,
 )
+from holdfast.stores.redis.lanes import MovedPlace, RedisLanes
 from holdfast.stores.redis.net.client import Reply, ScriptCall
 from holdfast.stores.redis.pace import RedisPace
 from holdfast.stores.redis.script_calls import CALLS_MAX, Asks
@@ -46,13 +51,13 @@ BLOBS_MS = 86_400_000  # how long large values of a watched run outlive it: a wa
 
 
 class Delivered(Struct, frozen=True, gc=False):
-    """What a message has done: whom it told, and what the wake-ups of those begin with who may be claimed now.
+    """What a message has done: the runs that it told, and what the wake-ups of those begin with that may be claimed.
 
     `received` if it is in the inbox, for the first time or not.
     """
 
-    told: str | None = None
-    woken: str | None = None
+    told: tuple[str, ...] = ()
+    woken: tuple[str, ...] = ()
     received: bool = False
 
 
@@ -67,6 +72,7 @@ class Outbox:
         asks: Asks,
         shards: Shards,
         writes: ChangeEncoder,
+        lanes: RedisLanes,
         *,
         clock: Clock,
         instant: Callable[[], bytes],
@@ -76,6 +82,7 @@ class Outbox:
         self._clock = clock
         self._shards = shards
         self._writes = writes
+        self._lanes = lanes
         self._instant = instant
         self._pace = pace
         self._done: dict[int, list[bytes]] = {}  # delivered, and still in the outbox
@@ -100,6 +107,9 @@ class Outbox:
         delivered: dict[LeftMessage, Delivered] = {}
         with contextlib.suppress(EngineFault):  # if one of them cannot be delivered, then each by itself
             delivered |= zip(tells, await self._tell(tells), strict=True)
+        places = [each for each in left if each.words[0] in lane_words.KINDS]
+        with contextlib.suppress(EngineFault):
+            delivered |= zip(places, await self._move(places), strict=True)
         fault: EngineFault | None = None
         for each in left:
             if each in delivered:
@@ -133,10 +143,18 @@ class Outbox:
                     relayed += await self.deliver(known)
                 except EngineFault as error:
                     fault = error
+        relayed += await self._put_right(limit)
         await self.tidy_up()
         if fault is not None:
             raise fault
         return relayed
+
+    async def _put_right(self, limit: int) -> list[Delivered]:
+        """Look after places in lanes whose runs have not come, or have ended unnoticed."""
+        found = await self._lanes.put_right(limit)
+        moved = [each for each in found if isinstance(each, MovedPlace)]
+        entering = [each for each in found if isinstance(each, LeftMessage)]
+        return [await self.follow(each) for each in [*moved, *await self._lanes.move(entering)]]
 
     async def _with_mail(self) -> list[int]:
         """The shards in whose outbox something has been waiting: most often none."""
@@ -224,6 +242,19 @@ class Outbox:
             whom.append(watcher.run_id)
         return list(map(_sent, await self._asks.ask(calls, writes=True), whom))
 
+    async def _move(self, messages: list[LeftMessage]) -> list[Delivered]:
+        try:
+            moved = await self._lanes.move(messages)
+        except ValueError as error:  # of another version
+            raise EngineFault(f"the outbox holds a message about a lane that cannot be read: {error}") from error
+        return [await self.follow(each) for each in moved]
+
+    async def follow(self, moved: MovedPlace) -> Delivered:
+        """Deliver what follows: runs of other shards may go."""
+        done = await self.deliver(moved.left) if moved.left else []
+        told = (*moved.told, *(run_id for each in done for run_id in each.told))
+        return Delivered(told, (*moved.woken, *(prefix for each in done for prefix in each.woken)))
+
     async def _blob(self, run_id: str, digest: str) -> Blob:
         call = scripts.FIELD.call({"hash": self._shards.part(b"blobs", run_id)}, field=digest)
         [data] = await self._asks.ask([call])
@@ -236,6 +267,11 @@ class Outbox:
             case ("tell", *_):
                 [told] = await self._tell([each])
                 return told
+            case ("enter" | "leave" | "go", *_):
+                [moved] = await self._move([each])
+                return moved
+            case ("absent", namespace, lane, run_id):
+                await self._asks.ask([self._lanes.forgotten_call(namespace, lane, run_id)], writes=True)
             case ("claim", namespace, token, run_id, name, schema):
                 await self._grant(run_id, namespace, HookOpen(name, token, schema.encode() or None))
             case ("free", token, run_id, opening):
@@ -332,5 +368,4 @@ def _sent(reply: Reply, run_id: str) -> Delivered:
     written = scripts.SEND.read(reply)
     if written.verdict != b"ok":
         return Delivered(received=written.verdict == b"received")
-    woken = rows.texts(written.woken)
-    return Delivered(run_id, woken[0] if woken else None, received=True)
+    return Delivered((run_id,), tuple(rows.texts(written.woken)), received=True)

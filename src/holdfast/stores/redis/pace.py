@@ -26,6 +26,8 @@ class RedisPace(Struct, frozen=True, kw_only=True):
 
     # What crosses shards.
     outbox_age_ms: Millis = Millis(2_000)  # what is younger, its own process is about to deliver
+    reserve_ms: Millis = Millis(10_000)  # how long a place in a lane is kept for a run that is being admitted
+    overdue_ms: Millis = Millis(10_000)  # after that, until it is taken back: clocks of servers differ
     tidy_seconds: float = 0.5  # until what was delivered is taken out of the outbox
     last_words_seconds: float = 1.0  # for that, when the store is closed
 

@@ -7,6 +7,7 @@ A row is a hash. What never changes about a run is packed into one field; what s
     out  err  a (attributes)  m (markers)  v (waits)  i (input)  z (messages so far)  ax (members for its attributes)
     sp wp at   what the members for its status and its wake-up begin with, and what members of a run end in
     kn  what its key is called among the names of the shard
+    la as   its lane, and whether it has stepped aside; only runs with a lane have these
 
 None is the empty string. A member of the index is text in parts, divided by zeros (`safe` keeps names free of them):
 
@@ -16,6 +17,8 @@ None is the empty string. A member of the index is text in parts, divided by zer
     t namespace · workflow · priority · tag · wake · id
     w namespace · workflow · priority · wake · id     o owner · id (held)      m owner · id (held, with mail)
     x expires · id                                    d q y: documents, see there
+    j namespace · lane · id (should have a place)     g l b h: lanes, see `lua/lanes.lua`
+    v kind · namespace · number: outs and audits
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from holdfast.stores.redis.net.client import Reply, Word
 
 Fields = tuple[bytes, ...]
 # The fields that a `Run` is made of, as scripts return them and `run_of` takes them.
-ROW = ("h", "s", "e", "n", "o", "w", "l", "u", "k", "b", "f", "x", "out", "err", "c", "a", "m", "v", "i")
+ROW = ("h", "s", "e", "n", "o", "w", "l", "u", "k", "b", "f", "x", "out", "err", "c", "a", "m", "v", "i", "la", "as")
 # The fields that change when a run is settled, and all that a new run has.
 MOVED = ("s", "e", "n", "o", "w", "l", "b", "f", "x", "out", "err", "c", "v")
 NEW = ("h", "sp", "wp", "kn", "at", "k", "u", "i", "a", "m", "ax", *MOVED)
@@ -148,7 +151,8 @@ def run_of(row: Reply) -> Run | None:
         return None
     # fmt: off
     (head, status, epoch, nonce, owner, wake_at_ms, length, unread, holds_key, started_at_ms, finished_at_ms,
-     expires_at_ms, output, error, change_id, attributes_, markers, waits, input_) = cast("list[bytes]", items(row))
+     expires_at_ms, output, error, change_id, attributes_, markers, waits, input_, lane,
+     aside) = cast("list[bytes]", items(row))
     # fmt: on
     id_, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_at_ms, version = (
         _decode_head(head)
@@ -182,6 +186,8 @@ def run_of(row: Reply) -> Run | None:
         attributes=attributes_,
         markers=markers,
         waits=waits or None,
+        lane=lane.decode() if lane else "",
+        aside=aside == b"1",
         input=_input_of(input_) if input_ else None,
     )
 
@@ -232,7 +238,7 @@ def _status_prefix(namespace: str) -> str:
 
 
 def wake_prefix(run: Run) -> str:
-    return f"{workflow_wakes(run.namespace, run.workflow)}{_PRIORITY_TOP - run.priority:010x}\0"
+    return f"{workflow_wakes(run.namespace, run.workflow)}{rank(run.priority)}\0"
 
 
 def workflow_wakes(namespace: str, workflow: str) -> str:
@@ -284,7 +290,26 @@ def lasting_members(run: Run) -> list[str]:
     """Those that a run has as long as it is there."""
     place, namespace = _place(run), safe(run.namespace)
     members = [f"c\0{namespace}\0{place}", f"f\0{namespace}\0{safe(run.workflow)}\0{place}"]
-    return members if run.key is None else [*members, f"k\0{namespace}\0{safe(run.key)}\0{place}"]
+    if run.key is not None:
+        members.append(f"k\0{namespace}\0{safe(run.key)}\0{place}")
+    if run.lane:
+        members.append(in_lane(run))
+    return members
+
+
+def lane_name(namespace: str, lane: str) -> str:
+    """What a lane is called in its shard."""
+    return f"{safe(namespace)}\0{safe(lane)}"
+
+
+def in_lane(run: Run) -> str:
+    """The member of a run that should have a place in its lane."""
+    return f"j\0{lane_name(run.namespace, run.lane)}\0{run.id}"
+
+
+def rank(priority: int) -> str:
+    """A priority as text: the highest sorts first."""
+    return f"{_PRIORITY_TOP - priority:010x}"
 
 
 def moving_members(run: Run) -> list[str]:

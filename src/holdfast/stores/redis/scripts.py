@@ -24,6 +24,10 @@ from holdfast.stores.redis.rows import MOVED, NEW, ROW
 _RUN: Final = ("run", "journal", "box", "mail", "aux", "blobs")
 _WHOLE: Final = ("index", "names", "out", *_RUN)
 _INBOX: Final = ("index", "names", "run", "box", "mail", "blobs")
+_LANES: Final = ("index", "names", "out")
+_LANE_LUA: Final = ("rows", "parked", "lanes")  # behind `hashes`, `clock` and `outbox`
+_ENTERING: Final = ("lane", "home", "epoch", "width", "rank", "wake", "member", "name", "message")
+_KEPT: Final = ("prefix", "body")  # outs and audits
 _LEASES: Final = ("expiries", "members")
 _FENCE: Final = ("epoch", "nonce")
 
@@ -38,6 +42,18 @@ class ChangeReply(NamedTuple):
     left: Reply = None  # messages for other shards: the id in the outbox, and the packed words
     told: Reply = None  # the ids of runs that got a message
     woken: Reply = None  # what the wake-ups of those begin with that may be claimed now
+
+
+class PlaceReply(NamedTuple):
+    """What has become of a place in a lane, and who may go by that."""
+
+    verdict: Reply
+    """`ok`; `busy` or `full`: there is no room."""
+    left: Reply = None  # messages for other shards, as in `ChangeReply`
+    told: Reply = None  # the ids of runs of this shard that may go
+    woken: Reply = None  # what the wake-ups of those begin with
+    first: Reply = None  # the run that stands in the way
+    until_ms: Reply = None  # until when the place is reserved
 
 
 class Reserved(NamedTuple):
@@ -68,7 +84,7 @@ class Leased(NamedTuple):
 # Changes
 ADMIT = Script(
     "admit",
-    uses=("hashes", "clock", "inbox", "received", "beside"),
+    uses=("hashes", "clock", "inbox", "received", "beside", "outbox", "kept", *_LANE_LUA),
     keys=("index", "names", "run", "journal"),
     # What most new runs do not have yet; the run that has the key, if it is to be taken from there
     further_keys=(("box", "mail", "aux", "blobs", "out"), ("holder_run", "holder_box", "holder_mail")),
@@ -77,6 +93,9 @@ ADMIT = Script(
         *("id", "key", "held_by", *_FENCE, "entries", hash_fields("fields", *NEW)),
         *(each("index_members"), each("large"), each("notes"), each("claims")),
         records("envelopes", "to", "id", "scope", "former", "body"),  # `to` is empty for the run itself
+        records("enters", *_ENTERING, "parked_max", "if_free", "no_room", "until_ms"),
+        each("take_turn"),  # what becomes of its row if it need not wait
+        records("kept", *_KEPT),
     ),
     row=ROW,
     reply=ChangeReply,
@@ -93,7 +112,7 @@ PROGRESS = Script(
 )
 SETTLE = Script(
     "settle",
-    uses=("hashes", "clock", "rows", "inbox", "outbox"),
+    uses=("hashes", "clock", "inbox", "outbox", "kept", *_LANE_LUA),
     keys=("index", "run", "journal", "aux", "out"),
     # For messages, large values and the key; the successor that takes over the key, if there is one
     further_keys=(
@@ -109,18 +128,23 @@ SETTLE = Script(
         # The successor, and the messages that it takes over unread or read
         *(each("next_fields"), each("next_entries"), each("next_members"), each("next_large")),
         *(records("moves", "id", "scope"), records("inherits", "id", "scope", "body")),
+        # Lanes: what is left, what is entered; the same for the successor
+        records("leaves", "lane", "home", "member", "message"),
+        *(records("enters", *_ENTERING), each("take_turn"), records("next_enters", *_ENTERING), each("next_turn")),
+        records("kept", *_KEPT),
     ),
     row=ROW,
     reply=ChangeReply,
 )
 SEND = Script(
     "send",
-    uses=("hashes", "clock", "inbox", "received"),
+    uses=("hashes", "clock", "inbox", "received", "kept"),
     keys=_INBOX,
     args=(
         *(instant("now"), "id", flag("needs_key"), flag("loses_key"), each("large")),
         # `scope` and `former` count in this shard; `place` is where the id counts at all, which may be in another one
         records("envelopes", "id", "scope", "former", "place", "body"),
+        records("kept", *_KEPT),
     ),
     row=ROW,
     reply=ChangeReply,
@@ -151,6 +175,64 @@ END_RESERVATION = Script(
     "end_reservation", keys=("names", "out"), args=("scope", "id", "reservation", flag("received"))
 )
 FORGET_SCOPE = Script("forget_scope", keys=("names",), args=("scope", "id"))
+
+# Lanes, which live in a shard of their own, too
+RESERVE_PLACE = Script(
+    "reserve_place",
+    uses=("hashes", "clock", "outbox", *_LANE_LUA),
+    keys=_LANES,
+    args=(
+        *(instant("now"), "id", "lane", "width", "rank", "wake", number("reserve_ms")),
+        *("parked_max", flag("if_free")),
+    ),
+    reply=PlaceReply,
+)
+GIVE_BACK_PLACE = Script(
+    "give_back_place",
+    uses=("hashes", "clock", "outbox", *_LANE_LUA),
+    keys=_LANES,
+    args=(instant("now"), each("ids")),
+)
+ENTER_LANE = Script(
+    "enter_lane",
+    uses=("hashes", "clock", "outbox", *_LANE_LUA),
+    keys=_LANES,
+    args=(instant("now"), "id", "lane", "epoch", "width", "rank", "wake"),
+    reply=PlaceReply,
+)
+LEAVE_LANE = Script(
+    "leave_lane",
+    uses=("hashes", "clock", "outbox", *_LANE_LUA),
+    keys=_LANES,
+    args=(instant("now"), "id", "lane", "epoch", flag("home")),
+    reply=PlaceReply,
+)
+GO = Script(
+    "go", uses=("hashes", "clock", "outbox", "rows", "parked"), keys=("index", "run"), args=("id", "epoch", "wake")
+)
+SET_LANE = Script(
+    "set_lane",
+    uses=("hashes", "clock", "outbox", "kept", *_LANE_LUA),
+    keys=_LANES,
+    # `before` is how it was set, as the caller has seen it
+    args=(instant("now"), "lane", "before", "width", "paused", records("kept", *_KEPT)),
+    reply=PlaceReply,
+)
+LANE_STATES = Script(
+    "lane_states",
+    uses=("hashes", "clock", "outbox", *_LANE_LUA),
+    keys=_LANES,
+    args=(instant("now"), "limit", each("wanted")),
+)
+STANDING = Script("standing", uses=("hashes", "clock", "outbox", *_LANE_LUA), keys=_LANES, args=(instant("now"), "id"))
+PLACES = Script("places", keys=("names",), args=(each("ids"),))
+FORGET_LANES = Script(
+    "forget_lanes",
+    uses=("hashes", "clock", "outbox", *_LANE_LUA),
+    keys=_LANES,
+    args=(instant("now"), number("idle_ms"), "limit"),
+)
+FORGET_PLACE = Script("forget_place", keys=("names",), args=("id",))
 
 # Messages between shards
 LEFT = Script("left", uses=("clock",), keys=("out",), args=(instant("now"), number("age_ms"), "after", "limit"))
@@ -198,9 +280,13 @@ FORGET = Script(
     "forget",
     uses=("hashes", "clock", "rows", "outbox"),
     keys=_WHOLE,
-    args=(instant("now"), "id", "blobs_ms", each("lasting_members")),
+    args=(instant("now"), "id", "blobs_ms", each("lasting_members"), each("further")),
     reply=ChangeReply,
 )
+
+# Outs and audits
+KEPT_PAGE = Script("kept_page", keys=("index", "names"), args=("prefix", "after", "limit"))
+DROP_KEPT = Script("drop_kept", keys=("index", "names"), args=("prefix", each("places")))
 
 # Documents
 WRITE_DOCUMENT = Script(
@@ -235,7 +321,7 @@ UNTAG = Script("untag", keys=("index", "run"), args=("member",))
 RENEW_INPUT = Script(
     "renew_input",
     uses=("hashes", "clock", "rows"),
-    keys=("index", "run", "journal", "blobs"),
+    keys=("index", "names", "run", "journal", "blobs"),
     args=("id", *_FENCE, "change", "wake", "attributes", "entries", each("written"), each("large")),
     row=ROW,
     reply=ChangeReply,

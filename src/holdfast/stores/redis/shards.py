@@ -2,13 +2,16 @@
 
 Rules
 - A run lives in the shard that its id ends in. One with a key is given the shard of its key, so that the key, its
-  holder and the run that wants it next are together. A token and a document have the shard of their own name.
+  holder and the run that wants it next are together. One without a key is given the shard of its lane, if it has one.
+  The lane of a debounced key is in the shard of that key.
+  A token, a lane and a document have the shard of their own name.
 - All keys of a shard begin with the same hash tag: one slot, hence one node. Names of people come behind it, so that no
   brace in them can choose another slot.
 - The number of shards is fixed when the store is made: it is part of every run id.
 
     shard    index   every index there is: a set in lexicographic order, members as in `rows`
-             names   what has one holder: keys and tokens; and the ids of messages that count beyond their run
+             names   what has one holder: keys and tokens; lanes and the places in them; the ids of messages that count
+                     beyond their run; outs and audits
              docs    documents
              out     messages that other shards have not got yet
              rate:*  how much is taken of a rate              line:*  runs that take turns
@@ -22,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from zlib import crc32
 
-from holdfast.kernel import ids
+from holdfast.kernel import debounces, ids
 
 Keys = Mapping[str, bytes]  # by the names that scripts give them
 
@@ -45,8 +48,11 @@ class Shards:
 
     # -- which shard
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        shard = self._hashed("run", run_id) if key is None else self.of_key(namespace, workflow, key)
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        if key is not None:
+            shard = self.of_key(namespace, workflow, key)
+        else:
+            shard = self.of_lane(namespace, lane) if lane else self._hashed("run", run_id)
         return f"{run_id}{ids.SHARD}{shard:02x}"
 
     def of_run(self, run_id: str) -> int:
@@ -62,6 +68,10 @@ class Shards:
 
     def of_token(self, namespace: str, token: str) -> int:
         return self._hashed("token", namespace, token)
+
+    def of_lane(self, namespace: str, lane: str) -> int:
+        key = debounces.key_of_lane(lane)
+        return self._hashed("lane", namespace, lane) if key is None else self.of_key(namespace, *key)
 
     def of_rule(self, namespace: str, name: str) -> int:
         return self._hashed("rule", namespace, name)

@@ -10,16 +10,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidConfig, TransientError
+from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.fairness import FairTurn
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import SETTLED, Run, Status
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
@@ -44,6 +46,8 @@ from holdfast.stores.redis import inspections, rows, scripts
 from holdfast.stores.redis.commits import Commits, ready_of
 from holdfast.stores.redis.documents import RedisDocuments
 from holdfast.stores.redis.encode_change import ChangeEncoder, token_name
+from holdfast.stores.redis.kept import RedisKept
+from holdfast.stores.redis.lanes import RedisLanes
 from holdfast.stores.redis.leases import Leases
 from holdfast.stores.redis.net.client import RedisClient, Reply
 from holdfast.stores.redis.net.clocks import ServerClock
@@ -76,10 +80,18 @@ class RedisStore:
         self._shards = self._places(url)
         self._writes = ChangeEncoder(self._shards, self._instant, self.now_ms)
         self._asks = Asks(self._client, self._shards)
-        self._outbox = Outbox(self._asks, self._shards, self._writes, clock=clock, instant=self._instant, pace=pace)
+        self._lanes = RedisLanes(
+            self._asks, self._shards, self._writes, instant=self._instant, now_ms=self.now_ms, pace=pace
+        )
+        self._outbox = Outbox(
+            self._asks, self._shards, self._writes, self._lanes, clock=clock, instant=self._instant, pace=pace
+        )
         self._rules = RedisRules(self._asks, self._shards, instant=self._instant, now_ms=self.now_ms)
-        self._commits = Commits(self._asks, self._shards, self._writes, self._outbox, self._rules)
+        self._commits = Commits(
+            self._asks, self._shards, self._writes, self._outbox, lanes=self._lanes, rules=self._rules
+        )
         self._documents = RedisDocuments(self._asks, self._shards, self._instant)
+        self._kept = RedisKept(self._asks, self._shards)
         self._searches = Searches(self._asks, self._shards)
         self._leases = Leases(self._asks, self._shards, self._instant)
         self._notifier = Notifier(bus)
@@ -174,8 +186,8 @@ class RedisStore:
 
     # -- commit
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        return self._shards.id_for(run_id, namespace=namespace, workflow=workflow, key=key)
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        return self._shards.id_for(run_id, namespace=namespace, workflow=workflow, key=key, lane=lane)
 
     async def commit(self, changes: Sequence[Change]) -> list[Answer]:
         try:
@@ -224,24 +236,12 @@ class RedisStore:
 
     async def _ready(self, claim: Claim, limit: int) -> InTurn:
         prefixes = [rows.workflow_wakes(claim.namespace, workflow).encode() for workflow in claim.workflows]
-        replies = await self._asks.everywhere(scripts.READY, **self._instants(), limit=limit, prefixes=prefixes)
+        replies = await self._asks.everywhere(scripts.READY, **self._writes.instants(), limit=limit, prefixes=prefixes)
         return await self._rules.in_turn(replies, limit)
 
     async def _take(self, claim: Claim, run_ids: list[str]) -> list[Run]:
-        calls = [
-            scripts.TAKE.call(
-                self._shards.whole(run_id), **self._instants(), id=run_id, owner=claim.owner, nonce=claim.nonce
-            )
-            for run_id in run_ids
-        ]
+        calls = [self._writes.take_call(run_id, claim.owner, claim.nonce) for run_id in run_ids]
         return [run for row in await self._asks.ask(calls, writes=True) if (run := rows.run_of(row)) is not None]
-
-    def _instants(self) -> dict[str, Any]:
-        """What is ready is judged by the clock of the shard's node or by ours, whichever is ahead.
-
-        Wake-ups are written by either: a claim by the other one alone might come a moment too early, and find nothing.
-        """
-        return {"server_now": self._instant(), "client_now": self.now_ms()}
 
     async def next_wake_at_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
         prefixes = [rows.workflow_wakes(namespace, workflow).encode() for workflow in workflows]
@@ -353,7 +353,7 @@ class RedisStore:
         return Depth(workflow, queue, min(COUNT_MAX, ready), oldest.wake_at_ms if oldest.wake_at_ms <= now_ms else None)
 
     async def inspect(self) -> tuple[Finding, ...]:
-        return await inspections.inspect(self._client)
+        return (*await inspections.inspect(self._client), await self._lanes.finding())
 
     # -- leases
 
@@ -412,6 +412,7 @@ class RedisStore:
         now = instant(self.now_ms() + Millis(1)).encode()
         over = sorted(await self._asks.between(*under(b"x\0", up_to=now), limit=limit))[:limit]
         pruned = await self._forget(await self.runs([member.split("\0", 2)[2] for member in over]))
+        await self._lanes.forget_idle(limit)
         return pruned + await self._documents.prune(limit - pruned, now_ms=self.now_ms())
 
     async def _forget(self, over: list[Run]) -> int:
@@ -422,6 +423,7 @@ class RedisStore:
                 id=run.id,
                 blobs_ms=str(BLOBS_MS),
                 lasting_members=rows.lasting_members(run),
+                further=[rows.pack(("absent", run.namespace, run.lane, run.id))] if self._has_left(run) else (),
             )
             for run in over
         ]
@@ -430,18 +432,56 @@ class RedisStore:
         await self._outbox.deliver([left for run, reply in gone for left in self._outbox.left_by(run.id, reply.left)])
         return len(gone)
 
+    def _has_left(self, run: Run) -> bool:
+        """Whether the shard of its lane, which is another one, knows that the run has left."""
+        return bool(run.lane) and not self._writes.is_home(run, run.lane)
+
     async def relay(self, limit: int) -> int:
         relayed = await self._outbox.relay(limit)
         now_ms = self.now_ms()
-        told = tuple(each.told for each in relayed if each.told is not None)
-        ready = tuple(Ready(*rows.woken_workflow(each.woken), now_ms) for each in relayed if each.woken is not None)
-        self._notifier.tell(Notice(told, told, ready), now_ms=now_ms)
+        told = tuple(run_id for each in relayed for run_id in each.told)
+        woken = [prefix for each in relayed for prefix in each.woken]
+        self._notifier.tell(Notice(told, told, _ready(woken, now_ms)), now_ms=now_ms)
         return len(relayed)
 
     # -- flow rules
 
     async def turn(self, run: Run) -> FairTurn | None:
         return await self._rules.turn(run)
+
+    # -- lanes
+
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
+        moved = await self._outbox.follow(await self._lanes.set(setting))
+        now_ms = self.now_ms()
+        self._notifier.tell(Notice(moved.told, moved.told, _ready(moved.woken, now_ms)), now_ms=now_ms)
+        state = await self.lane(setting.namespace, setting.name)
+        assert state is not None
+        return state
+
+    async def lane(self, namespace: str, name: str) -> LaneState | None:
+        found = await self._lanes.states([(namespace, name)])
+        return found[0] if found else None
+
+    async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
+        return await self._lanes.page(namespace, after=after, limit=limit)
+
+    async def standing(self, run: Run) -> LaneStanding | None:
+        return await self._lanes.standing(run)
+
+    # -- outs and audits
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        return await self._kept.outs(namespace, after=after, limit=limit)
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        await self._kept.drop_outs(namespace, places)
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        return await self._kept.audits(namespace, after=after, limit=limit)
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None:
+        await self._kept.drop_audits(namespace, places)
 
     # -- documents
 
@@ -467,6 +507,10 @@ class RedisStore:
 
     def watch(self, on_notice: Callable[[Notice], bool]) -> None:
         self._notifier.watch(on_notice)
+
+
+def _ready(woken: Iterable[str], now_ms: Instant) -> tuple[Ready, ...]:
+    return tuple(Ready(*rows.woken_workflow(prefix), now_ms) for prefix in woken)
 
 
 def _history_of(reply: Reply) -> History | None:

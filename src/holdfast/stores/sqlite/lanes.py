@@ -8,10 +8,12 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from holdfast.kernel import lanes
-from holdfast.kernel.lanes import Entering, Lane, LaneState, NoRoom, Setting, Standing
+from holdfast.kernel.lanes import Entering, Lane, LaneSetting, LaneStanding, LaneState, NoRoom
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
-from holdfast.ports.store import COUNT_MAX
+from holdfast.ports.store import COUNT_MAX, Finding
+from holdfast.stores import lane_findings
+from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.queries import SQL, numbered
 
@@ -69,13 +71,14 @@ class SqlLanes:
         """If the run is parked, it shall not be claimed before its wake-up when it becomes active."""
         db.execute(SQL["put_off_place"], {"run_id": run.id, "wake_ms": run.wake_at_ms})
 
-    def set(self, db: Database, setting: Setting) -> tuple[str, ...]:
+    def set(self, db: Database, setting: LaneSetting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
-        known = _lane(db, setting.namespace, setting.name)
+        known = before = _lane(db, setting.namespace, setting.name)
         if known is None:
             known = replace(lanes.new(setting.namespace, setting.name, None), empty_since_ms=self._now_ms())
         lane = lanes.set_by_hand(known, setting)
         _keep(db, lane)
+        kept.keep(db, (), (lanes.audit(before, lane, by=setting.by, now_ms=self._now_ms()),))
         return self._promote(db, lane)
 
     def put_right(self, db: Database, limit: int) -> tuple[int, tuple[str, ...]]:
@@ -88,7 +91,7 @@ class SqlLanes:
         return len(stale), active
 
     def forget_idle(self, db: Database, limit: int) -> None:
-        """Forget lanes that nobody has used for a while."""
+        """Forget lanes that no run has used for a while."""
         now_ms = self._now_ms()
         for lane in idle(db, limit, now_ms=now_ms):
             db.execute(SQL["forget_lane"], {"namespace": lane.namespace, "name": lane.name})
@@ -133,17 +136,17 @@ def page(db: Database, namespace: str, *, after: str, limit: int) -> list[LaneSt
     return [state_of(db, _lane_of(row)) for row in rows]
 
 
-def standing(db: Database, run: Run) -> Standing | None:
+def standing(db: Database, run: Run) -> LaneStanding | None:
     rows = db.execute(SQL["place"], {"run_id": run.id}).fetchall()
     if not rows:
         return None
     number, priority, active = rows[0]
     if active:
-        return Standing(True)
+        return LaneStanding(True)
     place = {"namespace": run.namespace, "lane": run.lane, "priority": priority, "number": number}
     [(ahead,)] = db.execute(SQL["count_ahead"], place).fetchall()
     first = [row for each in (True, False) for row in _first(db, run.namespace, run.lane, active=each, limit=1)]
-    return Standing(False, ahead, first[0][0] if ahead else None)
+    return LaneStanding(False, ahead, first[0][0] if ahead else None)
 
 
 def stale_places(db: Database, limit: int) -> list[tuple[str, str, str]]:
@@ -151,11 +154,24 @@ def stale_places(db: Database, limit: int) -> list[tuple[str, str, str]]:
     return db.execute(SQL["stale_places"], {"limit": limit}).fetchall()
 
 
+def placeless(db: Database, limit: int) -> list[str]:
+    """Runs that should have a place in their lane, and have none."""
+    return [run_id for (run_id,) in db.execute(SQL["placeless"], {"limit": limit}).fetchall()]
+
+
+def finding(db: Database) -> Finding:
+    """What an inspection says of all lanes."""
+    looked_at = lane_findings.LOOKED_AT_MAX
+    rows = db.execute(SQL["all_lanes"], {"limit": looked_at}).fetchall()
+    ended = [run_id for run_id, *_ in stale_places(db, looked_at)]
+    states = (state_of(db, _lane_of(row)) for row in rows)
+    return lane_findings.finding(states, ended=ended, without=placeless(db, looked_at))
+
+
 def idle(db: Database, limit: int, *, now_ms: Instant) -> list[Lane]:
-    """Lanes that nobody has used for a while, and nobody has set by hand."""
+    """Lanes that no run has used for a while, and that were not set by hand."""
     bounds = {"empty_since_ms": now_ms - lanes.IDLE_MS, "limit": limit}
-    found = map(_lane_of, db.execute(SQL["empty_lanes"], bounds).fetchall())
-    return [lane for lane in found if lanes.is_forgotten(lane, now_ms=now_ms)]
+    return [_lane_of(row) for row in db.execute(SQL["empty_lanes"], bounds).fetchall()]
 
 
 def _lane(db: Database, namespace: str, name: str) -> Lane | None:

@@ -34,7 +34,7 @@ UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner
     -- a message that came while the run was being let go must not wait for a timer
     wake_ms = CASE WHEN :status = 'waiting' AND unread > :read THEN :now_ms ELSE :wake_ms END,
     finished_ms = :finished_ms, expires_ms = :expires_ms, output = :output, error = :error, change_id = :change,
-    waits = :waits
+    waits = :waits, aside = :aside
 WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND length = :position AND change_id <> :change
     -- a run ends over an empty inbox
     AND (:finished_ms IS NULL OR finished_ms IS NOT NULL OR unread = :read)
@@ -305,7 +305,7 @@ ON CONFLICT (namespace, name) DO UPDATE SET width = :width, declared = :declared
 
 -- name: empty_lanes
 SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes INDEXED BY lanes_empty
-WHERE empty_since_ms <= :empty_since_ms LIMIT :limit
+WHERE empty_since_ms <= :empty_since_ms AND paused = 0 AND width = declared LIMIT :limit
 
 -- name: forget_lane
 DELETE FROM lanes WHERE namespace = :namespace AND name = :name
@@ -341,7 +341,37 @@ UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner
 WHERE id = :run_id
 
 -- name: wake
-UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id
+-- A process of an earlier version may have ended it, and knows of no lanes.
+UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id AND status = 'pending' AND wake_ms IS NULL
+
+-- name: all_lanes
+SELECT namespace, name, width, declared, paused, next_number, empty_since_ms FROM lanes
+WHERE namespace >= '' LIMIT :limit
+
+-- name: placeless
+SELECT id FROM runs INDEXED BY runs_in_lanes WHERE lane > '' AND finished_ms IS NULL AND aside = 0
+    AND NOT EXISTS (SELECT 1 FROM places WHERE run_id = runs.id) LIMIT :limit
+
+-- name: keep_out
+INSERT INTO outs (namespace, id, topic, key, payload, at_ms) VALUES (:namespace, :id, :topic, :key, :payload, :at_ms)
+
+-- name: outs
+SELECT number, namespace, id, topic, key, payload, at_ms FROM outs INDEXED BY outs_in_order
+WHERE namespace = :namespace AND number > :after ORDER BY number LIMIT :limit
+
+-- name: drop_out
+DELETE FROM outs WHERE number = :number AND namespace = :namespace
+
+-- name: keep_audit
+INSERT INTO audits (namespace, id, actor, action, subject, at_ms, detail)
+VALUES (:namespace, :id, :actor, :action, :subject, :at_ms, :detail)
+
+-- name: audits
+SELECT number, namespace, id, actor, action, subject, at_ms, detail FROM audits INDEXED BY audits_in_order
+WHERE namespace = :namespace AND number > :after ORDER BY number LIMIT :limit
+
+-- name: drop_audit
+DELETE FROM audits WHERE number = :number AND namespace = :namespace
 
 -- name: stale_places
 SELECT p.run_id, p.namespace, p.lane FROM places p INDEXED BY places_active LEFT JOIN runs r ON r.id = p.run_id
@@ -366,11 +396,12 @@ UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner
     started_ms = :started_ms, waits = :waits
 WHERE id = :run_id
 
--- name: tags
-SELECT coalesce((SELECT reached FROM lines
-        WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority), 0),
-    coalesce((SELECT next_tag FROM shares
-        WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority AND share = :share), 0)
+-- name: reached
+SELECT reached FROM lines WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority
+
+-- name: next_tag
+SELECT next_tag FROM shares WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority
+    AND share = :share
 
 -- name: keep_share
 INSERT INTO shares (namespace, workflow, priority, share, next_tag)
@@ -401,9 +432,9 @@ FROM runs r WHERE id = :run_id AND tag IS NOT NULL AND wake_ms IS NOT NULL
 
 -- name: lines
 SELECT namespace, workflow, priority, reached, EXISTS (SELECT 1 FROM runs r INDEXED BY runs_by_turn
-    WHERE r.namespace = l.namespace AND r.workflow = l.workflow AND r.priority = l.priority AND r.tag IS NOT NULL
-    AND r.wake_ms IS NOT NULL)
-FROM lines l
+    WHERE r.namespace = lines.namespace AND r.workflow = lines.workflow AND r.priority = lines.priority
+    AND r.tag IS NOT NULL AND r.wake_ms IS NOT NULL)
+FROM lines
 
 -- name: forget_line
 DELETE FROM lines WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority

@@ -23,7 +23,7 @@ COLUMNS = f"{','.join(FIELDS)},{_FIRST}"
 COLUMNS_OF_RUNS = f"{','.join(f'runs.{field}' for field in FIELDS)},{_FIRST}"  # where other tables are joined
 _STATUS = FIELDS.index("status")
 _STATUSES = {status.value: status for status in Status}
-_HOLDS_KEY = FIELDS.index("holds_key")
+_HOLDS_KEY, _ASIDE = FIELDS.index("holds_key"), FIELDS.index("aside")
 
 encode_entries = msgspec.json.Encoder().encode
 _decode_entries = msgspec.json.Decoder(list[Entry]).decode
@@ -38,6 +38,7 @@ def run_of(row: Sequence[Any]) -> Run:
     values = list(row)
     values[_STATUS] = _STATUSES[values[_STATUS]]
     values[_HOLDS_KEY] = bool(values[_HOLDS_KEY])
+    values[_ASIDE] = bool(values[_ASIDE])
     values[-1] = _input_of(values[-1])
     return Run(*values)
 

@@ -18,7 +18,8 @@ _RATE, _ = numbered("rate", ("namespace", "name"))
 _KEEP_RATE, _ = numbered("keep_rate", ("namespace", "name", "due_us"))
 _TAG_TOP = 1 << 62
 _LINE = ("namespace", "workflow", "priority")
-_TAGS, _ = numbered("tags", (*_LINE, "share"))
+_REACHED, _ = numbered("reached", _LINE)
+_NEXT_TAG, _ = numbered("next_tag", (*_LINE, "share"))
 _KEEP_SHARE, _ = numbered("keep_share", (*_LINE, "share", "next_tag"))
 _TAG, _ = numbered("tag", ("tag", "share", "run_id"))
 _REACH, _ = numbered("reach", (*_LINE, "reached"))
@@ -60,7 +61,8 @@ class SqlRules:
 
 def _stand_in_line(db: Database, run: Run, share: str) -> None:
     line = (run.namespace, run.workflow, run.priority)
-    [(reached, next_tag)] = db.execute(_TAGS, (*line, share)).fetchall()
+    reached = _first(db.execute(_REACHED, line).fetchall())
+    next_tag = _first(db.execute(_NEXT_TAG, (*line, share)).fetchall())
     tag, next_tag = fairness.enter(reached=reached, next_tag=next_tag)
     db.execute(_KEEP_SHARE, (*line, share, next_tag))
     if run.owner is None:
@@ -98,6 +100,10 @@ def is_any_over(db: Database, *, now_ms: Instant) -> bool:
     if db.execute(SQL["is_rate_due"], {"now_us": now_ms * 1000}).fetchall():
         return True
     return any(not stands for *_, stands in db.execute(SQL["lines"]).fetchall())
+
+
+def _first(rows: list[tuple[Any, ...]]) -> int:
+    return rows[0][0] if rows else 0
 
 
 def _moving(run: Run) -> dict[str, Any]:

@@ -21,11 +21,13 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from holdfast.errors import StoreUnavailable
+from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
 from holdfast.kernel.fairness import FairTurn
-from holdfast.kernel.lanes import LaneState, Setting, Standing
+from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
+from holdfast.kernel.outs import Outs
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search
 from holdfast.kernel.times import END_OF_TIME, Instant, Millis
@@ -33,7 +35,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.notices import of_documents
-from holdfast.stores.sqlite import backlogs, documents, files, inspections, lanes, rules, searches
+from holdfast.stores.sqlite import backlogs, documents, files, inspections, kept, lanes, rules, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.notifier import FileNotifier, notice_of, woken_by
@@ -112,8 +114,8 @@ class SqliteStore:
     def now_ms(self) -> Instant:
         return int(self._clock.steady_ms() + self._offset_ms)  # pyright: ignore[reportReturnType] - read often: no call for a name
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:  # noqa: ARG002 - one shard
-        return run_id
+    def id_for(self, run_id: str, **_: str | None) -> str:
+        return run_id  # there is one shard
 
     # -- commit
 
@@ -268,7 +270,7 @@ class SqliteStore:
             raise files.translated(error, self._path, busy_ms=self._pace.busy_ms) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be looked at: {error}") from error
-        return (*of_file, notices)
+        return (*of_file, notices, await self._read(lanes.finding))
 
     # -- leases
 
@@ -377,7 +379,7 @@ class SqliteStore:
 
     # -- lanes
 
-    async def set_lane(self, setting: Setting) -> LaneState:
+    async def set_lane(self, setting: LaneSetting) -> LaneState:
         def write(db: Database) -> LaneState:
             self._writes.lanes.set(db, setting)
             state = lanes.state(db, setting.namespace, setting.name)
@@ -392,13 +394,27 @@ class SqliteStore:
     async def lanes(self, namespace: str, *, after: str = "", limit: int = 100) -> list[LaneState]:
         return await self._read(lambda db: lanes.page(db, namespace, after=after, limit=limit))
 
-    async def standing(self, run: Run) -> Standing | None:
+    async def standing(self, run: Run) -> LaneStanding | None:
         return await self._read(lambda db: lanes.standing(db, run))
 
     # -- flow rules
 
     async def turn(self, run: Run) -> FairTurn | None:
         return await self._read(lambda db: rules.turn(db, run, now_ms=self.now_ms()))
+
+    # -- outs and audits
+
+    async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:
+        return await self._read(lambda db: kept.outs(db, namespace, after=after, limit=limit))
+
+    async def drop_outs(self, namespace: str, places: Sequence[str]) -> None:
+        await self._write(lambda db: kept.drop(db, "drop_out", namespace, places))
+
+    async def audits(self, namespace: str, *, after: str = "", limit: int = 100) -> Audits:
+        return await self._read(lambda db: kept.audits(db, namespace, after=after, limit=limit))
+
+    async def drop_audits(self, namespace: str, places: Sequence[str]) -> None:
+        await self._write(lambda db: kept.drop(db, "drop_audit", namespace, places))
 
     # -- documents
 

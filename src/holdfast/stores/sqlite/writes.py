@@ -31,6 +31,7 @@ from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
 from holdfast.kernel.runs import ENDED, RUNNING, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
+from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.lanes import SqlLanes
 from holdfast.stores.sqlite.queries import SQL, numbered
@@ -106,7 +107,7 @@ class SqlWrites:
             case NotBegun() | Gathering():
                 return self._renew(db, change) if isinstance(guard, NotBegun) else self._gather(db, change)
 
-    def _admit(self, db: Database, change: Change) -> Answer:
+    def _admit(self, db: Database, change: Change) -> Answer:  # noqa: C901 - a line for each thing that a run may bring
         run = change.run
         assert run is not None
         if change.envelopes and not change.inherits and run_by_id(db, run.id) is None:
@@ -128,6 +129,8 @@ class SqlWrites:
             run = self._rules.admit(db, change, run)
         if change.blobs:
             self._keep_blobs(db, run.id, change)
+        if change.outs or change.audits:
+            kept.keep(db, change.outs, change.audits)
         if run.attributes:
             self._index_attributes(db, run)
         if change.watcher is not None:
@@ -213,6 +216,7 @@ class SqlWrites:
                 return Refused(run)
         if change.takes_key:
             db.execute(SQL["release_key"], {"run_id": run.id, "epoch": run.epoch})
+        kept.keep(db, change.outs, change.audits)
         told = self._deliver(db, change.envelopes)
         return Committed(run_by_id(db, run.id), told)
 
@@ -315,16 +319,24 @@ class SqlWrites:
             db.execute(_APPEND, _bind_entries((run.id, position, encode_entries(entries))))
         if change.blobs:
             self._keep_blobs(db, run.id, change)
+        if change.outs or change.audits:
+            kept.keep(db, change.outs, change.audits)
         for message_id in change.read:
             db.execute(SQL["read_message"], {"run_id": run.id, "message_id": message_id})
         if change.shown or change.opens or change.closes or change.beats or change.replaces_journal or change.takes_key:
             self._write_beside(db, change, run)
         if status is RUNNING:
             return Committed(run)
-        if status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
+        return self._settle(db, change, run)
+
+    def _settle(self, db: Database, change: Change, run: Run) -> Committed:
+        """What follows when a run goes on no longer, or goes on again."""
+        if run.status in ENDED and not change.takes_key:  # an ended run that loses its key has told its end before
             return Committed(run, self._end(db, change, run))
+        if run.aside:
+            return Committed(run, self._lanes.leave(db, run))
         active = () if change.enters is None else self._lanes.enter(db, run, change.enters)
-        if status is Status.WAITING or change.enters is not None:
+        if run.status is Status.WAITING or change.enters is not None:
             # The store may have set another wake-up
             return Committed(run_by_id(db, run.id), tuple(each for each in active if each != run.id))
         return Committed(run)
@@ -348,6 +360,7 @@ class SqlWrites:
             return Committed(current) if repeated else Refused(current)
         if change.entries:
             db.execute(_APPEND, _bind_entries((run.id, position, encode_entries(change.entries))))
+        kept.keep(db, change.outs, change.audits)
         return Committed(run_by_id(db, run.id))
 
     def _write_beside(self, db: Database, change: Change, run: Run) -> None:

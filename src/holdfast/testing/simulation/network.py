@@ -176,8 +176,8 @@ class HostStore:
     def now_ms(self) -> Instant:
         return self._model.inner.now_ms()
 
-    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None) -> str:
-        return self._model.inner.id_for(run_id, namespace=namespace, workflow=workflow, key=key)
+    def id_for(self, run_id: str, *, namespace: str, workflow: str, key: str | None, lane: str = "") -> str:
+        return self._model.inner.id_for(run_id, namespace=namespace, workflow=workflow, key=key, lane=lane)
 
     def watch(self, on_notice: Callable[[Notice], bool]) -> None:
         self._model.watch(self._host, on_notice)

@@ -22,7 +22,7 @@ def notice_of(verb: str, args: Sequence[Any], result: Any, rows: Callable[[Seque
             return Notice(tuple(run.id for run in claimed.runs)) if claimed.runs else NOTHING
         case "write":
             return of_documents(args[0], result)
-        case "join" | "leave":
+        case "join" | "leave" | "set_lane":
             return ANYTHING
         case "rescue" | "relay":
             return ANYTHING if result else NOTHING

@@ -40,4 +40,7 @@ else
   redis.call('DEL', blobs)
 end
 redis.call('DEL', run, journal, box, mail, aux)
+for _, message in ipairs(further) do -- about what it has in the shard of its lane
+  left[#left + 1] = leave_packed(out, message)
+end
 return reply({verdict = 'ok', left = left})

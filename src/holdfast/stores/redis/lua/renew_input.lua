@@ -10,7 +10,13 @@ if row.s ~= 'pending' or row.e ~= epoch or row.n ~= nonce or row.k ~= '1' then
   return reply({verdict = 'refused', row = row_of(run)})
 end
 local before = members_of(id, row)
-row.w = row.w ~= '' and wake or '' -- one that is parked wakes when it becomes active
+local place = row.w == '' and redis.call('HGET', names, 'p\0' .. id)
+if place then -- it is parked, see lanes.lua: its place has when it wakes
+  place = cmsgpack.unpack(place)
+  place[6] = wake
+  redis.call('HSET', names, 'p\0' .. id, cmsgpack.pack(place))
+end
+row.w = row.w ~= '' and wake or ''
 redis.call('HSET', run, 'w', row.w, 'ax', attributes, unpack(written))
 reindex(index, before, members_of(id, row))
 for _, member in ipairs(row.ax ~= '' and cmsgpack.unpack(row.ax) or {}) do

@@ -2,10 +2,10 @@
 -- caller that writes. `sp`, `wp` and `at` are what such a member begins and ends with (see rows.py).
 local INDEXED = {'s', 'o', 'w', 'u', 'f', 'x', 'sp', 'wp', 'at'}
 
-local function fields_of(key, names)
-  local values = redis.call('HMGET', key, unpack(names))
-  if not values[1] then
-    return nil
+local function fields_of(key, names, call)
+  local values = (call or redis.call)('HMGET', key, unpack(names))
+  if values.err or not values[1] then
+    return nil, values.err
   end
   local row = {}
   for i, name in ipairs(names) do

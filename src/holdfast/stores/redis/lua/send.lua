@@ -19,6 +19,7 @@ if loses_key then
   end
 end
 set(blobs, large)
+keep(index, names, kept)
 local told, woken = {}, {}
 local receiver = {id = id, index = index, names = names, run = run, box = box, mail = mail}
 for _, envelope in ipairs(envelopes) do

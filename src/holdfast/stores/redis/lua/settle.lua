@@ -64,6 +64,7 @@ end
 set(blobs, large)
 set(aux, beats)
 set(aux, opens)
+keep(index, names, kept)
 local left, told = {}, {}
 for _, hook in ipairs(closes) do
   local opened = redis.call('HGET', aux, hook)
@@ -74,6 +75,18 @@ for _, hook in ipairs(closes) do
       left[#left + 1] = leave(out, {'free', token, id, opening})
     end
   end
+end
+local lanes = #leaves + #enters > 0 and lanes_of(index, names, out, now())
+for _, leaving in ipairs(leaves) do
+  redis.call('ZREM', index, leaving.member)
+  if leaving.home == '1' then
+    lanes.leave(leaving.lane, id, row.e, true)
+  else
+    lanes.left[#lanes.left + 1] = leave_packed(out, leaving.message)
+  end
+end
+for _, entering in ipairs(enters) do
+  enter_lane(lanes, entering, {id = id, index = index, run = run, out = out}, take_turn)
 end
 if ends and not was_over then
   for _, field in ipairs(redis.call('HKEYS', aux)) do
@@ -97,6 +110,10 @@ if succeeded then
     redis.call('RPUSH', next_journal, unpack(next_entries))
     redis.call('ZADD', index, unpack(next_members))
     set(next_blobs, next_large)
+    for _, entering in ipairs(next_enters) do
+      lanes = lanes or lanes_of(index, names, out, now())
+      enter_lane(lanes, entering, {id = successor, index = index, run = next_run, out = out}, next_turn)
+    end
     local receiver = {id = successor, index = index, names = names, run = next_run, box = next_box, mail = next_mail}
     for _, message in ipairs(inherits) do
       if redis.call('HGET', names, message.scope) == id then
@@ -116,7 +133,21 @@ if succeeded then
     told[1] = successor -- messages of the successor stay in this shard: it has the same key
   end
 end
-if row.s ~= 'waiting' and #left == 0 and #told == 0 then
+if lanes then
+  for _, each in ipairs(lanes.left) do
+    left[#left + 1] = each
+  end
+  for _, each in ipairs(lanes.told) do
+    told[#told + 1] = each
+  end
+end
+if row.s ~= 'waiting' and #left == 0 and #told == 0 and #enters == 0 then
   return reply({verdict = 'ok'})
 end
-return reply({verdict = 'ok', row = row.s == 'waiting' and row_of(run), left = left, told = told})
+return reply({
+  verdict = 'ok',
+  row = (row.s == 'waiting' or #enters > 0) and row_of(run),
+  left = left,
+  told = told,
+  woken = lanes and lanes.woken,
+})

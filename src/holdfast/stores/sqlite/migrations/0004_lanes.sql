@@ -1,6 +1,9 @@
 -- Runs that go one after the other. A place is there as long as its run has not ended: how many are active is counted,
 -- and stands nowhere.
 ALTER TABLE runs ADD COLUMN lane TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN aside INTEGER NOT NULL DEFAULT 0;
+
+CREATE INDEX runs_in_lanes ON runs (lane) WHERE lane > '' AND finished_ms IS NULL;
 
 CREATE TABLE lanes (
     namespace   TEXT    NOT NULL,
@@ -13,7 +16,8 @@ CREATE TABLE lanes (
     PRIMARY KEY (namespace, name)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX lanes_empty ON lanes (empty_since_ms) WHERE empty_since_ms IS NOT NULL;
+CREATE INDEX lanes_empty ON lanes (empty_since_ms) 
+    WHERE empty_since_ms IS NOT NULL AND paused = 0 AND width = declared;
 
 CREATE TABLE places (
     run_id    TEXT    PRIMARY KEY,
@@ -25,5 +29,5 @@ CREATE TABLE places (
     active    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX places_active   ON places (run_id) WHERE active = 1;
+CREATE INDEX places_active ON places (active, run_id) WHERE active = 1;
 CREATE INDEX places_in_order ON places (namespace, lane, active, priority DESC, number);
