@@ -97,6 +97,9 @@ GROUPS = (
         "Effect",
         "Workflow",
         "Call",
+        "Rate",
+        "Debounce",
+        "Batch",
     ),
     Group("For callers", "Start work, talk to it, ask about it.", "Holdfast", "Started", "Run", "Signal", "Client"),
     Group(

@@ -32,7 +32,7 @@ from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Kind as WaitKind, Wait
 from holdfast.pack import Call, ItemCall, Workflow
 from holdfast.ports.store import Backlog, Depth, Member, Serves
-from holdfast.run import Cancelling, ItemRun, Marker, Run, Snapshot, row_of, snapshot, words
+from holdfast.run import Cancelling, ItemRun, Marker, Run, Snapshot, item_run, row_of, snapshot, words
 
 __all__ = [
     "Backlog",
@@ -295,7 +295,7 @@ class Caller:
         )
         if isinstance(call, ItemCall):
             batch, created, item_id = await self._service.start_item(call, options)
-            return Started(ItemRun(batch, self._service, item_id), created)
+            return Started(item_run(batch, self._service, item_id), created)
         try:
             row, created = await self._service.start(call, options)
         except (InputMismatch, Overtaken) as error:

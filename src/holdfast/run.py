@@ -332,10 +332,6 @@ class ItemRun(Run[R]):
 
     __slots__ = ("_item",)
 
-    def __init__(self, row: RunRow, service: Backend, item: str) -> None:
-        super().__init__(row, service)
-        self._item = item
-
     @property
     def item(self) -> str:
         """The id of the item in the batch."""
@@ -352,11 +348,18 @@ class ItemRun(Run[R]):
 
     async def wait(self, timeout: Duration | None = None) -> ItemRun[R]:
         """Wait until the batch has ended or is blocked: a newer snapshot."""
-        return ItemRun(await self._service.wait(self._row, timeout), self._service, self._item)
+        return item_run(await self._service.wait(self._row, timeout), self._service, self._item)
 
     async def refresh(self) -> ItemRun[R]:
         """A newer snapshot. Raises `UnknownRun` if the batch has been removed."""
-        return ItemRun(await self._service.get(self._row.id), self._service, self._item)
+        return item_run(await self._service.get(self._row.id), self._service, self._item)
+
+
+def item_run(batch: RunRow, service: Backend, item: str) -> ItemRun[Any]:
+    """The run of this item in this batch."""
+    run = ItemRun[Any](batch, service)
+    run._item = item  # noqa: SLF001 - of this very module
+    return run
 
 
 def _needs_worker(run: Snapshot) -> bool:

@@ -57,9 +57,9 @@ class Rate(Struct, frozen=True, gc=False):
             )
 
     @property
-    def interval_us(self) -> Micros:
+    def interval_us(self) -> int:
         """How long after one the next is due, if they come evenly. Rounded up, so that no more pass than are said."""
-        return Micros(-(-milliseconds(self.per) * _US_PER_MS // self.count))
+        return -(-milliseconds(self.per) * _US_PER_MS // self.count)
 
 
 class Taking(Struct, frozen=True, gc=False):

@@ -135,6 +135,18 @@ MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
         {"workflow": "shop.checkout"},
         1,
     ),
+    (
+        events.RunDebounced("a", "shop.checkout", "k"),
+        "holdfast_runs_debounced_total",
+        {"workflow": "shop.checkout"},
+        1,
+    ),
+    (
+        events.RunThrottled("a", "shop.checkout", 5),
+        "holdfast_runs_throttled_total",
+        {"workflow": "shop.checkout"},
+        1,
+    ),
     (events.RunsRescued(("a", "b")), "holdfast_runs_rescued_total", {}, 2),
     (events.StoreTroubled("locked"), "holdfast_store_troubles_total", {}, 1),
     (events.DutyFailed("pruner", "x"), "holdfast_part_failures_total", {"part": "pruner"}, 1),

@@ -10,8 +10,6 @@ from holdfast.kernel import batches
 from holdfast.pack import Workflow
 from holdfast.workflow import scope, sleep
 
-TICK_SECONDS = 0.001  # the shortest timer: what has arrived is delivered before it
-
 
 async def gather(workflow: Workflow[..., Any], inbox: Inbox) -> Any:
     """Call the workflow with all the items of this batch.
@@ -19,7 +17,7 @@ async def gather(workflow: Workflow[..., Any], inbox: Inbox) -> Any:
     No item comes in when the run has begun, so all are among what it was loaded with. They are recorded before the
     first timer elapses, on each replay alike.
     """
-    await sleep(TICK_SECONDS)
+    await sleep("1ms")  # the shortest timer: what has arrived is delivered before it
     run, count = scope("a batch"), inbox.count(batches.ITEM)
     items = [await run.receive(batches.ITEM, workflow.item_type) for _ in range(count)]
     results = await workflow.fn(items)
