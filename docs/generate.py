@@ -204,7 +204,18 @@ NOT_BUILT = {
     *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost", "FakeWorld"),
 }
 VERBS_ELSEWHERE = {"Simulated"}  # it has those of `Holdfast`, which are on the page already
-NOT_SHOWN = {"__init__", "__repr__", "__eq__", "__hash__", "__aenter__", "__aexit__", "__await__", "__call__"}
+NOT_SHOWN = {
+    "check_batch",
+    "item_type",
+    "__init__",
+    "__repr__",
+    "__eq__",
+    "__hash__",
+    "__aenter__",
+    "__aexit__",
+    "__await__",
+    "__call__",
+}
 
 
 def api() -> str:
@@ -289,10 +300,11 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
 
 def _constructor(name: str, cls: type) -> str:
     if issubclass(cls, msgspec.Struct):
-        fields = zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)
-        return _laid_out(
-            name, ["*", *(f"{field}: {cls.__annotations__[field]} = {_default(value)}" for field, value in fields)], ""
-        )
+        needed = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
+        typed = [f"{field}: {cls.__annotations__[field]}" for field in cls.__struct_fields__]
+        defaults = zip(typed[needed:], cls.__struct_defaults__, strict=True)
+        given = [f"{field} = {_default(value)}" for field, value in defaults]
+        return _laid_out(name, [*typed[:needed], *(() if needed else ("*",)), *given], "")
     if "__init__" not in vars(cls):
         return f"{name}(message)"
     return _signature(name, cls)
