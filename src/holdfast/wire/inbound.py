@@ -121,7 +121,7 @@ def description(shown: WorkflowView) -> Description:
         outcomes=None if shown.outcomes is None else tuple(shown.outcomes),
         input_schema=shown.input_schema,
         result_schema=shown.result_schema,
-        rules=tuple(shown.rules),
+        rules=() if shown.rules is UNSET else tuple(shown.rules),
     )
 
 

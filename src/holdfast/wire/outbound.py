@@ -111,7 +111,7 @@ def workflow(described: Description) -> WorkflowView:
         outcomes=None if described.outcomes is None else list(described.outcomes),
         input_schema=described.input_schema,
         result_schema=described.result_schema,
-        rules=list(described.rules),
+        rules=list(described.rules) or UNSET,
     )
 
 

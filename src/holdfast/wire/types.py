@@ -233,7 +233,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     outcomes: list[Outcome] | None
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
-    rules: list[str] = []
+    rules: list[str] | UnsetType = UNSET
 
 
 class WorkflowsView(Struct, frozen=True):
