@@ -9,7 +9,6 @@ a key that names no parameter, `retry=` where there must be none.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args, overload
@@ -219,9 +218,8 @@ class Workflow(Generic[P, R]):
     def _subject(self) -> Subject:
         names = self.signature.names
         fields = None
-        if self.flow.batch is not None and len(names) == 1:
-            with contextlib.suppress(NameError):  # defined further down: when items are started, they are looked at
-                fields = batches.fields_of(self.item_type)
+        if self.flow.batch is not None and len(names) == 1 and self.signature.knows_types:
+            fields = batches.fields_of(self.item_type)
         return Subject(
             owner=f"workflow {self.name!r}", parameters=names, has_key=self.key is not None, item_fields=fields
         )

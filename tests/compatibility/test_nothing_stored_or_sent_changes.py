@@ -47,7 +47,8 @@ ABOUT_CODE = re.compile(
 
 # Added since, from the fourth version of the schema on: lanes and the places in them, outs and audits, flow rules.
 LANES_AND_KEPT = re.compile(
-    r"^CREATE (TABLE|INDEX) (lanes|places|outs|audits|runs_in_lanes|sqlite_sequence|rates|lines|shares|runs_by_turn)\w*[ (][^;]*;\n+"
+    r"^CREATE (TABLE|INDEX) (lanes|places|outs|audits|runs_in_lanes|sqlite_sequence"
+    r"|rates|lines|shares|runs_by_turn)\w*[ (][^;]*;\n+"
     r"|, lane TEXT NOT NULL DEFAULT ''|, aside INTEGER NOT NULL DEFAULT 0|, tag\s+INTEGER|, share TEXT",
     re.MULTILINE,
 )
