@@ -332,6 +332,8 @@ class ItemRun(Run[R]):
 
     __slots__ = ("_item",)
 
+    _item: str  # pyright: ignore[reportUninitializedInstanceVariable] - `item_run` sets it, so that no caller must
+
     @property
     def item(self) -> str:
         """The id of the item in the batch."""
