@@ -566,3 +566,42 @@ def test_more_runs_than_a_lane_is_wide_and_room_that_is_not_used_are_told() -> N
     assert lanes.trouble(LaneState(replace(lane, declared=2), 2, 0)) is None
     assert "3 runs are parked" in str(lanes.trouble(LaneState(lane, 0, 3)))
     assert lanes.trouble(LaneState(replace(lane, paused=True), 0, 3)) is None
+
+
+async def test_a_start_that_is_refused_declares_no_width(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}", key=f"order:{n}")
+    refused = await offer(store, in_lane(store, "run-4", key="order:0", width=5, parked_max=9))
+    assert isinstance(refused, Refused)
+    assert refused.no_room == ""
+    found = await state(store)
+    assert (found.lane.width, found.active, found.parked) == (1, 1, 2)
+
+
+async def test_a_lane_that_is_wide_enough_is_not_full(store: Store) -> None:
+    for n in range(5):
+        await enter(store, f"run-{n}", key=f"order:{n}", width=3, parked_max=2)
+    answer = await offer(store, in_lane(store, "run-5", width=3, parked_max=2))
+    assert isinstance(answer, Refused)
+    assert answer.no_room == "full"
+
+
+async def test_a_start_that_would_make_the_lane_wider_counts_those_that_are_parked_now(store: Store) -> None:
+    for n in range(3):
+        await enter(store, f"run-{n}")
+    answer = await offer(store, in_lane(store, "run-3", key="order:3", width=3, parked_max=2))
+    assert isinstance(answer, Refused)
+    assert answer.no_room == "full"
+    assert (await state(store)).lane.width == 1
+
+
+async def test_a_lane_may_have_any_name(store: Store) -> None:
+    names = ["\0", "\1", "\0\1", "a\0b", "{hf:x:1}", "ä\N{SNOWMAN}.*>"]
+    for n, lane in enumerate(names):
+        await enter(store, f"run-{n}0", lane=lane, key=f"order:{n}")
+        await enter(store, f"run-{n}1", lane=lane)
+    assert [found.lane.name for found in await store.lanes("default")] == sorted(names)
+    assert await claimed(store) == [f"run-{n}0" for n in range(len(names))]
+    for n in range(len(names)):
+        assert await end(store, f"run-{n}0") == (f"run-{n}1",)
+    assert await claimed(store) == [f"run-{n}1" for n in range(len(names))]

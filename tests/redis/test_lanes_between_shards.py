@@ -21,10 +21,14 @@ from holdfast.lab.cluster.redis import RedisServer
 from holdfast.lab.cluster.redis_cluster import RedisCluster
 from holdfast.ports.store import Claim
 from holdfast.stores.redis import RedisStore
+from holdfast.stores.redis.declarations import Script
 from holdfast.stores.redis.net.client import LuaSource, Reply, ScriptCall, ScriptFailed
+from holdfast.stores.redis.net.topologies import slot_of
 from holdfast.stores.redis.pace import RedisPace
+from tests.builders import a_value
 from tests.contract.helpers import WORKFLOW, admission, blockage, completion, retry, stop
 from tests.paces import redis_store
+from tests.redis.calls import move
 
 LANE, OWNER = "account:7", "w-1"
 RUNS, WIDTH = 5, 2
@@ -215,7 +219,7 @@ async def held(store: RedisStore, number: int, *, apart: bool = True, **limits: 
     return run
 
 
-@pytest.mark.parametrize("limits", [{"if_free": True}, {"parked_max": 1}])
+@pytest.mark.parametrize("limits", [{"if_free": True}, {"parked_max": 1}, {"parked_max": 2, "width": 3}])
 async def test_limits_are_exact_however_many_come_at_once(opens: Opens, limits: dict[str, Any]) -> None:
     stores = [await opens() for _ in range(3)]
     changes = [entering(stores[0], number, apart=number % 4 != 0, **limits) for number in range(24)]
@@ -224,7 +228,7 @@ async def test_limits_are_exact_however_many_come_at_once(opens: Opens, limits: 
     refused = [answer for [answer] in answers if isinstance(answer, Refused)]
     assert {answer.no_room for answer in refused} == {"busy" if "if_free" in limits else "full"}
     # A place that is reserved may yet be given back; it counts as taken until then.
-    assert 1 <= came <= 1 + limits.get("parked_max", 0)
+    assert 1 <= came <= limits.get("width", 1) + limits.get("parked_max", 0)
     assert sum(await counts(stores[0])) == came
     assert len(await stores[0].runs([change.run.id for change in changes if change.run])) == came
 
@@ -357,3 +361,67 @@ async def test_the_word_of_an_earlier_turn_wakes_no_run_that_is_parked_again(
     assert [run.id for run in (await store.claim(Claim("default", OWNER, "n", (WORKFLOW,), 10))).runs] == [
         named(store, 2)[0]
     ]
+
+
+async def test_a_run_in_the_shard_of_its_lane_pays_no_message(opens: Opens) -> None:
+    store = await opens()
+    scripts, made = list[list[str]](), store._client.run
+
+    async def seen(calls: Sequence[ScriptCall], *, writes: bool) -> list[Reply | ScriptFailed]:
+        scripts.append([call.script.name for call in calls if isinstance(call.script, Script)])
+        return await made(calls, writes=writes)
+
+    first = await held(store, 1, apart=False, parked_max=9)
+    store._client.run = seen
+    await store.commit([entering(store, 2, apart=False, parked_max=9)])
+    [answer] = await store.commit([completion(store, first)])
+    assert isinstance(answer, Committed)
+    assert answer.told == (named(store, 2, apart=False)[0],)
+    assert scripts == [["admit"], ["settle"]]
+
+
+async def test_an_end_while_the_slot_of_the_lane_moves_lets_the_next_run_go(redis_cluster: RedisCluster) -> None:
+    """Its row is on the other node already, and its key could not be declared."""
+    cluster = redis_cluster
+    store = redis_store(f"{cluster.url}?name=moves-{os.getpid()}-{next(_numbers)}&shards=4", SOON)
+    await store.open()
+    try:
+        first = await held(store, 1, apart=False)
+        await store.commit([entering(store, 2, apart=False)])
+        second = named(store, 2, apart=False)[0]
+        row = store._shards.part(b"run", second)
+        slot = slot_of(row)
+        source = cluster.primary_of(slot)
+        target = next(node for node in cluster.primaries() if node is not source)
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", str(source.ask("CLUSTER", "MYID")))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", str(target.ask("CLUSTER", "MYID")))
+        source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", row.decode())
+        ending = asyncio.create_task(store.commit([completion(store, first)]))
+        await asyncio.to_thread(move, cluster, slot)
+        [answer] = await ending
+        assert isinstance(answer, Committed)
+        [run] = (await store.claim(Claim("default", OWNER, "nonce", (WORKFLOW,), 10))).runs
+        assert run.id == second
+    finally:
+        await store.close()
+
+
+async def test_what_is_known_of_runs_that_have_left_goes_with_them(opens: Opens) -> None:
+    store = await opens()
+    change = entering(store, 1)
+    assert change.run is not None
+    for number in (1, 2):
+        short = replace(entering(store, number, apart=number == 1).run, retention_ms=0)
+        await store.commit([replace(entering(store, number, apart=number == 1), run=short)])
+    for _ in range(2):
+        [run] = (await store.claim(Claim("default", OWNER, "nonce", (WORKFLOW,), 10))).runs
+        ended = transitions.decide(run, transitions.RunReturned(a_value("done")), now_ms=store.now_ms() - 1_000)
+        await store.commit([ended])
+    assert await store.prune(10) == 2
+    hkeys = LuaSource("return {redis.call('HKEYS', KEYS[1]), redis.call('ZRANGE', KEYS[2], 0, -1)}")
+    left = list[str]()
+    for shard in store._shards.all:
+        keys = (store._shards.names(shard), store._shards.index(shard))
+        [[names, members]] = await store._client.run([ScriptCall(hkeys, keys, ())], writes=False)
+        left += [name.decode()[:2] for name in (*names, *members)]
+    assert sorted(left) == ["b\0", "l\0", "l\0"]  # the lane itself, which is remembered for an hour

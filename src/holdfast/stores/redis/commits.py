@@ -106,12 +106,10 @@ class Commits:
             await self._rules.give_back(unused, asked, of=changes)
         await self._deliver([outcome for outcome in outcomes if outcome.left])
         for change, outcome in zip(changes, outcomes, strict=True):
-            if change.enters is not None and outcome.committed and outcome.run is not None:
-                # Whether it is its turn has been decided in the shard of its lane.
-                outcome.look_up = outcome.look_up or outcome.run.id
-                if change.run is not None and outcome.run.id in outcome.told:
-                    outcome.told = tuple(run_id for run_id in outcome.told if run_id != outcome.run.id)
-                    outcome.taker = change.run
+            if change.enters is not None and outcome.run is not None and outcome.run.id in outcome.told:
+                # That it is its turn has been decided in the shard of its lane.
+                outcome.told = tuple(run_id for run_id in outcome.told if run_id != outcome.run.id)
+                outcome.look_up, outcome.taker = outcome.run.id, change.run
         told = {run_id for outcome in outcomes for run_id in outcome.told}
         for outcome in outcomes:
             if outcome.run is not None and outcome.run.id in told and outcome.run.status is Status.WAITING:

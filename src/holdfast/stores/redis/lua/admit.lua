@@ -29,7 +29,7 @@ local lanes = #enters > 0 and lanes_of(index, names, out, now())
 for _, entering in ipairs(enters) do -- one, if any
   local no_room, first = entering.no_room, nil
   if entering.home == '1' then
-    no_room, first = lanes.no_room(entering.lane, entering.parked_max, entering.if_free == '1')
+    no_room, first = lanes.no_room(entering.lane, entering.parked_max, entering.if_free == '1', entering.width)
   elseif no_room == '' and entering.until_ms ~= '' and now() > tonumber(entering.until_ms) then
     no_room = 'late' -- its place may be another's by now
   end

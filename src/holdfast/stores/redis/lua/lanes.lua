@@ -24,6 +24,13 @@ local function lanes_of(index, names, out, now)
     return {first, first, 0, 1, 0}
   end
 
+  local function declare(row, width)
+    if width ~= '' and tonumber(width) ~= row[2] then
+      row[1], row[2] = tonumber(width), tonumber(width)
+    end
+    return row
+  end
+
   local function keep_lane(lane, row, since_before)
     if since_before > 0 then
       redis.call('ZREM', index, 'b\0' .. hex(since_before) .. '\0' .. lane)
@@ -130,11 +137,8 @@ local function lanes_of(index, names, out, now)
   end
 
   local function next_place(lane, given, state)
-    local row = lane_row(lane) or new_lane(given.width)
+    local row = declare(lane_row(lane) or new_lane(given.width), given.width)
     local since = row[5]
-    if given.width ~= '' and tonumber(given.width) ~= row[2] then
-      row[1], row[2] = tonumber(given.width), tonumber(given.width)
-    end
     local place = place_of(given.id)
     local number = place and place.state == 'r' and place.number
     if not number then
@@ -169,16 +173,16 @@ local function lanes_of(index, names, out, now)
   lanes.place_of = place_of
 
   -- Why a run gets no place, and who is there first; nothing if it gets one. Those that are reserved may all come, and
-  -- those of them that would be active at once are not parked.
-  function lanes.no_room(lane, parked_max, if_free)
-    local row = lane_row(lane)
-    local active, parked = count(lane, 'a'), count(lane, 'p') + count(lane, 'r')
+  -- those of them that would be active at once are not parked. The lane is as wide as the run would make it.
+  function lanes.no_room(lane, parked_max, if_free, width)
+    local row = declare(lane_row(lane) or new_lane(''), width)
+    local active, parked, reserved = count(lane, 'a'), count(lane, 'p'), count(lane, 'r')
     local there = first(lane, 'a', 1)[1] or first(lane, 'p', 1)[1] or first(lane, 'r', 1)[1]
-    if if_free and active + parked > 0 then
+    if if_free and active + parked + reserved > 0 then
       return 'busy', there
     end
-    local room = row and row[3] == 0 and math.max(0, row[1] - active) or 0
-    if parked_max ~= '' and math.max(0, parked - room) >= tonumber(parked_max) then
+    local room = row[3] == 0 and math.max(0, row[1] - active - parked) or 0
+    if parked_max ~= '' and parked + math.max(0, reserved - room) >= tonumber(parked_max) then
       return 'full', there
     end
   end

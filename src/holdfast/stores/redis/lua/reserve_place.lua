@@ -7,12 +7,13 @@ if place and place.state ~= 'r' then
 end
 local no_room, there = nil, nil
 if not place then
-  no_room, there = lanes.no_room(lane, parked_max, if_free)
+  no_room, there = lanes.no_room(lane, parked_max, if_free, width)
 end
 if no_room then
   return reply({verdict = no_room, first = there})
 end
+-- The width counts from when the run is there: its start may be refused for another reason.
 lanes.reserve(lane, {
-  id = id, epoch = '0', width = width, rank = rank, wake = wake, home = false, until_ms = until_ms,
+  id = id, epoch = '0', width = '', rank = rank, wake = wake, home = false, until_ms = until_ms,
 })
 return reply({verdict = 'ok', until_ms = string.format('%d', until_ms)})
