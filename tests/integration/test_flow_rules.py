@@ -185,7 +185,7 @@ async def test_items_go_together_and_each_has_its_own_result(home: Home) -> None
         assert len({each.run.id for each in started}) == 2
         assert all(each.created for each in started)
     assert results == ["A", "B", "C", "D", "E", "F"]
-    assert batches == [["a", "b", "c"], ["d", "e", "f"]]
+    assert sorted(batches) == [["a", "b", "c"], ["d", "e", "f"]]  # they may go at the same time
 
 
 async def test_a_batch_goes_with_what_has_come_when_it_has_waited(home: Home) -> None:
