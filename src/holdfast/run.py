@@ -6,10 +6,12 @@ A `Run` is an immutable snapshot: `refresh()` returns a newer one. Everything th
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET
@@ -342,11 +344,10 @@ class ItemRun(Run[R]):
     async def result(self, timeout: Duration | None = None) -> R:
         """What the batch returned for this item. Waits for it. Raises as that of any run, if the batch has failed."""
         batch = Run[Any](await self._service.wait(self._row, timeout), self._service)
-        results, journal = await batch.result(), await batch.journal()
-        place = batches.place_of(self._item, tuple(journal))
-        if place is None:
+        results = await _results_of(batch, self._service)
+        if self._item not in results:
             raise EngineFault(f"batch {self.id} has no item {self._item!r}")
-        return cast("R", results[place])
+        return cast("R", results[self._item])
 
     async def wait(self, timeout: Duration | None = None) -> ItemRun[R]:
         """Wait until the batch has ended or is blocked: a newer snapshot."""
@@ -355,6 +356,32 @@ class ItemRun(Run[R]):
     async def refresh(self) -> ItemRun[R]:
         """A newer snapshot. Raises `UnknownRun` if the batch has been removed."""
         return item_run(await self._service.get(self._row.id), self._service, self._item)
+
+
+# The results of batches that were read last, by item: all of a batch are asked for at the same time.
+_READ: WeakKeyDictionary[Backend, dict[str, asyncio.Task[dict[str, Any]]]] = WeakKeyDictionary()
+BATCHES_READ_MAX = 16
+
+
+async def _results_of(batch: Run[Any], service: Backend) -> dict[str, Any]:
+    """What a batch returned for each of its items. Raises as `result()` does if it has failed, which is not kept."""
+    read = _READ.setdefault(service, {})
+    task = read.get(batch.id)
+    if task is None or task.get_loop() is not asyncio.get_running_loop():
+        if len(read) >= BATCHES_READ_MAX:
+            del read[next(iter(read))]
+        task = read[batch.id] = asyncio.create_task(_read(batch))
+    try:
+        return await asyncio.shield(task)
+    except BaseException:
+        if task.done():
+            read.pop(batch.id, None)
+        raise
+
+
+async def _read(batch: Run[Any]) -> dict[str, Any]:
+    results, journal = await batch.result(), await batch.journal()
+    return dict(zip(batches.items_of(tuple(journal)), results, strict=True))
 
 
 def item_run(batch: RunRow, service: Backend, item: str) -> ItemRun[Any]:

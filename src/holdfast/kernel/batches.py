@@ -142,10 +142,9 @@ def is_batch(run: Run) -> bool:
     return BATCH.encode() in run.attributes
 
 
-def place_of(item_id: str, journal: tuple[Entry, ...]) -> int | None:
-    """Which of the items of a batch this one is; None if the batch has not begun, or does not have it."""
-    items = [entry.id for entry in journal if isinstance(entry, Received) and entry.hook == ITEM]
-    return items.index(item_id) if item_id in items else None
+def items_of(journal: tuple[Entry, ...]) -> tuple[str, ...]:
+    """The ids of the items of a batch that has begun, in the order in which it has them."""
+    return tuple(entry.id for entry in journal if isinstance(entry, Received) and entry.hook == ITEM)
 
 
 def misfit(results: object, count: int) -> str:
