@@ -353,7 +353,7 @@ PLANTED = {
         "a key that is taken does not keep a second run out",
         "departures",
         "two_runs",
-        lua(ADMIT=[("local holder = redis.call('HGET', names, key)", "local holder = false")]),
+        lua(ADMIT=[("key ~= '' and redis.call('HGET', names, key)", "false")]),
     ),
     "unrecorded": Planted(
         "what a run has done is committed, and is not in its journal",
