@@ -101,6 +101,9 @@ GROUPS = (
         "Effect",
         "Workflow",
         "Call",
+        "Rate",
+        "Debounce",
+        "Batch",
     ),
     Group("For callers", "Start work, talk to it, ask about it.", "Holdfast", "Started", "Run", "Signal", "Client"),
     Group(
@@ -232,7 +235,18 @@ NOT_BUILT = {
     *("EffectLedger", "LedgerCall", "SimulationStuck", "NotSimulated", "StubFailure", "ReplyLost", "FakeWorld"),
 }
 VERBS_ELSEWHERE = {"Simulated"}  # it has those of `Holdfast`, which are on the page already
-NOT_SHOWN = {"__init__", "__repr__", "__eq__", "__hash__", "__aenter__", "__aexit__", "__await__", "__call__"}
+NOT_SHOWN = {
+    "check_batch",
+    "item_type",
+    "__init__",
+    "__repr__",
+    "__eq__",
+    "__hash__",
+    "__aenter__",
+    "__aexit__",
+    "__await__",
+    "__call__",
+}
 
 
 def api() -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from holdfast.gateway_client import Client
-    from holdfast.pack import Breaker, Call, Effect, Limit, Pack, Rate, Retry, Workflow
+    from holdfast.pack import Batch, Breaker, Call, Debounce, Effect, Limit, Pack, Rate, Retry, Workflow
     from holdfast.workflow import (
         ChildRun,
         Hook,
@@ -58,10 +58,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Batch",
     "Breaker",
     "Call",
     "ChildRun",
     "Client",
+    "Debounce",
     "Effect",
     "Holdfast",
     "HoldfastError",
@@ -125,7 +127,7 @@ _HOMES = {
     "events": "",
     "gateway_client": "Client",
     "journal": "",
-    "pack": "Breaker Call Effect Limit Pack Rate Retry Workflow",
+    "pack": "Batch Breaker Call Debounce Effect Limit Pack Rate Retry Workflow",
     "resources": "",
     "runtime": "",
     "testing": "",

@@ -97,6 +97,24 @@ class Call(_AsCoroutine[R]):
         return self._driver
 
 
+class ItemCall(Generic[R]):
+    """An item for a batch of a workflow: `hf.start(embed.item(chunk))`."""
+
+    __slots__ = ("item", "target")
+
+    def __init__(self, target: Workflow[..., Any], item: Any) -> None:
+        self.target = target
+        self.item = item
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        raise UsageError(
+            f"an item of workflow {self.target.name!r} was awaited", hint="Pass it to hf.start(item) instead."
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.target.name}.item({self.item!r})"
+
+
 if TYPE_CHECKING:
     WorkflowCall = Coroutine[OfWorkflow, Any, R]
     EffectCall = Coroutine[OfEffect, Any, R]

@@ -27,7 +27,7 @@ from holdfast.kernel.cancels import ChildLeft, Left, Outcome, Receipt, State as 
 from holdfast.kernel.effect_limits import LimitShare, LimitStatus
 from holdfast.kernel.explanations import Line, Story
 from holdfast.kernel.limits import LimitVerdict
-from holdfast.kernel.rates import Micros, Rate
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.running_effects import RunningEffect
 from holdfast.kernel.runs import Run as RunRow, Status
 from holdfast.kernel.searches import PAGE_MAX, Bound, Range, Search
@@ -35,9 +35,9 @@ from holdfast.kernel.times import Instant, Millis
 from holdfast.kernel.units import Duration, milliseconds
 from holdfast.kernel.waits import Kind as WaitKind, LanePlace, Wait, may_be_parked
 from holdfast.lanes import Lane, LanePage, Lanes, lane_of
-from holdfast.pack import Call, Workflow
+from holdfast.pack import Call, ItemCall, Workflow
 from holdfast.ports.store import Backlog, Depth, Member, Serves
-from holdfast.run import Cancelling, Marker, Run, Snapshot, row_of, snapshot, words
+from holdfast.run import Cancelling, ItemRun, Marker, Run, Snapshot, item_run, row_of, snapshot, words
 from holdfast.workflow import running_scope
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "EffectState",
     "Exported",
     "Instant",
+    "ItemRun",
     "Lane",
     "LanePage",
     "LanePlace",
@@ -68,7 +69,6 @@ __all__ = [
     "Line",
     "Marker",
     "Member",
-    "Micros",
     "Millis",
     "Outcome",
     "Page",
@@ -267,7 +267,7 @@ class Caller:
 
     async def start(
         self,
-        call: Call[R],
+        call: Call[R] | ItemCall[R],
         *,
         key: str | None = None,
         retention: Duration | None = None,
@@ -303,6 +303,9 @@ class Caller:
         it raises `LaneBusy`. A lane in which too many wait is refused with `LaneFull`. A run that is joined stays in
         the lane that it is in.
 
+        An item of a batch, `start(embed.item(chunk))`, returns the run of its batch, whose `result()` is that of the
+        item alone. `key` names the item: the same one is in a batch once.
+
         `traceparent` names the span of a distributed trace that causes the start (W3C Trace Context). Without it the
         current OpenTelemetry span does, where this Holdfast has `traces`.
         """
@@ -322,6 +325,9 @@ class Caller:
             width=width,
             if_free=if_free,
         )
+        if isinstance(call, ItemCall):
+            batch, created, item_id = await self._service.start_item(call, options)
+            return Started(item_run(batch, self._service, item_id), created)
         try:
             row, created = await self._service.start(call, options)
         except (InputMismatch, LaneBusy, Overtaken) as error:

@@ -56,6 +56,7 @@ __all__ = [
     "RunAdmitted",
     "RunBlocked",
     "RunContinued",
+    "RunDebounced",
     "RunEnded",
     "RunForked",
     "RunHandedOver",
@@ -68,6 +69,7 @@ __all__ = [
     "RunSignalled",
     "RunSuspected",
     "RunTakenUp",
+    "RunThrottled",
     "RunWaitsForVersion",
     "RunsClaimed",
     "RunsPruned",
@@ -126,6 +128,22 @@ class LaneSet(Event, frozen=True):
     width: int
     paused: bool
     by: str = ""
+
+
+class RunDebounced(Event, frozen=True):
+    """A start gave its arguments to a run that has not begun, and put it off."""
+
+    run_id: str
+    workflow: str
+    key: str | None
+
+
+class RunThrottled(Event, frozen=True):
+    """A run was admitted that its throttle lets go only after `late_ms`."""
+
+    run_id: str
+    workflow: str
+    late_ms: Millis
 
 
 class RunsClaimed(Event, frozen=True):

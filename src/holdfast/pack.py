@@ -17,16 +17,19 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import calls
-from holdfast.calls import EffectCall
+from holdfast.calls import EffectCall, ItemCall
 from holdfast.errors import UsageError
-from holdfast.kernel import keys, lane_options, markers as states
+from holdfast.kernel import batches, flow_rules, keys, lane_options, markers as states
+from holdfast.kernel.batches import Batch
 from holdfast.kernel.breakers import Breaker
 from holdfast.kernel.cancels import OUTCOMES, Outcome
+from holdfast.kernel.debounces import Debounce
 from holdfast.kernel.effect_limits import Limit
 from holdfast.kernel.effect_rules import EffectRules, check_alike, rules_of
+from holdfast.kernel.flow_rules import RuleOptions, Subject
 from holdfast.kernel.lane_options import OnBlocked
 from holdfast.kernel.lanes import PARKED_MAX
-from holdfast.kernel.rates import Micros, Rate
+from holdfast.kernel.rates import Rate
 from holdfast.kernel.retries import DEFAULT, ONCE, Retry
 from holdfast.kernel.timeouts import OnTimeout
 from holdfast.kernel.times import Millis
@@ -40,14 +43,16 @@ else:
     from holdfast.calls import Call
 
 __all__ = [
+    "Batch",
     "Breaker",
     "Call",
+    "Debounce",
     "Effect",
     "EffectCall",
     "EffectPolicy",
+    "ItemCall",
     "Limit",
     "Markers",
-    "Micros",
     "OnBlocked",
     "OnFailure",
     "OnTimeout",
@@ -178,6 +183,7 @@ class WorkflowTraits(msgspec.Struct, frozen=True, kw_only=True):
     width: int | None = None
     lane_max: int = PARKED_MAX
     on_blocked: OnBlocked = "keep"
+    flow: RuleOptions = RuleOptions()
 
 
 class Workflow(Generic[P, R]):
@@ -226,9 +232,40 @@ class Workflow(Generic[P, R]):
         self.timeout_ms = traits.timeout_ms
         self.on_timeout: OnTimeout = traits.on_timeout
         self.markers = states.declared(traits.markers, owner=f"workflow {self.name!r}")
+        self.flow = traits.flow
+        self.rules = flow_rules.declared(traits.flow, self._subject())
         self.input_name = f"the input of {self.name}"  # as errors name them
         self.result_name = f"the result of {self.name}"
         self.__doc__ = fn.__doc__
+
+    def _subject(self) -> Subject:
+        names = self.signature.names
+        fields = None
+        if self.flow.batch is not None and len(names) == 1 and self.signature.knows_types:
+            fields = batches.fields_of(self.item_type)
+        return Subject(
+            owner=f"workflow {self.name!r}", parameters=names, has_key=self.key is not None, item_fields=fields
+        )
+
+    def check_batch(self) -> None:
+        """Raises `UsageError` if the items of its batches cannot be gathered: their type is known by now."""
+        if self.flow.batch is not None:
+            flow_rules.declared(self.flow, replace(self._subject(), item_fields=batches.fields_of(self.item_type)))
+
+    @property
+    def item_type(self) -> Any:
+        """The type of an item of its batches."""
+        [parameter] = self.signature.names
+        return batches.item_type(self.signature.type_of(parameter), owner=f"workflow {self.name!r}")
+
+    def item(self, item: Any) -> ItemCall[Any]:
+        """One item for a batch of this workflow: `await hf.start(embed.item(chunk))`. Its result is its own."""
+        if self.rules.batch is None:
+            raise UsageError(
+                f"workflow {self.name!r} has no batch=",
+                hint="Start it: hf.start(call). Items are for batch=Batch(...).",
+            )
+        return ItemCall(self, item)
 
     @property
     def steps_aside(self) -> bool:
@@ -405,6 +442,10 @@ class Pack:
         width: int | None = None,
         lane_max: int = PARKED_MAX,
         on_blocked: OnBlocked = "keep",
+        throttle: Rate | None = None,
+        fair: str | None = None,
+        debounce: Debounce | None = None,
+        batch: Batch | None = None,
     ) -> _WorkflowDecorator: ...
     def workflow(
         self,
@@ -427,6 +468,10 @@ class Pack:
         width: int | None = None,
         lane_max: int = PARKED_MAX,
         on_blocked: OnBlocked = "keep",
+        throttle: Rate | None = None,
+        fair: str | None = None,
+        debounce: Debounce | None = None,
+        batch: Batch | None = None,
         **refused: object,
     ) -> Any:
         """An async function that composes effects, waits and children durably.
@@ -444,6 +489,10 @@ class Pack:
         `lane` is a template, as `key` is: runs of one lane go one after the other in the order of their starts, or as
         many at once as it has `width`. A start is refused with `LaneFull` if `lane_max` runs wait there already. A run
         that is blocked keeps its place; with `on_blocked="step_aside"` it lets those behind it go first.
+        No more runs begin than `throttle` says: `Rate(100, per="1m", burst=20, by="{tenant}")`; the others are late.
+        With `fair="{tenant}"` tenants take turns, however much each has to do. With `debounce=Debounce("5s")` starts
+        under one key become one run, with the arguments of the newest, as long as that has not begun. With
+        `batch=Batch(100, wait="2s")` the function takes a list, and is started with single items: `workflow.item(...)`.
         """
         _refuse("workflow", refused)
         _check_options("workflow", fn, key)
@@ -472,6 +521,7 @@ class Pack:
             width=width,
             lane_max=lane_max,
             on_blocked=on_blocked,
+            flow=RuleOptions(throttle=throttle, fair=fair, debounce=debounce, batch=batch),
         )
 
         def decorate(fn: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:

@@ -6,10 +6,12 @@ A `Run` is an immutable snapshot: `refresh()` returns a newer one. Everything th
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET
@@ -17,9 +19,9 @@ from msgspec import UNSET
 from holdfast.engine.api.backend import Backend, Operating
 from holdfast.engine.api.decisions import Said
 from holdfast.engine.cancelling import Cancellation
-from holdfast.errors import UsageError
+from holdfast.errors import EngineFault, UsageError
 from holdfast.journal import Journal, RunEvent
-from holdfast.kernel import attributes as attributes_, markers as markers_, timeouts, waits
+from holdfast.kernel import attributes as attributes_, batches, markers as markers_, timeouts, waits
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.cancels import Receipt
 from holdfast.kernel.explanations import Story
@@ -332,6 +334,68 @@ class Cancelling:
 async def send(run: Run[Any], hook: str, payload: Any, *, dedupe: str | None) -> str:
     """`run.signal(...)` for those who say a warning in their own way: it is returned, or nothing."""
     return await run._service.signals.to_run(run.id, hook, payload, dedupe)  # noqa: SLF001 - of this very module
+
+
+class ItemRun(Run[R]):
+    """The run of a batch that an item is in: its `result()` is that of the item. All else is about the batch."""
+
+    __slots__ = ("_item",)
+
+    _item: str  # pyright: ignore[reportUninitializedInstanceVariable] - `item_run` sets it, so that no caller must
+
+    @property
+    def item(self) -> str:
+        """The id of the item in the batch."""
+        return self._item
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """What the batch returned for this item. Waits for it. Raises as that of any run, if the batch has failed."""
+        batch = Run[Any](await self._service.wait(self._row, timeout), self._service)
+        results = await _results_of(batch, self._service)
+        if self._item not in results:
+            raise EngineFault(f"batch {self.id} has no item {self._item!r}")
+        return cast("R", results[self._item])
+
+    async def wait(self, timeout: Duration | None = None) -> ItemRun[R]:
+        """Wait until the batch has ended or is blocked: a newer snapshot."""
+        return item_run(await self._service.wait(self._row, timeout), self._service, self._item)
+
+    async def refresh(self) -> ItemRun[R]:
+        """A newer snapshot. Raises `UnknownRun` if the batch has been removed."""
+        return item_run(await self._service.get(self._row.id), self._service, self._item)
+
+
+# The results of batches that were read last, by item: all of a batch are asked for at the same time.
+_READ: WeakKeyDictionary[Backend, dict[str, asyncio.Task[dict[str, Any]]]] = WeakKeyDictionary()
+BATCHES_READ_MAX = 16
+
+
+async def _results_of(batch: Run[Any], service: Backend) -> dict[str, Any]:
+    """What a batch returned for each of its items. Raises as `result()` does if it has failed, which is not kept."""
+    read = _READ.setdefault(service, {})
+    task = read.get(batch.id)
+    if task is None or task.get_loop() is not asyncio.get_running_loop():
+        if len(read) >= BATCHES_READ_MAX:
+            del read[next(iter(read))]
+        task = read[batch.id] = asyncio.create_task(_read(batch))
+    try:
+        return await asyncio.shield(task)
+    except BaseException:
+        if task.done():
+            read.pop(batch.id, None)
+        raise
+
+
+async def _read(batch: Run[Any]) -> dict[str, Any]:
+    results, journal = await batch.result(), await batch.journal()
+    return dict(zip(batches.items_of(tuple(journal)), results, strict=True))
+
+
+def item_run(batch: RunRow, service: Backend, item: str) -> ItemRun[Any]:
+    """The run of this item in this batch."""
+    run = ItemRun[Any](batch, service)
+    run._item = item  # noqa: SLF001 - of this very module
+    return run
 
 
 def _needs_worker(run: Snapshot) -> bool:

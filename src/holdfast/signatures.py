@@ -136,6 +136,15 @@ class Signature:
         """The declared type of the result; Any if there is none."""
         return self._types().get("return", Any)
 
+    @property
+    def knows_types(self) -> bool:
+        """Whether its annotations could be resolved by now: they may name what is defined further down."""
+        return self._hints is not None
+
+    def type_of(self, parameter: str) -> Any:
+        """The type of a parameter."""
+        return self._types().get(parameter, Any)
+
     @cached_property
     def arguments_type(self) -> type[msgspec.Struct]:
         """A Struct type that stored arguments are decoded into."""

@@ -45,13 +45,15 @@ ABOUT_CODE = re.compile(
     r"documents .*kind: '(code|tried|handed)'|\{tag\}(docs|index) [^ ]*default\0(code|tried|handed)\0"
 )
 
-# Added since, by the fourth and the fifth version of the schema: lanes and the places in them, outs and audits.
+# Added since, from the fourth version of the schema on: lanes and the places in them, outs and audits, flow rules.
 LANES_AND_KEPT = re.compile(
-    r"^CREATE (TABLE|INDEX) (lanes|places|outs|audits|runs_in_lanes|sqlite_sequence)\w*[ (][^;]*;\n+"
-    r"|, lane TEXT NOT NULL DEFAULT ''|, aside INTEGER NOT NULL DEFAULT 0",
+    r"^CREATE (TABLE|INDEX) (lanes|places|outs|audits|runs_in_lanes|sqlite_sequence"
+    r"|rates|lines|shares|runs_by_turn)\w*[ (][^;]*;\n+"
+    r"|, lane TEXT NOT NULL DEFAULT ''|, aside INTEGER NOT NULL DEFAULT 0|, tag\s+INTEGER|, share TEXT",
     re.MULTILINE,
 )
-NO_LANE = re.compile(r"(?<=, )(lane: '', aside: 0(, )?)|, lane: '', aside: 0$")
+_NO_LANE = r"lane: '', aside: 0(, tag: None, share: None)?"
+NO_LANE = re.compile(rf"(?<=, )({_NO_LANE}(, )?)|, {_NO_LANE}$")
 
 encode_json = msgspec.json.encode
 
@@ -126,7 +128,7 @@ async def test_the_schema_of_a_new_file_is_the_one_of_then(tmp_path: Path) -> No
     store = stored.store()
     await store.open()
     await store.close()
-    now = LANES_AND_KEPT.sub("", snapshots.schema_of(stored.path)).replace("user_version = 5", "user_version = 3")
+    now = LANES_AND_KEPT.sub("", snapshots.schema_of(stored.path)).replace("user_version = 6", "user_version = 3")
     assert now == (WRITTEN / "schema.sql").read_text()
 
 
@@ -177,6 +179,7 @@ def test_the_openapi_document_is_the_one_of_then() -> None:
         *(("Start", "timeout"), ("Run", "times_out_at"), ("Wait", "error"), ("Wait", "detail")),
         *(("Start", "lane"), ("Start", "width"), ("Start", "if_free")),
         *(("Run", "lane"), ("Wait", "lane"), ("Workflow", "lane")),
+        *(("Workflow", "rules"), ("Wait", "ahead")),
     ):
         schemas[kind]["properties"].pop(added)
         assert added not in schemas[kind].get("required", ())

@@ -358,11 +358,10 @@ async def test_no_row_of_the_second_version_is_changed(tmp_path: Path, clock: Fa
     await store.close()
     after = _rows(path)
     assert all(before.values()), before
-    assert [after.pop(table) for table in ("documents", "lanes", "places", "outs", "audits", "sqlite_sequence")] == [
-        []
-    ] * 6
+    added = ("documents", "lanes", "places", "outs", "audits", "sqlite_sequence", "rates", "lines", "shares")
+    assert [after.pop(table) for table in added] == [[]] * len(added)
     new = {"host": "", "pid": 0, "concurrency": 0, "joined_ms": 0}
-    runs = [{**run, "lane": "", "aside": 0} for run in before["runs"]]
+    runs = [{**run, "lane": "", "aside": 0, "tag": None, "share": None} for run in before["runs"]]
     assert after == {**before, "runs": runs, "leases": [{**lease, **new} for lease in before["leases"]]}
 
 

@@ -27,8 +27,9 @@ from tests.contract.helpers import (
     writes,
 )
 
-# Read whole on purpose: one row, one row per process, the list that was passed in, or what a subquery has bounded.
-SMALL = {"clock", "leases", "json_each", "(subquery"}
+# Read whole on purpose: one row, one row per process, one per workflow that is fair, the list that was passed in, or
+# what a subquery has bounded.
+SMALL = {"clock", "leases", "lines", "json_each", "(subquery"}
 # What they answer may be long, or only its first row is wanted: the index has the order.
 IN_ORDER = {
     *("ready", "over", "next_priority", "journal", "messages", "hook", "first_wake", "next_owner"),

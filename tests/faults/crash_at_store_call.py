@@ -57,6 +57,7 @@ VERBS = (
     "lane",
     "lanes",
     "standing",
+    "turn",
     "outs",
     "drop_outs",
     "audits",

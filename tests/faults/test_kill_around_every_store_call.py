@@ -33,7 +33,7 @@ SHARES = 4
 NOT_CALLED = {
     *("run", "run_of_key", "hook", "hook_of_token", "served", "members", "backlog", "inspect"),
     *("document", "documents"),
-    *("set_lane", "lane", "lanes", "standing", "outs", "drop_outs", "audits", "drop_audits"),
+    *("set_lane", "lane", "lanes", "standing", "turn", "outs", "drop_outs", "audits", "drop_audits"),
 }
 # The leases of duties are looked at and renewed all the time: the first few calls stand for the others.
 FEW = {"named": 2, "write": 3, "relay": 2, "held": 1, "search": 1, "due": 1}

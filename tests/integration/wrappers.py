@@ -16,7 +16,7 @@ from holdfast.ports.store import Store
 READS = {
     *("run", "runs", "run_of_key", "histories", "messages", "held", "blob", "next_wake_at_ms"),
     *("document", "named", "documents", "due", "members", "backlog"),
-    *("lane", "lanes", "standing", "outs", "audits"),
+    *("lane", "lanes", "standing", "turn", "outs", "audits"),
 }
 WRITES = {"commit", "claim", "join", "renew", "leave", "rescue", "prune", "write"} | {
     "set_lane",

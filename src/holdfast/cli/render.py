@@ -184,11 +184,12 @@ def workflows(described: Sequence[Description]) -> RenderableType:
             plain(", ".join(parameters(each))),
             plain(each.queue),
             duration(each.retention.total_seconds() * 1_000),
+            plain("\n".join(each.rules)),
             plain(each.doc.partition("\n")[0]),
         )
         for each in described
     ]
-    names = ("workflow", "key", "input", "queue", "retention", "")
+    names = ("workflow", "key", "input", "queue", "retention", "rules", "")
     return table(*names, rows=rows, nothing="No workflows: name a pack with --pack.")
 
 

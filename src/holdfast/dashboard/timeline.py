@@ -263,7 +263,7 @@ class _Reader:
                     track.bars.append(Bar(wait.effect.since_ms, until_ms, "open", str(wait)))
                 case "running":
                     self._track("at work", "work").bars.append(Bar(self._last_at_ms, until_ms, "open", str(wait)))
-                case "worker" | "no_worker" | "delay" | "lane":
+                case "worker" | "no_worker" | "delay" | "lane" | "throttle" | "debounce" | "batch" | "turn":
                     track = self._track("waiting to begin", "work")
                     track.bars.append(Bar(self._last_at_ms, until_ms, "open", f"waits for {wait}"))
                 case "breaker" | "limit":

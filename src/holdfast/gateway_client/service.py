@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import wire
-from holdfast.calls import Call, WorkflowCall
+from holdfast.calls import Call, ItemCall, WorkflowCall
 from holdfast.engine import bulk_pack
 from holdfast.engine.api.decisions import Said
 from holdfast.engine.api.queries import Replayed
@@ -140,6 +140,14 @@ class GatewayBackend:
             error.run = found
             raise
         return self._run(reply.of(wire.RunView)), reply.status == 201
+
+    async def start_item(self, call: ItemCall[Any], options: StartOptions) -> tuple[Run, bool, str]:
+        """Put an item into a batch. Its own result is read off that of its batch."""
+        del options
+        raise UsageError(
+            f"an item of {call.target.name} cannot be started over HTTP",
+            hint="Start items where the workflow is defined, with Holdfast(...).",
+        )
 
     def _first_signal(self, signal: Any, request_id: str | None) -> wire.SentSignalBody | None:
         if signal is None:

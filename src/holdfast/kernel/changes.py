@@ -22,6 +22,8 @@ What a store does beyond checking and writing is fixed here, so that every store
 - A run with a lane enters it in the change that says so, and leaves it in the one that ends it, or by which it
   steps aside. Those that become active by that are told, in the same unit. What a place is, and which run is next, is
   in `lanes`.
+- An admission with `takes` takes from that rate, and with `shares` its run gets a tag, if it admits the run: one that
+  is refused, or has been made before, changes neither. What they say is in `throttles` and in `fairness`.
 - What a change brings as `outs` and `audits` is kept in the unit that writes it, in order, and once. A change that
   writes a run, or sends a message to one by its id, may have them; see `KEEPING`.
 """
@@ -35,6 +37,7 @@ from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import Entering, NoRoom
 from holdfast.kernel.messages import Envelope, Watcher
 from holdfast.kernel.outs import Out
+from holdfast.kernel.rates import Taking
 from holdfast.kernel.runs import Fenced, Run
 
 
@@ -97,7 +100,39 @@ class HandedOver(Struct, frozen=True, gc=False):
     fence: Fenced
 
 
-Guard = KeyFree | KeyHeldBy | HolderOf | Fenced | HandedOver | Known | Alive | TokenFree | TokenHeldBy
+class NotBegun(Struct, frozen=True, gc=False):
+    """The run has not begun, holds its key, and is still at this fence; the change gives it another input.
+
+    If it is parked, what the change says about its wake-up counts from when it becomes active.
+    """
+
+    fence: Fenced
+
+
+class Gathering(Struct, frozen=True, gc=False):
+    """The run has not begun and holds its key, and its inbox has room: for `size` messages, and for so many bytes.
+
+    With the last message that there is room for, the run may be claimed at once.
+    """
+
+    run_id: str
+    size: int
+    bytes_max: int
+
+
+Guard = (
+    KeyFree
+    | KeyHeldBy
+    | HolderOf
+    | Fenced
+    | HandedOver
+    | Known
+    | Alive
+    | TokenFree
+    | TokenHeldBy
+    | NotBegun
+    | Gathering
+)
 
 
 KEEPING = (KeyFree, KeyHeldBy, Fenced, HandedOver, Alive)  # guards of changes that may bring outs and audits
@@ -140,8 +175,8 @@ class Change(Struct, frozen=True, gc=False):
     record. `shown` is there if attributes or markers have changed. `opens` and `closes` are hooks of the run. With
     `takes_key` the run of the guard loses its key. `then` admits a successor in the same unit, as long as the run
     has its key and there is a message for it: it `inherits` those of its envelopes that this run has received, and
-    the unread ones that `moves` names. With `enters` the run gets a place in a lane, unless it has one. `outs` and
-    `audits` are kept with it.
+    the unread ones that `moves` names. With `enters` the run gets a place in a lane, unless it has one. With `takes` it
+    goes when that rate lets it go, with `shares` in the turn of that share. `outs` and `audits` are kept with it.
     """
 
     id: str
@@ -162,6 +197,8 @@ class Change(Struct, frozen=True, gc=False):
     moves: tuple[str, ...] = ()
     inherits: str = ""
     enters: Entering | None = None
+    takes: Taking | None = None
+    shares: str = ""
     outs: tuple[Out, ...] = ()
     audits: tuple[Audit, ...] = ()
 

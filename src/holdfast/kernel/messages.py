@@ -15,6 +15,7 @@ from holdfast.kernel.runs import Run, Status
 from holdfast.kernel.times import Instant
 
 _decode_value = msgspec.json.Decoder(Value).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Watcher(Struct, frozen=True, gc=False):
@@ -100,6 +101,11 @@ def outcome(
         UNSET if output is None else Raw(output),
         UNSET if error is None else Raw(error),
     )
+
+
+def size(message: Message) -> int:
+    """How many bytes the message takes."""
+    return len(_encode(message))
 
 
 def blob_of(message: Message) -> str | None:

@@ -60,14 +60,27 @@ class Rate(Struct, frozen=True, gc=False):
             )
 
     @property
-    def interval_us(self) -> Micros:
+    def interval_us(self) -> int:
         """How long after one the next is due, if they come evenly. Rounded up, so that no more pass than are said."""
-        return Micros(-(-milliseconds(self.per) * _US_PER_MS // self.count))
+        return -(-milliseconds(self.per) * _US_PER_MS // self.count)
 
     @property
     def at_once(self) -> int:
         """How many may go at once after a rest, where the others are refused."""
         return self.burst or self.count
+
+    @property
+    def tolerance_us(self) -> int:
+        """How long before it is due one may go, where it waits otherwise."""
+        return ((self.burst or 1) - 1) * self.interval_us
+
+
+class Taking(Struct, frozen=True, gc=False):
+    """What a run takes of the rate of this name when it is admitted."""
+
+    name: str
+    rate: Rate
+    cost: int = 1
 
 
 class Granted(Struct, frozen=True, gc=False):
@@ -89,8 +102,7 @@ class Exceeded(Struct, frozen=True, gc=False):
 def reserve(rate: Rate, due_at_us: Micros, *, now_ms: Instant, cost: int = 1) -> tuple[Micros, Instant]:
     """Take `cost` of the rate, now or later: what is to be kept, and from when on it may go."""
     now_us = now_ms * _US_PER_MS
-    burst_us = ((rate.burst or 1) - 1) * rate.interval_us
-    goes_at_us = max(now_us, due_at_us - burst_us)
+    goes_at_us = max(now_us, due_at_us - rate.tolerance_us)
     kept_us = max(now_us, due_at_us) + cost * rate.interval_us
     return Micros(kept_us), Instant(-(-goes_at_us // _US_PER_MS))
 

@@ -8,6 +8,10 @@ A start offers one Change, guarded by `KeyFree`. If the key is taken, the holder
     was admitted by this very request,
     and no signal is to be delivered        Mine: the reply was lost, created=True again
     ended, and its retention is over        try once more, taking the key over from it
+    is a batch with room for the item       Tell: the item goes into it
+    is another batch                        try once more, taking the key over from it
+    is debounced, and has not begun         Renew: it gets the input of this start
+    is debounced, and has begun             try once more, taking the key over from it
     is the one to be replaced               try once more, taking the key over from it
     is another than the one to be replaced  Overtook: another start was first
     ended, and a signal is to be delivered  try once more, taking the key over from it
@@ -33,12 +37,15 @@ same one, so there is no instant without an owner. A signal travels with the adm
 from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
-from holdfast.kernel import hooks, ids, lanes, timeouts
+from holdfast.kernel import batches, debounces, hooks, ids, lanes, timeouts
 from holdfast.kernel.changes import Blob, Change, HolderOf, KeyFree, KeyHeldBy
+from holdfast.kernel.debounces import Debouncing, Newest
 from holdfast.kernel.journal import Continued, Started, Value, original_input
 from holdfast.kernel.lanes import Entering, NoRoom
 from holdfast.kernel.messages import CancelRequest, Envelope, SignalMessage, Watcher
+from holdfast.kernel.rates import Taking
 from holdfast.kernel.runs import ENDED, PENDING, RUNNING, Run
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import Instant, Millis
@@ -69,6 +76,10 @@ class Wanted(Struct, frozen=True, gc=False):
     join: bool = True  # whether another's live run will do
     limit: TimeLimit | None = None  # its attributes show it
     enters: Entering | None = None
+    takes: Taking | None = None
+    shares: str = ""
+    debounce: Debouncing | None = None
+    gathers: int = 0  # the size of the batch that its signal, an item, goes into
 
     @property
     def scope(self) -> str:
@@ -114,11 +125,15 @@ class Tell(Struct, frozen=True, gc=False):
     change: Change
 
 
+class Renew(Struct, frozen=True, gc=False):
+    change: Change
+
+
 class Again(Struct, frozen=True, gc=False):
     guard: KeyFree | KeyHeldBy
 
 
-Resolution = Mine | Theirs | Mismatch | Busy | Overtook | NoPlace | Tell | Again
+Resolution = Mine | Theirs | Mismatch | Busy | Overtook | NoPlace | Tell | Renew | Again
 
 
 def admission(
@@ -155,11 +170,24 @@ def admission(
         lane="" if wanted.enters is None else wanted.enters.lane,
         input=wanted.input,
     )
+    if wanted.debounce is not None:
+        run = replace(run, waits=debounces.WAITS)
+    elif wanted.gathers:
+        run = replace(run, waits=batches.WAITS)
     first = Started(now_ms, wanted.input, Raw(attributes) if attributes else UNSET)
     envelopes = _envelopes(wanted, now_ms) if wanted.replaces or wanted.signal else ()
     guard = guard or first_guard(wanted)
     return Change(
-        run_id, guard, run, (first,), wanted.blobs, watcher=wanted.watcher, envelopes=envelopes, enters=wanted.enters
+        run_id,
+        guard,
+        run,
+        (first,),
+        wanted.blobs,
+        watcher=wanted.watcher,
+        envelopes=envelopes,
+        enters=wanted.enters,
+        takes=wanted.takes,
+        shares=wanted.shares,
     )
 
 
@@ -259,7 +287,8 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant, no_room: NoR
         return NoPlace(no_room, holder)
     if holder is None:
         return Again(KeyFree())
-    if wanted.signal is None and wanted.replaces is None and joins(wanted, holder, now_ms=now_ms):
+    has_nothing_to_tell = wanted.signal is None and wanted.replaces is None and wanted.debounce is None
+    if has_nothing_to_tell and joins(wanted, holder, now_ms=now_ms):
         return Theirs(holder)
     is_mine = holder.request_id == wanted.request_id and holder.digest == wanted.digest
     if is_mine and wanted.signal is None:
@@ -268,6 +297,10 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant, no_room: NoR
         return Again(KeyHeldBy(holder.id, holder.fence))
     if wanted.replaces is not None:
         return Again(KeyHeldBy(holder.id)) if holder.id == wanted.replaces else Overtook(holder)
+    if wanted.gathers:
+        return _gather(wanted, holder)
+    if wanted.debounce is not None:
+        return _debounce(wanted, wanted.debounce, holder, now_ms=now_ms)
     if wanted.signal is not None and holder.status in ENDED:
         return Again(KeyHeldBy(holder.id, holder.fence))
     if holder.digest != wanted.digest:
@@ -275,3 +308,25 @@ def resolve(wanted: Wanted, holder: Run | None, *, now_ms: Instant, no_room: NoR
     if wanted.signal is None or not (wanted.join or is_mine):
         return Busy(holder)
     return Tell(hooks.to_owner(holder.id, wanted.signal, scope=wanted.scope))
+
+
+def after_refusal(wanted: Wanted, refused_by: Run | None) -> KeyFree | KeyHeldBy:
+    """What is tried next by a start whose signal could not be delivered to the holder of its key."""
+    if wanted.gathers and refused_by is not None and batches.has_room(refused_by, wanted.gathers):
+        return KeyHeldBy(refused_by.id)  # there is room by number: what it lacks is room for the bytes of this item
+    return KeyFree()  # it has ended meanwhile: look again
+
+
+def _gather(wanted: Wanted, holder: Run) -> Tell | Again:
+    assert wanted.signal is not None, wanted
+    if batches.has_room(holder, wanted.gathers):
+        envelope = hooks.scoped(holder.id, wanted.signal, wanted.scope)
+        return Tell(batches.add(holder, envelope, size=wanted.gathers))
+    return Again(KeyHeldBy(holder.id))
+
+
+def _debounce(wanted: Wanted, debouncing: Debouncing, holder: Run, *, now_ms: Instant) -> Renew | Again:
+    if debounces.has_begun(holder):
+        return Again(KeyHeldBy(holder.id))
+    newest = Newest(wanted.run_id, wanted.digest, wanted.version, wanted.input, wanted.blobs, wanted.attributes)
+    return Renew(debounces.renew(holder, debouncing, newest, now_ms=now_ms))

@@ -34,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import NotAllowedNow
-from holdfast.kernel import cancels, lanes, starts
+from holdfast.kernel import batches, cancels, lanes, starts
 from holdfast.kernel.changes import Alive, Blob, Change, HandedOver, HookOpen, Shown
 from holdfast.kernel.journal import (
     Attempted,
@@ -256,7 +256,7 @@ def _in_bulk(change: Change, bulk: str) -> Change:
 
 def go_on(run: Run, why: Entry, *, now_ms: Instant) -> Change:
     """A run that stands still goes on, and this is recorded as the reason."""
-    if run.key is not None and not run.holds_key:
+    if run.key is not None and not run.holds_key and not batches.is_batch(run):
         raise NotAllowedNow(
             f"run {run.id} no longer holds its key {run.key!r}",
             hint="A later run has taken the key over; look at that one, or fork this one under another key.",

@@ -2,8 +2,8 @@
 
     status      waits for
     ──────────  ────────────────────────────────────────────────────────────────────
-    pending     its turn in a lane; a delayed start; a free worker; a worker at all, if none serves it, or none the
-                version it is pinned to
+    pending     its turn in a lane; a delayed start; a rule of its workflow that lets it go later; those that go before
+                it in its line; a free worker; a worker at all, if none serves it, or none the version it is pinned to
     running     its effects that run now, each with the instance that performs it; as long as none is known, that
                 instance; and, in its story, the outcome of a `once` effect that was begun
     waiting     timers, hooks, children, retries, breakers and limits, as they were when it was let go
@@ -21,6 +21,7 @@ from typing import Literal, assert_never
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
 from holdfast.kernel.journal import Failure
 from holdfast.kernel.lanes import LaneStanding, LaneState
@@ -39,12 +40,17 @@ Kind = Literal[
     "limit",
     "lane",
     "delay",
+    "throttle",
+    "debounce",
+    "batch",
+    "turn",
     "worker",
     "no_worker",
     "running",
     "outcome",
     "blocked",
 ]
+RULES = frozenset({"throttle", "debounce", "batch"})  # what a workflow declares, and what lets its runs go later
 HEARTBEAT_CHARACTERS = 80  # of the details, in words
 
 
@@ -81,6 +87,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     version: str = ""  # of the worker, if the run is pinned to it
     detail: str = ""  # of a breaker or a limit: how it stands
     place: LanePlace | None = None  # in a lane
+    ahead: int = 0  # how many runs go before it; of a batch, how many items it has
 
     @property
     def until(self) -> datetime | None:
@@ -112,6 +119,14 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
                 return f"lane {self.name!r}: {self.place}"
             case "delay":
                 return f"its delayed start at {until}"
+            case "throttle":
+                return f"its throttle, which lets it go at {until}"
+            case "debounce":
+                return f"its debounce: it goes at {until} unless another start comes"
+            case "batch":
+                return f"its batch, which has {self.ahead:,} items and goes at {until}"
+            case "turn":
+                return f"its turn: {self.ahead:,} go before it, as {self.name!r} takes turns with others"
             case "worker":
                 return f"a free worker of queue {self.name!r}"
             case "no_worker" if self.version:
@@ -169,7 +184,7 @@ def waits_of(
         case Status.PENDING if lacking(run.workflow, run.version) in served and _was_given_back_or_is_due(run, now_ms):
             return (Wait("no_worker", run.queue, version=run.version),)
         case Status.PENDING if run.wake_at_ms is not None and run.wake_at_ms > now_ms:
-            return (Wait("delay", until_ms=run.wake_at_ms),)
+            return (_later(run),)
         case Status.PENDING:
             return (_worker(run, served),)
         case Status.RUNNING:
@@ -185,6 +200,13 @@ def waits_of(
             return (Wait("blocked", "" if failure is None else f"{failure.type}: {failure.message}"),)
         case _:
             return ()
+
+
+def _later(run: Run) -> Wait:
+    """Why a run may not begin yet: a rule of its workflow, or its delay."""
+    told = () if run.waits is None else decode(run.waits)
+    rule = next((wait for wait in told if wait.kind in RULES), Wait("delay"))
+    return replace(rule, until_ms=run.wake_at_ms, ahead=run.unread if rule.kind == "batch" else rule.ahead)
 
 
 def lacking(workflow: str, version: str) -> str:
@@ -217,7 +239,7 @@ def _worker(run: Run, served: Collection[str]) -> Wait:
 def next_actions(run: Run) -> tuple[str, ...]:
     """The verbs that may be used on the run as it is."""
     release = ("release_key",) if run.key is not None and run.holds_key else ()
-    may_go_on = run.key is None or run.holds_key
+    may_go_on = run.key is None or run.holds_key or b'"holdfast.batch"' in run.attributes  # see `batches`
     match run.status:
         case Status.PENDING | Status.RUNNING | Status.WAITING:
             return ("signal", "cancel", *release)

@@ -30,6 +30,7 @@ from msgspec import Struct, field
 from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.leases import instance_of
@@ -193,7 +194,10 @@ class Store(Protocol):
     async def commit(self, changes: Sequence[Change]) -> list[Answer]: ...
 
     async def claim(self, claim: Claim) -> Claimed:
-        """Runs that may be taken now, highest priority first, then by the time they became ready."""
+        """Runs that may be taken now, highest priority first, then by the time they became ready.
+
+        Of a workflow whose runs take turns, those times say when it has its turn, and the tags which of its runs goes.
+        """
         ...
 
     async def next_wake_at_ms(self, namespace: str, workflows: tuple[str, ...]) -> Instant | None:
@@ -291,6 +295,10 @@ class Store(Protocol):
 
     async def standing(self, run: Run) -> LaneStanding | None:
         """Where the run stands in its lane; None if it has no place there."""
+        ...
+
+    async def turn(self, run: Run) -> FairTurn | None:
+        """Where the run stands among those that take turns with it; None if it takes none, or has begun."""
         ...
 
     async def outs(self, namespace: str, *, after: str = "", limit: int = 100) -> Outs:

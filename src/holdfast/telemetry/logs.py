@@ -33,6 +33,8 @@ PHRASES: dict[type[Event], tuple[int, str]] = {
     events.RunParked: (logging.DEBUG, "run parked"),
     events.LaneSet: (logging.INFO, "lane set"),
     events.RunJoined: (logging.INFO, "run joined by key"),
+    events.RunDebounced: (logging.INFO, "run given newer arguments"),
+    events.RunThrottled: (logging.DEBUG, "run throttled"),
     events.RunsClaimed: (logging.DEBUG, "runs claimed"),
     events.AskedInVain: (logging.DEBUG, "nothing to do"),
     events.RunLetGo: (logging.DEBUG, "run let go"),

@@ -67,6 +67,18 @@ METRICS = (
         "Runs that were admitted here and had to wait for their turn in a lane.",
     ),
     Metric(
+        "holdfast_runs_debounced_total",
+        "counter",
+        ("workflow",),
+        "Starts that gave their arguments to a run which had not begun.",
+    ),
+    Metric(
+        "holdfast_runs_throttled_total",
+        "counter",
+        ("workflow",),
+        "Runs that were admitted here and go later, as their throttle says.",
+    ),
+    Metric(
         "holdfast_runs_finished_total",
         "counter",
         ("workflow", "status"),
@@ -430,6 +442,8 @@ def _hearing(
     started = cache(counters["holdfast_runs_started_total"].labels)
     joined = cache(counters["holdfast_runs_joined_total"].labels)
     parked = cache(counters["holdfast_runs_parked_total"].labels)
+    debounced = cache(counters["holdfast_runs_debounced_total"].labels)
+    throttled = cache(counters["holdfast_runs_throttled_total"].labels)
     finished = cache(counters["holdfast_runs_finished_total"].labels)
     run_seconds = cache(histograms["holdfast_run_duration_seconds"].labels)
     blocked = cache(counters["holdfast_runs_blocked_total"].labels)
@@ -469,6 +483,8 @@ def _hearing(
         events.RunForked: lambda event: started(event.workflow).inc(),
         events.RunJoined: lambda event: joined(event.workflow).inc(),
         events.RunParked: lambda event: parked(event.workflow).inc(),
+        events.RunDebounced: lambda event: debounced(event.workflow).inc(),
+        events.RunThrottled: lambda event: throttled(event.workflow).inc(),
         events.RunEnded: ended,
         events.RunBlocked: lambda event: blocked(event.workflow, event.code).inc(),
         events.EffectPerformed: tried("performed"),

@@ -84,6 +84,7 @@ def wait_values(shown: Iterable[WaitView]) -> tuple[Wait, ...]:
             "" if each.version is UNSET else each.version,
             "" if each.detail is UNSET else each.detail,
             None if each.lane is UNSET else _place(each.lane),
+            0 if each.ahead is UNSET else each.ahead,
         )
         for each in shown
     )
@@ -132,6 +133,7 @@ def description(shown: WorkflowView) -> Description:
         input_schema=shown.input_schema,
         result_schema=shown.result_schema,
         lane=None if shown.lane is UNSET else shown.lane,
+        rules=() if shown.rules is UNSET else tuple(shown.rules),
     )
 
 

@@ -116,6 +116,7 @@ def workflow(described: Description) -> WorkflowView:
         input_schema=described.input_schema,
         result_schema=described.result_schema,
         lane=described.lane or UNSET,
+        rules=list(described.rules) or UNSET,
     )
 
 
@@ -231,6 +232,7 @@ def _wait(wait: Wait) -> WaitView:
         version=wait.version or UNSET,
         detail=wait.detail or UNSET,
         lane=UNSET if wait.place is None else _place(wait.place),
+        ahead=wait.ahead or UNSET,
     )
 
 

@@ -99,7 +99,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     """One thing that a run waits for; `text` says it in words.
 
     `effect` is what `instance` performs for it just now. `version` is there if it is a worker of that version, and
-    `lane` if it is its turn in one.
+    `lane` if it is its turn in one. `ahead` is how many runs go before it; of a batch, how many items it has.
     """
 
     kind: str
@@ -113,6 +113,7 @@ class WaitView(Struct, frozen=True, kw_only=True):
     version: str | UnsetType = UNSET
     detail: str | UnsetType = UNSET
     lane: LaneWaitView | UnsetType = UNSET
+    ahead: int | UnsetType = UNSET
 
 
 class ErrorView(Struct, frozen=True, kw_only=True):
@@ -247,6 +248,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
     lane: str | UnsetType = UNSET
+    rules: list[str] | UnsetType = UNSET
 
 
 class WorkflowsView(Struct, frozen=True):

@@ -156,6 +156,18 @@ MOVES: list[tuple[events.Event, str, dict[str, str], float]] = [
         {"workflow": "shop.checkout"},
         1,
     ),
+    (
+        events.RunDebounced("a", "shop.checkout", "k"),
+        "holdfast_runs_debounced_total",
+        {"workflow": "shop.checkout"},
+        1,
+    ),
+    (
+        events.RunThrottled("a", "shop.checkout", 5),
+        "holdfast_runs_throttled_total",
+        {"workflow": "shop.checkout"},
+        1,
+    ),
     (events.RunsRescued(("a", "b")), "holdfast_runs_rescued_total", {}, 2),
     (
         events.LimitChecked("tenant", "refused"),

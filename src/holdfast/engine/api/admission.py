@@ -11,12 +11,26 @@ from msgspec.structs import replace
 from holdfast.engine.committer import Committer, OnAnswer
 from holdfast.engine.values import kept
 from holdfast.errors import EngineFault, InFlight, InputMismatch, LaneBusy, LaneFull, Overtaken
-from holdfast.events import Emit, RunAdmitted, RunJoined, RunParked
-from holdfast.kernel import starts, timeouts, waits
+from holdfast.events import Emit, RunAdmitted, RunDebounced, RunJoined, RunParked, RunThrottled
+from holdfast.kernel import debounces, starts, timeouts, waits
 from holdfast.kernel.changes import Answer, Change, Committed, KeyFree, KeyHeldBy, Refused
+from holdfast.kernel.flow_rules import NO_RULES
 from holdfast.kernel.lanes import Entering
 from holdfast.kernel.runs import Run
-from holdfast.kernel.starts import Again, Busy, Hand, Joining, Mine, Mismatch, NoPlace, Overtook, Tell, Theirs, Wanted
+from holdfast.kernel.starts import (
+    Again,
+    Busy,
+    Hand,
+    Joining,
+    Mine,
+    Mismatch,
+    NoPlace,
+    Overtook,
+    Renew,
+    Tell,
+    Theirs,
+    Wanted,
+)
 from holdfast.kernel.timeouts import TimeLimit
 from holdfast.kernel.times import NO_TIME, Instant, Millis
 from holdfast.pack import Workflow
@@ -81,6 +95,22 @@ def limited(wanted: Wanted, workflow: Workflow[..., Any], limit_ms: Millis, *, n
     return replace(wanted, limit=limit, attributes=timeouts.shown_with(wanted.attributes, at_ms))
 
 
+def ruled(wanted: Wanted, workflow: Workflow[..., Any], arguments: dict[str, Any]) -> Wanted:
+    """The run, as the flow rules of its workflow have it."""
+    rules = workflow.rules
+    if rules is NO_RULES:
+        return wanted
+    takes = None if rules.throttle is None else rules.throttle.taking(workflow.name, arguments)
+    shares = "" if rules.fair is None else rules.fair.fill(arguments)
+    wanted = replace(wanted, takes=takes, shares=shares)
+    if (debounce := rules.debounce) is None:
+        return wanted
+    assert wanted.key is not None, wanted
+    delay_ms = Millis(max(wanted.delay_ms, debounce.quiet_ms))
+    entering = debounces.entering(workflow.name, wanted.key)
+    return replace(wanted, debounce=debounce, delay_ms=delay_ms, enters=entering)
+
+
 class Admission:
     """The one way in.
 
@@ -104,6 +134,7 @@ class Admission:
         if (
             wanted.replaces is None
             and wanted.signal is None
+            and wanted.debounce is None
             and (wanted.namespace, wanted.workflow, wanted.key) in self.held_keys
             and (joined := await self.join(wanted, now_ms=self._store.now_ms())) is not None
         ):
@@ -125,8 +156,15 @@ class Admission:
                 told = await self._committer.commit(found.change)
                 if isinstance(told, Committed):
                     assert told.run is not None
-                    return self._joined(wanted, told.run), False
-                guard = KeyFree()  # it has ended meanwhile: look again
+                    return self._joined(wanted, told.run), bool(wanted.gathers and told.told)
+                guard = starts.after_refusal(wanted, told.current)
+            elif isinstance(found, Renew):
+                renewed = await self._committer.commit(found.change)
+                if isinstance(renewed, Committed):
+                    assert renewed.run is not None
+                    self._emit(RunDebounced(renewed.run.id, wanted.workflow, wanted.key))
+                    return renewed.run, False
+                guard = KeyFree()  # it has begun meanwhile, or another start was faster: look again
             elif isinstance(found, Again):
                 guard = found.guard
             else:
@@ -176,11 +214,15 @@ class Admission:
         if (run.namespace, run.workflow) != (wanted.namespace, wanted.workflow):
             # Earlier versions joined the texts that the id of a request follows from in a way that let them meet.
             raise EngineFault(f"the request {wanted.request_id!r} has the id of a run that is not of {wanted.workflow}")
-        if run.digest != wanted.digest:  # a known request id without a key, and another input
+        if (
+            run.digest != wanted.digest and wanted.debounce is None
+        ):  # a known request id without a key, and another input
             raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
         self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
         if wanted.enters is not None and waits.may_be_parked(run):
             self._emit(RunParked(run.id, wanted.workflow, wanted.enters.lane))
+        if wanted.takes is not None and run.waits is not None and run.wake_at_ms is not None:
+            self._emit(RunThrottled(run.id, wanted.workflow, Millis(run.wake_at_ms - run.created_at_ms)))
         return run, True
 
     def _offer(self, wanted: Wanted, guard: KeyFree | KeyHeldBy) -> Future[Answer]:

@@ -128,9 +128,18 @@ class Queries:
         at_work = await self._at_work.in_history(history)
         begun = explanations.under_way(run, history.journal)
         place = (await self.places([run])).get(run.id)
-        waiting_on = (*self.waits_of(run, await self.served([run]), at_work, place), *begun)
+        waits_now = self.waits_of(run, await self.served([run]), at_work, place)
+        waiting_on = (*await self._turn_of(run), *waits_now, *begun)
         actions = explanations.next_actions(run, history.journal, now_ms=self._scope.store.now_ms())
         return explanations.story(run, history.journal, waiting_on=waiting_on, next_actions=actions)
+
+    async def _turn_of(self, run: Run) -> tuple[Wait, ...]:
+        """What the run waits for if others go before it, as it takes turns with them."""
+        now_ms = self._scope.store.now_ms()
+        if run.status is not Status.PENDING or run.wake_at_ms is None or run.wake_at_ms > now_ms:
+            return ()
+        turn = await self._scope.store.turn(run)
+        return (Wait("turn", turn.share, ahead=turn.ahead),) if turn is not None and turn.ahead else ()
 
     async def journal(self, run_id: str) -> Journal:
         """What has happened to a run, since it last continued as new."""

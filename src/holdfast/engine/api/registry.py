@@ -30,6 +30,7 @@ class Description(Struct, frozen=True):
     input_schema: dict[str, Any] | None
     result_schema: dict[str, Any] | None
     lane: str | None = None
+    rules: tuple[str, ...] = ()  # its flow rules, in words
 
 
 class Registry:
@@ -65,6 +66,7 @@ class Registry:
         for each in self._workflows.values():
             codec.check(each.signature.arguments_type, what=each.input_name)
             each.signature.check_types(arguments=True)
+            each.check_batch()
         for each in (*self._workflows.values(), *effects):
             codec.check(each.signature.returns, what=each.result_name)
             each.signature.check_types(arguments=False)
@@ -126,6 +128,7 @@ class Registry:
             outcomes=workflow.outcomes,
             input_schema=self._codec.schema(workflow.signature.arguments_type),
             result_schema=self._codec.schema(workflow.signature.returns),
+            rules=workflow.flow.texts,
         )
 
     def require(self, workflow: Workflow[..., Any]) -> None:

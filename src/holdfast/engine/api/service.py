@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from holdfast.calls import Call, WorkflowCall
-from holdfast.engine.api.admission import Admission, limited, wish
+from holdfast.calls import Call, ItemCall, WorkflowCall
+from holdfast.engine.api.admission import Admission, limited, ruled, wish
 from holdfast.engine.api.bulk import Bulk
 from holdfast.engine.api.flow import FlowRules
 from holdfast.engine.api.lanes import LaneVerbs
@@ -53,7 +53,7 @@ from holdfast.errors import (
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import attributes as attributes_, ids, keys, lane_options, traces
+from holdfast.kernel import attributes as attributes_, batches, ids, keys, lane_options, messages, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
@@ -191,6 +191,62 @@ class Service:
         if created and wanted.replaces is not None:
             await self.operations.stop_if_nobody_reads(wanted.replaces, f"superseded by run {run.id}")
         return run, created
+
+    async def start_item(self, call: ItemCall[Any], options: StartOptions) -> tuple[Run, bool, str]:
+        """Put an item into a batch: the run that has it, whether this start put it there, and the item's id there."""
+        self.scope.require_open()
+        wanted = self._gathered(call, options)
+        assert wanted.signal is not None
+        run, created = await self._admission.admit(wanted)
+        if run.status is PENDING and run.wake_at_ms is not None:
+            self._on_pending(run)
+        return run, created, wanted.signal.id
+
+    def _gathered(self, call: ItemCall[Any], options: StartOptions) -> Wanted:
+        workflow = call.target
+        batch = workflow.rules.batch
+        assert batch is not None, workflow
+        self.registry.require(workflow)
+        options.check()
+        if options != StartOptions(key=options.key, request_id=options.request_id, traceparent=options.traceparent):
+            raise UsageError(
+                f"an item of {workflow.name} was started with options that belong to runs",
+                hint="An item takes key=, which names it, and request_id=.",
+            )
+        data = self.codec.encode(call.item, what=f"an item of {workflow.name}")
+        try:
+            item = self.codec.decode(data, workflow.item_type)
+        except NotSerializable as error:
+            raise UsageError(
+                f"an item of {workflow.name} does not fit its type: {error.__cause__ or error}",
+                hint="Correct the item or the annotation.",
+            ) from error
+        name = options.request_id if options.key is None else options.key
+        signal = self.signals.signal(batches.ITEM, call.item, name, by_key=True)
+        if messages.size(signal) > batches.BYTES_MAX:
+            raise UsageError(
+                f"an item of {workflow.name} has {len(data):,} bytes; a batch has room for {batches.BYTES_MAX:,}",
+                hint="Store it elsewhere, and start an item that says where.",
+            )
+        arguments = self.codec.encode({batch.parameter: []}, what=workflow.input_name)
+        wanted = wish(
+            self._store,
+            workflow,
+            arguments,
+            run_id=self.scope.ids.run_id(self._store.now_ms()),
+            namespace=self.namespace,
+            key=batch.key(item),
+            digest=digest_of(arguments),
+        )
+        throttle = workflow.rules.throttle
+        return replace(
+            wanted,
+            delay_ms=batch.wait_ms,
+            gathers=batch.size,
+            signal=signal,
+            takes=None if throttle is None else throttle.taking(workflow.name, {}),
+            attributes=attributes_.encode({batches.BATCH: True}),
+        )
 
     async def _check_payload(self, wanted: Wanted, signal: SignalMessage) -> None:
         holder = await self._store.run_of_key(wanted.namespace, wanted.workflow, wanted.key or "")
@@ -351,6 +407,7 @@ class Service:
                 signal=None if options.signal is None else self._first_signal(workflow, key, options),
                 join=options.join,
             )
+        wanted = ruled(wanted, workflow, asked.call.arguments)
         limit_ms = workflow.timeout_ms if options.timeout is None else milliseconds(options.timeout)
         return wanted if limit_ms is None else limited(wanted, workflow, limit_ms, now_ms=asked.now_ms)
 

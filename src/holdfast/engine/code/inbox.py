@@ -52,6 +52,10 @@ class Inbox(Struct):
             if box.closings != closings:  # otherwise it was meant for a waiter that has gone
                 raise StopAsyncIteration
 
+    def count(self, name: str) -> int:
+        """How many have arrived for the hook and were not taken."""
+        return self._box(name).queue.qsize()
+
     def close(self, name: str) -> None:
         """Let those go who wait; what arrives later is kept until the hook is opened again."""
         box = self._box(name)

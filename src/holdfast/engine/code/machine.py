@@ -28,7 +28,7 @@ import msgspec
 from msgspec import UNSET, Struct, field
 
 from holdfast.calls import Call, WorkflowCall
-from holdfast.engine.code import divergences, shields
+from holdfast.engine.code import divergences, gathering, shields
 from holdfast.engine.code.commands import CodeCancelled, CodeContinued, CodeOutcome, CodeRaised, CodeReturned, Command
 from holdfast.engine.code.dropped_calls import DroppedCall, dropped_here
 from holdfast.engine.code.effect_keys import EffectKeys
@@ -163,7 +163,12 @@ class Machine(Struct, eq=False):
             path = f"g{first.generation}"
         workflow, signature = self.workflow, self.workflow.signature
         try:
-            coroutine = signature.call(workflow.fn, self.codec.decode(arguments, signature.arguments_type))
+            given = self.codec.decode(arguments, signature.arguments_type)
+            coroutine = signature.call(workflow.fn, given)
+            batch = workflow.rules.batch
+            if batch is not None and not getattr(given, batch.parameter):
+                coroutine.close()
+                coroutine = gathering.gather(workflow, self.inbox)
         except UsageError as error:  # stored by other code than this: the run fails with the reason
             self.ended = self.outcome = CodeRaised(error)
             return ()

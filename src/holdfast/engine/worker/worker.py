@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.engine.api.admission import Admission, limited, wish
+from holdfast.engine.api.admission import Admission, limited, ruled, wish
 from holdfast.engine.api.rate_limits import RateLimits
 from holdfast.engine.api.registry import Registry
 from holdfast.engine.cancelling import Cancellation, Canceller
@@ -249,6 +249,7 @@ class Worker:
             enters=child_lanes.lane_of_child(command),
         )
         wanted = replace(wanted, priority=parent.priority, watcher=watcher, attributes=_lineage_of(parent))
+        wanted = ruled(wanted, workflow, command.call.arguments)
         if workflow.timeout_ms is not None:
             wanted = limited(wanted, workflow, workflow.timeout_ms, now_ms=self.store.now_ms())
         while True:
@@ -260,6 +261,8 @@ class Worker:
                 # died) has told its end to an earlier life of the parent: ask to be told again.
                 if watcher is not None and (run.id != wanted.run_id or run.status in ENDED):
                     await self.watch(run.id, replace(watcher, epoch=parent.epoch))
+                if created and run.wake_at_ms is not None:
+                    self._wakeups.on_wake_at(run.wake_at_ms)
             except TransientError as error:
                 self.emit(events.StoreTroubled(str(error)))
                 await self.clock.pause(self.pace.trouble_pause_seconds)

@@ -57,6 +57,12 @@ class MemoryLanes:
             self._tables.lanes[name] = lane = replace(lane, empty_since_ms=self._now_ms())
         return self._promote(lane, {})
 
+    def put_off(self, run: Run) -> None:
+        """The run is parked, and shall not be claimed before its wake-up when it becomes active."""
+        place = self._tables.places.get((run.namespace, run.lane), {}).get(run.id)
+        if place is not None and run.wake_at_ms is not None:
+            self._tables.places[run.namespace, run.lane][run.id] = replace(place, wake_at_ms=run.wake_at_ms)
+
     def set(self, setting: LaneSetting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
         name = setting.namespace, setting.name

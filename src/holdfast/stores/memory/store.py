@@ -18,6 +18,7 @@ from holdfast.kernel.changes import (
     HookOpen,
 )
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
 from holdfast.kernel.outs import KeptOut, Out, Outs
@@ -101,7 +102,10 @@ class MemoryStore:
         ready = [
             run for run in self._claimable(claim.namespace, claim.workflows) if (run.wake_at_ms or EPOCH) <= now_ms
         ]
-        ready = sorted(ready, key=lambda run: (-run.priority, run.wake_at_ms, run.id))[: max(0, claim.limit)]
+        ready.sort(key=lambda run: (-run.priority, run.wake_at_ms, run.id))
+        ready = self._writes.rules.in_turn(ready)[: max(0, claim.limit)]
+        for run in ready:
+            self._writes.rules.claim(run)
         claimed = [
             replace(
                 run,
@@ -286,6 +290,7 @@ class MemoryStore:
         for run in over:
             self._tables.forget(run)
         self._writes.lanes.forget_idle()
+        self._writes.rules.forget()
         return len(over) + self._prune_documents(limit - len(over), now_ms)
 
     async def relay(self, limit: int) -> int:  # noqa: ARG002 - nothing crosses shards where there is one
@@ -321,6 +326,11 @@ class MemoryStore:
 
     async def standing(self, run: Run) -> LaneStanding | None:
         return self._writes.lanes.standing(run)
+
+    # -- flow rules
+
+    async def turn(self, run: Run) -> FairTurn | None:
+        return self._writes.rules.turn(run)
 
     # -- outs and audits
 

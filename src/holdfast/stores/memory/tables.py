@@ -5,10 +5,12 @@ from __future__ import annotations
 from holdfast.kernel.audits import Audit
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.documents import Document
+from holdfast.kernel.fairness import FairLine
 from holdfast.kernel.journal import Entry
 from holdfast.kernel.lanes import Lane, Place
 from holdfast.kernel.messages import Message, Watcher
 from holdfast.kernel.outs import Out
+from holdfast.kernel.rates import Micros
 from holdfast.kernel.runs import Run
 from holdfast.kernel.times import Instant
 from holdfast.ports.store import Serves
@@ -34,6 +36,10 @@ class Tables:
         self.workers: dict[str, tuple[Instant, Serves]] = {}  # since when, and what they serve
         self.lanes: dict[tuple[str, str], Lane] = {}  # by namespace and name
         self.places: dict[tuple[str, str], dict[str, Place]] = {}  # of each lane, by run
+        self.rates: dict[tuple[str, str], Micros] = {}  # by namespace and name: when the next would be due
+        self.tags: dict[str, tuple[int, str]] = {}  # of runs that have not begun, with their shares
+        self.reached: dict[FairLine, int] = {}  # the highest tag that was claimed
+        self.next_tags: dict[tuple[FairLine, str], int] = {}  # of each share
         self.outs: dict[int, Out] = {}  # by their number
         self.audits: dict[int, Audit] = {}
         self.kept = 0  # how many of both there have been
@@ -66,6 +72,7 @@ class Tables:
         del self.runs[run.id]
         self.waking.pop(run.id, None)
         self.unread.pop(run.id, None)
+        self.tags.pop(run.id, None)
         self.free_key(run)
         for hook in self.hooks.get(run.id, {}).values():
             self.free_token(run, hook.token)

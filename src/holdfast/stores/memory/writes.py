@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from holdfast.kernel import hooks, lanes
+from holdfast.kernel import batches, hooks, lanes
 from holdfast.kernel.changes import (
     KEEPING,
     Alive,
@@ -17,20 +17,23 @@ from holdfast.kernel.changes import (
     Beat,
     Change,
     Committed,
+    Gathering,
     HandedOver,
     HolderOf,
     HookOpen,
     KeyFree,
     KeyHeldBy,
     Known,
+    NotBegun,
     Refused,
     TokenFree,
     TokenHeldBy,
 )
-from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message
+from holdfast.kernel.messages import Envelope, Watcher, blob_of, outcome_message, size
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status, with_key_released
 from holdfast.kernel.times import Instant
 from holdfast.stores.memory.lanes import MemoryLanes
+from holdfast.stores.memory.rules import MemoryRules
 from holdfast.stores.memory.tables import Tables
 
 
@@ -41,10 +44,15 @@ class MemoryWrites:
         self._tables = tables
         self._now_ms = now_ms
         self._lanes = MemoryLanes(tables, now_ms)
+        self._rules = MemoryRules(tables, now_ms)
 
     @property
     def lanes(self) -> MemoryLanes:
         return self._lanes
+
+    @property
+    def rules(self) -> MemoryRules:
+        return self._rules
 
     def apply(self, change: Change) -> Answer:
         """Check the guard and write, or write nothing."""
@@ -68,6 +76,10 @@ class MemoryWrites:
                 return self._send_to_token(change, change.guard)
             case TokenFree():
                 return self._open_token(change, change.guard)
+            case NotBegun(fence):
+                return self._renew(change, fence)
+            case Gathering():
+                return self._gather(change, change.guard)
 
     # -- HolderOf
 
@@ -97,7 +109,8 @@ class MemoryWrites:
             return Refused(self._lanes.first(run.namespace, change.enters.lane), no_room)
         if holder is not None:
             self._tables.put(with_key_released(holder))
-        self._tables.put(run)
+        # "if it admits the run: one that is refused, or has been made before, changes neither."
+        run = self._tables.put(self._rules.admit(change, run))
         if run.key is not None:
             self._tables.keys[run.namespace, run.workflow, run.key] = run.id
         self._append(run.id, change)
@@ -273,6 +286,45 @@ class MemoryWrites:
         runs, scopes = self._tables.runs, self._tables.scopes
         names = ((envelope.scope, message_id) for message_id in (envelope.message.id, envelope.formerly))
         return next((runs[scopes[name]] for name in names if name in scopes), None)
+
+    # -- NotBegun
+
+    def _renew(self, change: Change, fence: Fenced) -> Answer:
+        run = change.run
+        assert run is not None
+        current = self._tables.runs.get(run.id)
+        if current is not None and current.change_id == change.id:
+            return Committed(current)
+        # "The run has not begun, holds its key, and is still at this fence"
+        if current is None or current.fence != fence or current.status is not Status.PENDING or not current.holds_key:
+            return Refused(current)
+        if current.wake_at_ms is None:  # "If it is parked, what the change says about its wake-up counts from when"
+            self._lanes.put_off(run)
+            run = replace(run, wake_at_ms=None)
+        self._tables.journals[run.id] = []
+        self._tables.blobs[run.id] = {}
+        self._append(run.id, change)
+        return Committed(self._tables.put(replace(run, unread=current.unread)))
+
+    # -- Gathering
+
+    def _gather(self, change: Change, guard: Gathering) -> Answer:
+        if (receiver := self._receiver(change)) is not None:
+            return Committed(receiver)
+        run = self._tables.runs.get(guard.run_id)
+        # "The run has not begun and holds its key, and its inbox has room"
+        if run is None or not batches.has_room(run, guard.size):
+            return Refused(run)
+        inbox = self._tables.inboxes.get(run.id, {}).values()
+        messages = [*(each for each in inbox if each is not None), *(each.message for each in change.envelopes)]
+        if sum(map(size, messages)) > guard.bytes_max:
+            return Refused(run)
+        told = self._deliver(change.envelopes)
+        # "With the last message that there is room for, the run may be claimed at once."
+        run = self._tables.runs[run.id]
+        if batches.is_full(run.unread, guard.size) and run.wake_at_ms is not None:
+            run = self._tables.put(replace(run, wake_at_ms=min(run.wake_at_ms, self._now_ms())))
+        return Committed(run, told)
 
     # -- TokenFree
 

@@ -30,6 +30,7 @@ from holdfast.stores.redis.lanes import RedisLanes, reserved_for
 from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
+from holdfast.stores.redis.rules import Asked, RedisRules
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
@@ -44,6 +45,7 @@ class ChangeOutcome(Struct):
     look_up: str = ""
     told: tuple[str, ...] = ()
     left: tuple[LeftMessage, ...] = ()
+    is_known: bool = False  # it was committed before
     woken: tuple[str, ...] = ()  # what the wake-ups of those begin with who may be claimed now
     no_room: NoRoom = ""
     taker: Run | None = None  # a run that goes on, as it was offered: to its owner, if it has one
@@ -56,12 +58,22 @@ class ChangeOutcome(Struct):
 class Commits:
     """How batches are committed."""
 
-    def __init__(self, asks: Asks, shards: Shards, writes: ChangeEncoder, outbox: Outbox, lanes: RedisLanes) -> None:
+    def __init__(
+        self,
+        asks: Asks,
+        shards: Shards,
+        writes: ChangeEncoder,
+        outbox: Outbox,
+        *,
+        lanes: RedisLanes,
+        rules: RedisRules,
+    ) -> None:
         self._asks = asks
         self._shards = shards
         self._writes = writes
         self._outbox = outbox
         self._lanes = lanes
+        self._rules = rules
 
     async def commit(self, changes: Sequence[Change]) -> list[ChangeOutcome]:
         """What became of each."""
@@ -76,13 +88,22 @@ class Commits:
         return outcomes
 
     async def _commit_plain(self, changes: list[Change]) -> list[ChangeOutcome]:
+        ruled = [change for change in changes if change.takes is not None or change.shares]
+        asked = await self._rules.ask(ruled) if ruled else {}
+        if ruled:
+            changes = [replace(each, run=asked[each.id].run) if each.id in asked else each for each in changes]
         entering = [change for change in changes if change.enters is not None]
         reserved = await self._lanes.reserve(entering) if entering else {}
         calls = [self._writes.call(change, reserved_for(change, reserved)) for change in changes]
-        replies = await self._asks.ask([*calls, *self._outbox.take_tidying_calls()], writes=True)
+        tags = self._rules.tag_calls(changes, asked) if ruled else []
+        replies = await self._asks.ask([*calls, *tags, *self._outbox.take_tidying_calls()], writes=True)
         outcomes = list(map(self._outcome, changes, replies))
         if entering:
             outcomes = await self._entered(changes, outcomes, reserved)
+        if ruled:
+            found = zip(changes, outcomes, strict=True)
+            unused = {each.id: outcome.is_known for each, outcome in found if _is_unused(each, outcome, asked)}
+            await self._rules.give_back(unused, asked, of=changes)
         await self._deliver([outcome for outcome in outcomes if outcome.left])
         for change, outcome in zip(changes, outcomes, strict=True):
             if change.enters is not None and outcome.run is not None and outcome.run.id in outcome.told:
@@ -122,7 +143,7 @@ class Commits:
         written = scripts.ChangeReply(*rows.items(reply))
         match written.verdict:
             case b"again":
-                return ChangeOutcome(True, rows.run_of(written.row))
+                return ChangeOutcome(True, rows.run_of(written.row), is_known=True)
             case b"received":
                 return ChangeOutcome(True, look_up=rows.text(written.holder))
             case b"held":
@@ -242,6 +263,13 @@ def _has_come(change: Change, outcome: ChangeOutcome) -> bool:
     run, wanted = outcome.run, change.run
     is_there = run is not None and wanted is not None and run.id == wanted.id
     return outcome.committed and is_there and run is not None and run.finished_at_ms is None
+
+
+def _is_unused(change: Change, outcome: ChangeOutcome, asked: Mapping[str, Asked]) -> bool:
+    """Whether what a run has asked for before its admission is of no use: this change has not admitted it."""
+    if change.id not in asked:
+        return False
+    return not outcome.committed or outcome.is_known or outcome.run is None or outcome.run.id != change.id
 
 
 def ready_of(change: Change, outcome: ChangeOutcome, *, now_ms: Instant) -> list[Ready]:

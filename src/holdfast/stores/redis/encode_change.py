@@ -9,7 +9,20 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from holdfast.kernel import hooks, lanes
-from holdfast.kernel.changes import Alive, Beat, Blob, Change, HandedOver, HolderOf, HookOpen, KeyFree, KeyHeldBy, Known
+from holdfast.kernel.changes import (
+    Alive,
+    Beat,
+    Blob,
+    Change,
+    Gathering,
+    HandedOver,
+    HolderOf,
+    HookOpen,
+    KeyFree,
+    KeyHeldBy,
+    Known,
+    NotBegun,
+)
 from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import Envelope
 from holdfast.kernel.runs import ENDED, Fenced, Run, Status
@@ -108,6 +121,11 @@ class ChangeEncoder:
                 return self._watch(change, run_id)
             case Alive():
                 return self._send(change, change.guard)
+            case NotBegun(fence):
+                assert change.run is not None
+                return self._renew(change, change.run, fence)
+            case Gathering():
+                return self._gather(change, change.guard)
             case _:
                 raise AssertionError(change.guard)
 
@@ -260,6 +278,35 @@ class ChangeEncoder:
             take_turn=turn,
             kept=kept.records_of(change),
             **self._successor(change),
+        )
+
+    def _renew(self, change: Change, run: Run, fence: Fenced) -> ScriptCall:
+        attributes = rows.attribute_members(run)
+        return scripts.RENEW_INPUT.call(
+            self._shards.whole(run.id),
+            id=run.id,
+            epoch=fence.epoch,
+            nonce=fence.nonce,
+            change=change.id,
+            wake=rows.number(run.wake_at_ms),
+            attributes=pack(attributes) if attributes else b"",
+            entries=rows.encode_entries(change.entries),
+            written=rows.renewed_fields(run),
+            large=_blob_fields(change.blobs),
+        )
+
+    def _gather(self, change: Change, guard: Gathering) -> ScriptCall:
+        [envelope] = change.envelopes
+        return scripts.GATHER.call(
+            self._shards.whole(guard.run_id),
+            now=self._instant(),
+            id=guard.run_id,
+            size=guard.size,
+            bytes_max=guard.bytes_max,
+            item_id=envelope.message.id,
+            scope=scope_name(envelope.scope, envelope.message.id),
+            former_scope=former_name(envelope),
+            body=rows.encode_message(envelope.message),
         )
 
     def _successor(self, change: Change) -> dict[str, Any]:

@@ -14,6 +14,7 @@ None is the empty string. A member of the index is text in parts, divided by zer
     c namespace · created · id                        f namespace · workflow · created · id
     s namespace · status · created · id               k namespace · key · created · id
     a namespace · name · kind · value · created · id  e namespace · finished · created · id
+    t namespace · workflow · priority · tag · wake · id
     w namespace · workflow · priority · wake · id     o owner · id (held)      m owner · id (held, with mail)
     x expires · id                                    d q y: documents, see there
     j namespace · lane · id (should have a place)     g l b h: lanes, see `lua/lanes.lua`
@@ -92,6 +93,20 @@ def number(value: int | None) -> Word:
 
 def new_values(run: Run, members: Sequence[str]) -> tuple[Word, ...]:
     """The values of `NEW`: all fields of the row of a run that is admitted."""
+    return (
+        *(_head(run), _status_prefix(run.namespace), wake_prefix(run), key_name(run.namespace, run.workflow, run.key)),
+        *(_place(run), b"1" if run.holds_key else b"0", b"0"),
+        *(b"" if run.input is None else _encode_value(run.input), run.attributes, run.markers),
+        *(pack(members) if members else b"", *moved_values(run, run.change_id)),
+    )
+
+
+def renewed_fields(run: Run) -> tuple[Word, ...]:
+    """The fields that another input changes."""
+    return (b"h", _head(run), b"n", run.nonce, b"c", run.change_id, b"a", run.attributes, *input_field(run))
+
+
+def _head(run: Run) -> bytes:
     head: _Head = (
         run.id,
         run.namespace,
@@ -105,12 +120,7 @@ def new_values(run: Run, members: Sequence[str]) -> tuple[Word, ...]:
         run.created_at_ms,
         run.version,
     )
-    return (
-        *(pack(head), _status_prefix(run.namespace), wake_prefix(run), key_name(run.namespace, run.workflow, run.key)),
-        *(_place(run), b"1" if run.holds_key else b"0", b"0"),
-        *(b"" if run.input is None else _encode_value(run.input), run.attributes, run.markers),
-        *(pack(members) if members else b"", *moved_values(run, run.change_id)),
-    )
+    return pack(head)
 
 
 def key_name(namespace: str, workflow: str, key: str | None) -> str:
@@ -247,6 +257,27 @@ def waking_of(member: str) -> tuple[str, Waking]:
     """The workflow and the wake-up that a member tells."""
     _, _, workflow, rank, wake, run_id = member.split("\0")
     return unsafe(workflow), Waking(rank, Instant(int(wake, 16)), run_id)
+
+
+class TaggedRun(msgspec.Struct, frozen=True, gc=False, order=True):
+    """A run that takes turns and has not begun, in the order in which these go."""
+
+    tag: int
+    wake_at_ms: Instant
+    run_id: str
+    line: tuple[str, str]  # workflow and rank of the priority
+    member: str
+
+
+def turn_member(run: Run, tag: int) -> str:
+    """The member of the index by which a run takes turns."""
+    assert run.wake_at_ms is not None, run
+    return f"t{wake_prefix(run)[1:]}{tag:012x}\0{instant(run.wake_at_ms)}\0{run.id}"
+
+
+def turn_of(member: str) -> TaggedRun:
+    _, _, workflow, rank, tag, wake, run_id = member.split("\0")
+    return TaggedRun(int(tag, 16), Instant(int(wake, 16)), run_id, (unsafe(workflow), rank), member)
 
 
 def woken_workflow(prefix: str) -> tuple[str, str]:

@@ -313,3 +313,36 @@ SPEND = Script(
 )
 
 SHARDS = Script("shards", keys=("layout",), args=("wanted",))
+
+# Flow rules. A rate and a line have keys of their own, which are forgotten by themselves
+TAKE_RATE = Script(
+    "take_rate",
+    uses=("clock",),
+    keys=("rate",),
+    args=(instant("now"), "id", number("burst_us"), number("cost_us"), number("kept_ms")),
+)
+GIVE_BACK_RATE = Script("give_back_rate", keys=("rate",), args=("id", number("cost_us")))
+STAND_IN_LINE = Script("stand_in_line", keys=("line",), args=("share", flag("has_begun"), number("kept_ms")))
+LEAVE_LINE = Script("leave_line", keys=("line",), args=("share", number("tag")))
+REACH = Script("reach", keys=("line",), args=(number("tag"), number("kept_ms")))
+TAG = Script("tag", keys=("index", "run"), args=("member", "share"))
+UNTAG = Script("untag", keys=("index", "run"), args=("member",))
+RENEW_INPUT = Script(
+    "renew_input",
+    uses=("hashes", "clock", "rows"),
+    keys=("index", "names", "run", "journal", "blobs"),
+    args=("id", *_FENCE, "change", "wake", "attributes", "entries", each("written"), each("large")),
+    row=ROW,
+    reply=ChangeReply,
+)
+GATHER = Script(
+    "gather",
+    uses=("hashes", "clock", "rows", "inbox", "received"),
+    keys=_INBOX,
+    args=(
+        *(instant("now"), "id", number("size"), number("bytes_max")),
+        *("item_id", "scope", "former_scope", "body"),
+    ),
+    row=ROW,
+    reply=ChangeReply,
+)

@@ -3,6 +3,7 @@
 Rules
 - A run lives in the shard that its id ends in. One with a key is given the shard of its key, so that the key, its
   holder and the run that wants it next are together. One without a key is given the shard of its lane, if it has one.
+  The lane of a debounced key is in the shard of that key.
   A token, a lane and a document have the shard of their own name.
 - All keys of a shard begin with the same hash tag: one slot, hence one node. Names of people come behind it, so that no
   brace in them can choose another slot.
@@ -13,6 +14,7 @@ Rules
                      beyond their run; outs and audits
              docs    documents
              out     messages that other shards have not got yet
+             rate:*  how much is taken of a rate              line:*  runs that take turns
     run      run     the row         journal   what it has done       box    the ids of all messages it has received
              mail    unread ones     aux       watchers, hooks, beats  blobs  large values
     limit    limit   one count of a limit: not durable, and expired by Redis itself
@@ -24,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from zlib import crc32
 
-from holdfast.kernel import ids
+from holdfast.kernel import debounces, ids
 
 Keys = Mapping[str, bytes]  # by the names that scripts give them
 
@@ -69,7 +71,11 @@ class Shards:
         return self._hashed("token", namespace, token)
 
     def of_lane(self, namespace: str, lane: str) -> int:
-        return self._hashed("lane", namespace, lane)
+        key = debounces.key_of_lane(lane)
+        return self._hashed("lane", namespace, lane) if key is None else self.of_key(namespace, *key)
+
+    def of_rule(self, namespace: str, name: str) -> int:
+        return self._hashed("rule", namespace, name)
 
     def of_document(self, namespace: str, kind: str, id: str) -> int:
         return self._hashed("document", namespace, kind, id)
@@ -82,6 +88,11 @@ class Shards:
     def count_key(self, namespace: str, place: str) -> bytes:
         """Where a count of a limit is kept. All of a namespace are in one shard."""
         return self._tags[self._hashed("limits", namespace)] + f"limit:{namespace}\0{place}".encode()
+
+    def rule(self, kind: bytes, namespace: str, name: str) -> bytes:
+        """The key of a rate, or of a line in which runs take turns."""
+        tag = self._tags[self.of_rule(namespace, name)]
+        return tag + kind + b":" + f"{len(namespace)}:{namespace}:{name}".encode()
 
     def of_shard(self, shard: int) -> Keys:
         """The keys of a shard."""

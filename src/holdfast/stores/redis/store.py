@@ -18,6 +18,7 @@ from holdfast.errors import InvalidConfig, TransientError
 from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
 from holdfast.kernel.outs import Outs
@@ -56,6 +57,7 @@ from holdfast.stores.redis.notifier import Notifier
 from holdfast.stores.redis.outbox import BLOBS_MS, Outbox
 from holdfast.stores.redis.pace import PACE, RedisPace
 from holdfast.stores.redis.rows import instant, safe, under
+from holdfast.stores.redis.rules import InTurn, RedisRules
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.searches import Searches
 from holdfast.stores.redis.shards import Shards
@@ -85,7 +87,10 @@ class RedisStore:
         self._outbox = Outbox(
             self._asks, self._shards, self._writes, self._lanes, clock=clock, instant=self._instant, pace=pace
         )
-        self._commits = Commits(self._asks, self._shards, self._writes, self._outbox, self._lanes)
+        self._rules = RedisRules(self._asks, self._shards, instant=self._instant, now_ms=self.now_ms)
+        self._commits = Commits(
+            self._asks, self._shards, self._writes, self._outbox, lanes=self._lanes, rules=self._rules
+        )
         self._documents = RedisDocuments(self._asks, self._shards, self._instant)
         self._kept = RedisKept(self._asks, self._shards)
         self._searches = Searches(self._asks, self._shards)
@@ -216,8 +221,12 @@ class RedisStore:
         ready_at_ms: list[Instant] = []
         for _ in range(CLAIM_TRIES if claim.workflows else 0):
             left = claim.limit - len(runs)
-            ready = await self._ready(claim, left) if left > 0 else []
+            if left <= 0:
+                break
+            ready, turns = await self._ready(claim, left)
             taken = await self._take(claim, [each.run_id for each in ready])
+            if turns:
+                await self._rules.begin(taken, [each.run_id for each in ready], turns)
             runs += taken
             mine = {run.id for run in taken}
             ready_at_ms += [each.wake_at_ms for each in ready if each.run_id in mine]
@@ -227,10 +236,10 @@ class RedisStore:
             self._notifier.tell(Notice(tuple(run.id for run in runs)), now_ms=self.now_ms())
         return Claimed(runs, min(ready_at_ms, default=None))
 
-    async def _ready(self, claim: Claim, limit: int) -> list[rows.Waking]:
+    async def _ready(self, claim: Claim, limit: int) -> InTurn:
         prefixes = [rows.workflow_wakes(claim.namespace, workflow).encode() for workflow in claim.workflows]
         replies = await self._asks.everywhere(scripts.READY, **self._writes.instants(), limit=limit, prefixes=prefixes)
-        return sorted(rows.waking_of(member)[1] for reply in replies for member in rows.texts(reply))[:limit]
+        return await self._rules.in_turn(replies, limit)
 
     async def _take(self, claim: Claim, run_ids: list[str]) -> list[Run]:
         calls = [self._writes.take_call(run_id, claim.owner, claim.nonce) for run_id in run_ids]
@@ -436,6 +445,11 @@ class RedisStore:
         woken = [prefix for each in relayed for prefix in each.woken]
         self._notifier.tell(Notice(told, told, _ready(woken, now_ms)), now_ms=now_ms)
         return len(relayed)
+
+    # -- flow rules
+
+    async def turn(self, run: Run) -> FairTurn | None:
+        return await self._rules.turn(run)
 
     # -- lanes
 

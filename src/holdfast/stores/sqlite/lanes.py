@@ -67,6 +67,10 @@ class SqlLanes:
         db.execute(_GIVE_UP, (run.id,))
         return self._left(db, run.namespace, run.lane) if db.changes() else ()
 
+    def put_off(self, db: Database, run: Run) -> None:
+        """If the run is parked, it shall not be claimed before its wake-up when it becomes active."""
+        db.execute(SQL["put_off_place"], {"run_id": run.id, "wake_ms": run.wake_at_ms})
+
     def set(self, db: Database, setting: LaneSetting) -> tuple[str, ...]:
         """Set a lane by hand, whether or not it was ever used. Returns the runs that became active."""
         known = before = _lane(db, setting.namespace, setting.name)

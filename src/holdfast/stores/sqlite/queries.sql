@@ -1,10 +1,10 @@
 -- name: admit
 INSERT INTO runs (id, namespace, workflow, key, queue, priority, digest, request_id, retention_ms, created_ms, status,
                   epoch, nonce, owner, wake_ms, length, holds_key, started_ms, change_id, version, attributes,
-                  markers, lane)
+                  markers, lane, waits)
 VALUES (:id, :namespace, :workflow, :key, :queue, :priority, :digest, :request_id, :retention_ms, :created_ms,
         :status, :epoch, :nonce, :owner, :wake_ms, :length, :holds_key, :started_ms, :change_id, :version,
-        :attributes, :markers, :lane)
+        :attributes, :markers, :lane, :waits)
 ON CONFLICT DO NOTHING
 
 -- name: release_key
@@ -158,7 +158,7 @@ WHERE namespace = :namespace AND workflow = :workflow AND priority < :below AND 
 ORDER BY priority DESC LIMIT 1
 
 -- name: ready
-SELECT id, wake_ms FROM runs INDEXED BY runs_ready
+SELECT id, wake_ms, tag FROM runs INDEXED BY runs_ready
 WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority AND wake_ms <= :now_ms
 ORDER BY wake_ms LIMIT :limit
 
@@ -376,3 +376,84 @@ DELETE FROM audits WHERE number = :number AND namespace = :namespace
 -- name: stale_places
 SELECT p.run_id, p.namespace, p.lane FROM places p INDEXED BY places_active LEFT JOIN runs r ON r.id = p.run_id
 WHERE p.active = 1 AND (r.id IS NULL OR r.finished_ms IS NOT NULL) LIMIT :limit
+
+-- name: rate
+SELECT due_us FROM rates WHERE namespace = :namespace AND name = :name
+
+-- name: keep_rate
+INSERT INTO rates (namespace, name, due_us) VALUES (:namespace, :name, :due_us)
+ON CONFLICT (namespace, name) DO UPDATE SET due_us = :due_us
+
+-- name: is_rate_due
+SELECT 1 FROM rates INDEXED BY rates_due WHERE due_us <= :now_us LIMIT 1
+
+-- name: forget_rates
+DELETE FROM rates WHERE (namespace, name) IN (
+    SELECT namespace, name FROM rates INDEXED BY rates_due WHERE due_us <= :now_us LIMIT :limit)
+
+-- name: admit_later
+UPDATE runs SET status = :status, epoch = :epoch, nonce = :nonce, owner = :owner, wake_ms = :wake_ms,
+    started_ms = :started_ms, waits = :waits
+WHERE id = :run_id
+
+-- name: reached
+SELECT reached FROM lines WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority
+
+-- name: next_tag
+SELECT next_tag FROM shares WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority
+    AND share = :share
+
+-- name: keep_share
+INSERT INTO shares (namespace, workflow, priority, share, next_tag)
+VALUES (:namespace, :workflow, :priority, :share, :next_tag)
+ON CONFLICT (namespace, workflow, priority, share) DO UPDATE SET next_tag = :next_tag
+
+-- name: tag
+UPDATE runs SET tag = :tag, share = :share WHERE id = :run_id
+
+-- name: end_turn
+UPDATE runs SET tag = NULL WHERE id = :run_id
+
+-- name: first_turns
+SELECT id, tag FROM runs INDEXED BY runs_by_turn
+WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority AND tag IS NOT NULL
+    AND wake_ms <= :now_ms
+ORDER BY tag, wake_ms LIMIT :limit
+
+-- name: reach
+INSERT INTO lines (namespace, workflow, priority, reached) VALUES (:namespace, :workflow, :priority, :reached)
+ON CONFLICT (namespace, workflow, priority) DO UPDATE SET reached = max(reached, :reached)
+
+-- name: turn
+SELECT share, (SELECT count(*) FROM runs o INDEXED BY runs_by_turn WHERE o.namespace = r.namespace
+    AND o.workflow = r.workflow AND o.priority = r.priority AND (o.tag < r.tag OR o.tag = r.tag
+    AND o.wake_ms < r.wake_ms) AND o.wake_ms <= :now_ms AND o.tag IS NOT NULL)
+FROM runs r WHERE id = :run_id AND tag IS NOT NULL AND wake_ms IS NOT NULL
+
+-- name: lines
+SELECT namespace, workflow, priority, reached, EXISTS (SELECT 1 FROM runs r INDEXED BY runs_by_turn
+    WHERE r.namespace = lines.namespace AND r.workflow = lines.workflow AND r.priority = lines.priority
+    AND r.tag IS NOT NULL AND r.wake_ms IS NOT NULL)
+FROM lines
+
+-- name: forget_line
+DELETE FROM lines WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority
+
+-- name: forget_shares
+DELETE FROM shares WHERE namespace = :namespace AND workflow = :workflow AND priority = :priority
+    AND next_tag <= :next_tag
+
+-- name: renew_input
+UPDATE runs SET digest = :digest, version = :version, attributes = :attributes, nonce = :nonce, change_id = :change_id,
+    wake_ms = CASE WHEN wake_ms IS NULL THEN NULL ELSE :wake_ms END
+WHERE id = :run_id AND epoch = :held_epoch AND nonce = :held_nonce AND status = 'pending' AND holds_key = 1
+    AND change_id <> :change_id
+
+-- name: put_off_place
+UPDATE places SET wake_ms = :wake_ms WHERE run_id = :run_id AND active = 0
+
+-- name: bytes_unread
+SELECT coalesce(sum(length(body)), 0) FROM inbox INDEXED BY inbox_unread WHERE run_id = :run_id AND body IS NOT NULL
+
+-- name: wake_sooner
+UPDATE runs SET wake_ms = :wake_ms WHERE id = :run_id AND wake_ms > :wake_ms

@@ -25,6 +25,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.kernel.audits import Audits
 from holdfast.kernel.changes import Answer, Beat, Change, HookOpen
 from holdfast.kernel.documents import Document, Writing
+from holdfast.kernel.fairness import FairTurn
 from holdfast.kernel.lanes import LaneSetting, LaneStanding, LaneState
 from holdfast.kernel.messages import Message
 from holdfast.kernel.outs import Outs
@@ -35,7 +36,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.notices import ANYTHING, NOTHING, Notice, Ready
 from holdfast.ports.store import Backlog, Batches, Claim, Claimed, Finding, History, KnownHook, Member, Serves
 from holdfast.stores.notices import of_documents
-from holdfast.stores.sqlite import backlogs, documents, files, inspections, kept, lanes, searches
+from holdfast.stores.sqlite import backlogs, documents, files, inspections, kept, lanes, rules, searches
 from holdfast.stores.sqlite.commit_watch import CommitWatch
 from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.limiter import SqliteLimiter
@@ -151,24 +152,32 @@ class SqliteStore:
 
     def _claim(self, db: Database, claim: Claim) -> Claimed:
         now_ms = self.now_ms()
-        ready: list[tuple[int, Instant, str]] = []
+        ready: list[tuple[int, Instant, int, str]] = []
+        tags: dict[str, int] = {}
         for workflow in claim.workflows:
             left = claim.limit
             place = {"namespace": claim.namespace, "workflow": workflow, "now_ms": now_ms}
             for priority in backlogs.priorities(db, claim.namespace, workflow):
-                rows = db.execute(SQL["ready"], {**place, "priority": priority, "limit": left}).fetchall()
-                ready += [(-priority, wake_at_ms, run_id) for run_id, wake_at_ms in rows]
+                line = {**place, "priority": priority}
+                rows = db.execute(SQL["ready"], {**line, "limit": left}).fetchall()
+                going = rules.in_turn(db, line, rows, tags)
+                ready += [
+                    (-priority, row[1], n, run_id) for n, (row, run_id) in enumerate(zip(rows, going, strict=True))
+                ]
                 left -= len(rows)
                 if left <= 0:
                     break
         taken = sorted(ready)[: claim.limit]
-        run_ids = [run_id for _, _, run_id in taken]
+        run_ids = [run_id for *_, run_id in taken]
         for run_id in run_ids:
             taking = {"owner": claim.owner, "nonce": claim.nonce, "now_ms": now_ms, "run_id": run_id}
             db.execute(SQL["claim"], taking)
         rows = self._rows(db, run_ids)
         runs = {run.id: run for run in map(run_of, rows)}
-        ready_at_ms = min((wake_at_ms for _, wake_at_ms, _ in taken), default=None)
+        for run_id in run_ids if tags else ():
+            if run_id in tags:
+                rules.begin(db, runs[run_id], tags[run_id])
+        ready_at_ms = min((wake_at_ms for _, wake_at_ms, _, _ in taken), default=None)
         fresh = tuple(history for row in rows if (history := fresh_history_of(row)) is not None)
         return Claimed([runs[run_id] for run_id in run_ids], ready_at_ms, fresh)
 
@@ -350,7 +359,8 @@ class SqliteStore:
 
         def look(db: Database) -> bool:
             is_over = any(db.execute(sql, first).fetchall() for sql in looks)
-            return is_over or bool(lanes.idle(db, 1, now_ms=self.now_ms()))
+            is_over = is_over or bool(lanes.idle(db, 1, now_ms=self.now_ms()))
+            return is_over or rules.is_any_over(db, now_ms=self.now_ms())
 
         if not await self._read(look):
             return 0
@@ -362,6 +372,7 @@ class SqliteStore:
                 for table in ("journal", "blobs", "inbox", "watchers", "beats", "attributes", "hooks"):
                     db.execute(f"DELETE FROM {table} WHERE run_id = :run_id", {"run_id": run_id})  # noqa: S608 - our own names
             self._writes.lanes.forget_idle(db, limit)
+            self._writes.rules.forget(db, limit)
             return len(over) + documents.prune(db, limit - len(over), now_ms=self.now_ms())
 
         return await self._write(write)
@@ -392,6 +403,11 @@ class SqliteStore:
 
     async def standing(self, run: Run) -> LaneStanding | None:
         return await self._read(lambda db: lanes.standing(db, run))
+
+    # -- flow rules
+
+    async def turn(self, run: Run) -> FairTurn | None:
+        return await self._read(lambda db: rules.turn(db, run, now_ms=self.now_ms()))
 
     # -- outs and audits
 

@@ -8,18 +8,21 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from holdfast.kernel import batches
 from holdfast.kernel.changes import (
     Alive,
     Answer,
     Beat,
     Change,
     Committed,
+    Gathering,
     HandedOver,
     HolderOf,
     HookOpen,
     KeyFree,
     KeyHeldBy,
     Known,
+    NotBegun,
     Refused,
     TokenFree,
     TokenHeldBy,
@@ -33,6 +36,7 @@ from holdfast.stores.sqlite.files import Database
 from holdfast.stores.sqlite.lanes import SqlLanes
 from holdfast.stores.sqlite.queries import SQL, numbered
 from holdfast.stores.sqlite.rows import FIELDS, attribute_rows, encode_entries, encode_message, row_of, run_of
+from holdfast.stores.sqlite.rules import SqlRules
 
 _HOLDER = ("run_id", "held_epoch", "held_nonce", "position", "change")
 _ADMIT, _bind_admission = numbered("admit", FIELDS)
@@ -62,12 +66,17 @@ class SqlWrites:
     def __init__(self, now_ms: Callable[[], Instant]) -> None:
         self._now_ms = now_ms
         self._lanes = SqlLanes(now_ms)
+        self._rules = SqlRules(now_ms)
 
     @property
     def lanes(self) -> SqlLanes:
         return self._lanes
 
-    def apply(self, db: Database, change: Change) -> Answer:
+    @property
+    def rules(self) -> SqlRules:
+        return self._rules
+
+    def apply(self, db: Database, change: Change) -> Answer:  # noqa: C901 - a table, as long as there are guards
         """Check the guard and write, or write nothing."""
         guard, run = change.guard, change.run
         if type(guard) is Fenced and run is not None:  # the most frequent first
@@ -97,8 +106,10 @@ class SqlWrites:
                 return self._send(db, change)
             case TokenFree():
                 return self._open_token(db, change)
+            case NotBegun() | Gathering():
+                return self._renew(db, change) if isinstance(guard, NotBegun) else self._gather(db, change)
 
-    def _admit(self, db: Database, change: Change) -> Answer:
+    def _admit(self, db: Database, change: Change) -> Answer:  # noqa: C901 - a line for each thing that a run may bring
         run = change.run
         assert run is not None
         if change.envelopes and not change.inherits and run_by_id(db, run.id) is None:
@@ -116,6 +127,8 @@ class SqlWrites:
             found = run_of(rows[0])
             return Committed(found) if found.id == run.id else Refused(found)  # the same one: after a lost reply
         db.execute(_APPEND, _bind_entries((run.id, 0, encode_entries(change.entries))))
+        if change.takes is not None or change.shares:
+            run = self._rules.admit(db, change, run)
         if change.blobs:
             self._keep_blobs(db, run.id, change)
         if change.outs or change.audits:
@@ -218,6 +231,44 @@ class SqlWrites:
                 db.execute(SQL["tell"], {"now_ms": self._now_ms(), "run_id": run_id})
                 told.append(run_id)
         return tuple(told)
+
+    def _renew(self, db: Database, change: Change) -> Answer:
+        guard, run = change.guard, change.run
+        assert isinstance(guard, NotBegun)
+        assert run is not None
+        fence = guard.fence
+        row = {name: getattr(run, name) for name in ("digest", "version", "attributes", "nonce", "change_id")}
+        holder = {"run_id": run.id, "held_epoch": fence.epoch, "held_nonce": fence.nonce}
+        db.execute(SQL["renew_input"], {**row, **holder, "wake_ms": run.wake_at_ms})
+        if not db.changes():
+            current = run_by_id(db, run.id)
+            repeated = current is not None and current.change_id == change.id
+            return Committed(current) if repeated else Refused(current)
+        self._lanes.put_off(db, run)
+        db.execute(SQL["forget_journal"], {"run_id": run.id})
+        db.execute(SQL["forget_blobs"], {"run_id": run.id})
+        db.execute(_APPEND, _bind_entries((run.id, 0, encode_entries(change.entries))))
+        self._keep_blobs(db, run.id, change)
+        db.execute(SQL["forget_attributes"], {"run_id": run.id})
+        self._index_attributes(db, run)
+        return Committed(run_by_id(db, run.id))
+
+    def _gather(self, db: Database, change: Change) -> Answer:
+        guard = change.guard
+        assert isinstance(guard, Gathering)
+        receiver = self._receiver(db, change)
+        if receiver is not None:
+            return Committed(receiver)
+        run = run_by_id(db, guard.run_id)
+        if run is None or not batches.has_room(run, guard.size):
+            return Refused(run)
+        [(taken,)] = db.execute(SQL["bytes_unread"], {"run_id": run.id}).fetchall()
+        if taken + sum(len(encode_message(each.message)) for each in change.envelopes) > guard.bytes_max:
+            return Refused(run)
+        told = self._deliver(db, change.envelopes)
+        if batches.is_full(run.unread + len(told), guard.size):
+            db.execute(SQL["wake_sooner"], {"run_id": run.id, "wake_ms": self._now_ms()})
+        return Committed(run_by_id(db, run.id), told)
 
     def _open_token(self, db: Database, change: Change) -> Answer:
         guard = change.guard

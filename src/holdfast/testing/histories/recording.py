@@ -8,12 +8,14 @@ from holdfast.kernel.changes import (
     Alive,
     Answer,
     Change,
+    Gathering,
     Guard,
     HandedOver,
     HolderOf,
     KeyFree,
     KeyHeldBy,
     Known,
+    NotBegun,
     Refused,
     TokenFree,
     TokenHeldBy,
@@ -83,8 +85,10 @@ def run_of(change: Change) -> str:
     match change.guard:
         case Known(run_id) | Alive(run_id) | KeyHeldBy(run_id) | TokenHeldBy(run_id) | Fenced(run_id):
             return run_id
-        case HandedOver(fence) | TokenFree(fence):
+        case HandedOver(fence) | TokenFree(fence) | NotBegun(fence):
             return fence.run_id
+        case Gathering(run_id):
+            return run_id
         case KeyFree() | HolderOf():
             return ""
 

@@ -37,7 +37,7 @@ class ScriptFailed(Struct, frozen=True):
     message: str
 
 
-class Batch:
+class CallBatch:
     """Calls, the replies that have come, and what stands in the way of the others.
 
     One that does not write is sent as one that cannot: what it asks may be asked again without a thought.

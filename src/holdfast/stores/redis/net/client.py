@@ -15,7 +15,7 @@ from holdfast.errors import InvalidConfig, StoreUnavailable
 from holdfast.ports.clock import Clock
 from holdfast.stores.redis import inspections
 from holdfast.stores.redis.net import topologies
-from holdfast.stores.redis.net.calls import Batch, LuaSource, ScriptCall, ScriptFailed
+from holdfast.stores.redis.net.calls import CallBatch, LuaSource, ScriptCall, ScriptFailed
 from holdfast.stores.redis.net.clocks import Look
 from holdfast.stores.redis.net.confirmations import Confirmations, replicas_needed
 from holdfast.stores.redis.net.connections import (
@@ -145,7 +145,7 @@ class RedisClient:
         The calls are independent: one that has to be tried again may be executed after those behind it.
         Raises `StoreUnavailable`; then each of them may or may not have been executed.
         """
-        batch = Batch(calls, writes=writes)
+        batch = CallBatch(calls, writes=writes)
         patience: _Patience | None = None
         hurries = 0
         while batch.left:
@@ -224,7 +224,7 @@ class RedisClient:
         except Unwelcome as error:
             raise error.later() from None
 
-    async def _round(self, batch: Batch) -> list[Node]:
+    async def _round(self, batch: CallBatch) -> list[Node]:
         """Send what is left, to all nodes at once, and sort the replies. The nodes that have executed something."""
         ready = [
             (route, indexes, connection)
@@ -256,7 +256,7 @@ class RedisClient:
             if not isinstance(replies, LostConnection) and self._sort(batch, one, replies)
         ]
 
-    def _routes(self, batch: Batch) -> dict[_Route, list[int]]:
+    def _routes(self, batch: CallBatch) -> dict[_Route, list[int]]:
         routes: dict[_Route, list[int]] = {}
         calls, asked, node_of = batch.calls, batch.asked, self._topology.node
         for index in batch.left:
@@ -271,7 +271,7 @@ class RedisClient:
             routes.setdefault(route, []).append(index)
         return routes
 
-    async def _connection(self, batch: Batch, route: _Route, indexes: list[int]) -> RedisConnection | None:
+    async def _connection(self, batch: CallBatch, route: _Route, indexes: list[int]) -> RedisConnection | None:
         try:
             return route.node.connection("calls") or await route.node.connect("calls")
         except NotSent as error:
@@ -280,7 +280,7 @@ class RedisClient:
         except Unwelcome as error:
             raise error.later() from None
 
-    def _sort(self, batch: Batch, sent: _Sent, replies: list[Answer]) -> bool:
+    def _sort(self, batch: CallBatch, sent: _Sent, replies: list[Answer]) -> bool:
         """Take the replies; put off what was not executed; raise what cannot be mended here.
 
         Returns whether any was executed.
@@ -297,7 +297,7 @@ class RedisClient:
                 executed = True
         return executed
 
-    def _refused(self, batch: Batch, sent: _Sent, index: int, error: ServerError) -> bool:
+    def _refused(self, batch: CallBatch, sent: _Sent, index: int, error: ServerError) -> bool:
         """Decide what becomes of a call whose reply is an error; whether it may have done something."""
         address = sent.route.node.address
         match verdict(error):
