@@ -15,7 +15,7 @@ FOUND_BY = {
     "dedupe forgotten at takeover": 57,
     "double adoption": 0,
     "ends over unread messages": 189,
-    "fence not checked": 317,
+    "fence not checked": 323,
     "holder of the key not looked at": 0,
     "key freed at the end": 0,
     "length not checked": 120,
