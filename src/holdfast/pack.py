@@ -244,7 +244,11 @@ class Workflow(Generic[P, R]):
         if self.flow.batch is not None and len(names) == 1 and self.signature.knows_types:
             fields = batches.fields_of(self.item_type)
         return Subject(
-            owner=f"workflow {self.name!r}", parameters=names, has_key=self.key is not None, item_fields=fields
+            owner=f"workflow {self.name!r}",
+            parameters=names,
+            has_key=self.key is not None,
+            has_lane=self.lane.template is not None,
+            item_fields=fields,
         )
 
     def check_batch(self) -> None:

@@ -405,7 +405,7 @@ def test_a_workflow_is_found_by_its_full_name_or_by_its_own_if_that_is_unambiguo
     registry = Registry([shop, other], codec=JsonCodec())
     assert registry.workflow("shop.checkout") is sell
     assert registry.workflow("only") is alone
-    assert registry.is_known(sell)
+    registry.require(sell)
     for name in ("checkout", "nothing"):
         with pytest.raises(UnknownWorkflow, match=name) as caught:
             registry.workflow(name)
@@ -415,7 +415,8 @@ def test_a_workflow_is_found_by_its_full_name_or_by_its_own_if_that_is_unambiguo
 def test_a_workflow_of_another_pack_is_not_known(shop):
     sell = Pack("shop").workflow(checkout)
     shop.workflow(checkout)
-    assert not Registry([shop], codec=JsonCodec()).is_known(sell)
+    with pytest.raises(UnknownWorkflow):
+        Registry([shop], codec=JsonCodec()).require(sell)
 
 
 def test_two_packs_of_one_name_are_refused(shop):

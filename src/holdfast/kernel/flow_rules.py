@@ -96,6 +96,15 @@ def declared(options: RuleOptions, subject: Subject) -> FlowRules:
     )
 
 
+def check_start(rules: FlowRules, lane: str | None, *, owner: str) -> None:
+    """Raises `UsageError` if a start names a lane for a run that has an order already."""
+    if rules.debounce is not None and lane is not None:
+        raise UsageError(
+            f"{owner} has debounce=, and was started with lane={lane!r}",
+            hint="Runs under a debounced key go one after the other without a lane: leave lane= out.",
+        )
+
+
 def _check_together(options: RuleOptions, subject: Subject) -> None:
     """Raises `UsageError` if the workflow declares what does not go together."""
     if options.debounce is not None and subject.has_lane:

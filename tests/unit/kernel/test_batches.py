@@ -111,6 +111,7 @@ def test_a_parameter_that_is_no_list_is_refused(items: Any) -> None:
         (Row, {"tenant"}),
         (str, set()),
         (dict, None),
+        (str | None, None),
         (Any, None),
     ],
 )

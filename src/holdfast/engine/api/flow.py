@@ -19,7 +19,7 @@ PAGE = 100
 WHO_MAX = 600
 
 
-class FlowRules:
+class EffectRuleVerbs:
     """The breakers and the limits of one namespace."""
 
     def __init__(self, scope: Scope, *, on_changed: Callable[[], None]) -> None:

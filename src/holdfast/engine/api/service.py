@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from holdfast.calls import Call, ItemCall, WorkflowCall
 from holdfast.engine.api.admission import Admission, limited, ruled, wish
 from holdfast.engine.api.bulk import Bulk
-from holdfast.engine.api.flow import FlowRules
+from holdfast.engine.api.flow import EffectRuleVerbs
 from holdfast.engine.api.lanes import LaneVerbs
 from holdfast.engine.api.operations import Operations
 from holdfast.engine.api.queries import Queries, Replayed
@@ -53,7 +53,7 @@ from holdfast.errors import (
     UsageError,
     WaitsForNothing,
 )
-from holdfast.kernel import attributes as attributes_, batches, ids, keys, lane_options, messages, traces
+from holdfast.kernel import attributes as attributes_, batches, flow_rules, ids, keys, lane_options, messages, traces
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.exports import ExportedJournal
 from holdfast.kernel.journal import Failure, Value
@@ -126,7 +126,7 @@ class Service:
         self.codec = scope.codec
         self.registry = scope.registry
         self.signals = Signals(scope)
-        self.flow = FlowRules(scope, on_changed=on_rules_changed)
+        self.flow = EffectRuleVerbs(scope, on_changed=on_rules_changed)
         self.operations = operations
         self.queries = queries
         self.lanes = lanes
@@ -382,6 +382,7 @@ class Service:
     def _wanted(self, asked: _Asked, options: StartOptions, *, is_plain: bool) -> Wanted:
         """The run that it would admit."""
         workflow, key = asked.workflow, asked.key
+        flow_rules.check_start(workflow.rules, options.lane, owner=workflow.lane.owner)
         wanted = wish(
             self._store,
             workflow,

@@ -44,7 +44,7 @@ from holdfast.engine.code.unwinding import LeftBehind
 from holdfast.engine.failures import described, members_of, rebuilt
 from holdfast.engine.values import digest_of
 from holdfast.errors import HeldUpItsWorker, NotSerializable, ReplayDiverged, UsageError
-from holdfast.kernel import keys, lane_options, seals
+from holdfast.kernel import flow_rules, keys, lane_options, seals
 from holdfast.kernel.attributes import Scalar
 from holdfast.kernel.changes import HookOpen
 from holdfast.kernel.journal import (
@@ -320,6 +320,7 @@ class Machine(Struct, eq=False):
             key = target.key.fill(call.arguments)
         key = None if key is None else keys.checked(key)
         lane_options.check(lane, width, if_free=False)
+        flow_rules.check_start(target.rules, lane, owner=target.lane.owner)
         line = line_of(sys._getframe(2))  # noqa: SLF001 - spawn ← workflow.spawn ← the code
         return self._ask("spawn", call, key, line, detached=detached, lane=lane, width=width)
 

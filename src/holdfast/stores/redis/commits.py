@@ -30,7 +30,7 @@ from holdfast.stores.redis.lanes import RedisLanes, reserved_for
 from holdfast.stores.redis.net.client import Reply
 from holdfast.stores.redis.outbox import Delivered, Outbox
 from holdfast.stores.redis.rows import pack
-from holdfast.stores.redis.rules import Asked, RedisRules
+from holdfast.stores.redis.rules import RedisRules, RuleReply
 from holdfast.stores.redis.script_calls import Asks
 from holdfast.stores.redis.shards import Shards
 
@@ -265,7 +265,7 @@ def _has_come(change: Change, outcome: ChangeOutcome) -> bool:
     return outcome.committed and is_there and run is not None and run.finished_at_ms is None
 
 
-def _is_unused(change: Change, outcome: ChangeOutcome, asked: Mapping[str, Asked]) -> bool:
+def _is_unused(change: Change, outcome: ChangeOutcome, asked: Mapping[str, RuleReply]) -> bool:
     """Whether what a run has asked for before its admission is of no use: this change has not admitted it."""
     if change.id not in asked:
         return False

@@ -52,21 +52,21 @@ class RedisRules:
 
     # -- admissions
 
-    async def ask(self, changes: Sequence[Change]) -> dict[str, Asked]:
+    async def ask(self, changes: Sequence[Change]) -> dict[str, RuleReply]:
         """What the rules say about the runs of these changes."""
         throttled = [change for change in changes if change.takes is not None]
         late = await self._asks.ask(list(map(self._take_call, throttled)), writes=True) if throttled else []
-        asked: dict[str, Asked] = {}
+        asked: dict[str, RuleReply] = {}
         for change, reply in zip(throttled, late, strict=True):
             assert change.run is not None
             goes_at_ms, is_repeated = rows.numbers(reply)
             run = throttles.late(change.run, Instant(goes_at_ms), now_ms=self._now_ms())
-            asked[change.id] = Asked(run, has_taken=bool(is_repeated))
+            asked[change.id] = RuleReply(run, has_taken=bool(is_repeated))
         fair = [change for change in changes if change.shares]
         calls = [self._stand_call(change, asked) for change in fair]
         for change, tag in zip(fair, await self._asks.ask(calls, writes=True) if calls else [], strict=True):
             assert isinstance(tag, int)
-            before = asked.get(change.id, Asked(_run_of(change, asked)))
+            before = asked.get(change.id, RuleReply(_run_of(change, asked)))
             asked[change.id] = before._replace(tag=tag)
         return asked
 
@@ -83,7 +83,7 @@ class RedisRules:
             kept_ms=RATE_KEPT_MS,
         )
 
-    def _stand_call(self, change: Change, asked: Mapping[str, Asked]) -> ScriptCall:
+    def _stand_call(self, change: Change, asked: Mapping[str, RuleReply]) -> ScriptCall:
         run = _run_of(change, asked)
         has_begun = run.owner is not None
         keys = self._line(run)
@@ -92,7 +92,7 @@ class RedisRules:
     def _line(self, run: Run) -> dict[str, bytes]:
         return {"line": self._shards.rule(b"line", run.namespace, f"{run.priority}\0{run.workflow}")}
 
-    def tag_calls(self, changes: Sequence[Change], asked: Mapping[str, Asked]) -> list[ScriptCall]:
+    def tag_calls(self, changes: Sequence[Change], asked: Mapping[str, RuleReply]) -> list[ScriptCall]:
         """What notes the tags of runs, right behind their admissions and in the same shards."""
         calls: list[ScriptCall] = []
         for change in changes:
@@ -104,7 +104,9 @@ class RedisRules:
                 calls.append(scripts.TAG.call(keys, member=rows.turn_member(found.run, found.tag), share=change.shares))
         return calls
 
-    async def give_back(self, changes: Mapping[str, bool], asked: Mapping[str, Asked], *, of: Sequence[Change]) -> None:
+    async def give_back(
+        self, changes: Mapping[str, bool], asked: Mapping[str, RuleReply], *, of: Sequence[Change]
+    ) -> None:
         """Give back what has no use: for changes that admitted no run by this offer. True: they had done so before."""
         calls: list[ScriptCall] = []
         for change in (change for change in of if change.id in changes):
@@ -181,7 +183,7 @@ class RedisRules:
         return FairTurn(rows.text(share), ahead)
 
 
-class Asked(NamedTuple):
+class RuleReply(NamedTuple):
     """What the rules say about a run that is to be admitted: its row, and its tag if it takes turns."""
 
     run: Run
@@ -189,7 +191,7 @@ class Asked(NamedTuple):
     has_taken: bool = False  # it had taken of its rate before
 
 
-def _run_of(change: Change, asked: Mapping[str, Asked]) -> Run:
+def _run_of(change: Change, asked: Mapping[str, RuleReply]) -> Run:
     assert change.run is not None
     return asked[change.id].run if change.id in asked else change.run
 
