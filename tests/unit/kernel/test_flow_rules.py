@@ -10,10 +10,11 @@ from holdfast.errors import UsageError
 from holdfast.kernel import flow_rules
 from holdfast.kernel.batches import Batch
 from holdfast.kernel.debounces import Debounce
-from holdfast.kernel.flow_rules import NO_RULES, RuleOptions, Subject
+from holdfast.kernel.flow_rules import NO_RULES, FlowRules, RuleOptions, Subject
 from holdfast.kernel.rates import Rate
 
 SUBJECT = Subject(owner="workflow 'shop.sync'", parameters=frozenset({"tenant"}), has_key=True)
+DEBOUNCED = flow_rules.declared(RuleOptions(debounce=Debounce("5s")), SUBJECT)
 OF_ITEMS = Subject(owner="workflow 'shop.embed'", parameters=frozenset({"items"}))
 
 
@@ -67,3 +68,13 @@ def test_what_does_not_go_together(options: dict[str, Any], subject: dict[str, A
     with pytest.raises(UsageError, match=named) as raised:
         flow_rules.declared(RuleOptions(**options), of)
     assert raised.value.hint
+
+
+@pytest.mark.parametrize(("rules", "lane"), [(NO_RULES, "deploy"), (NO_RULES, None), (DEBOUNCED, None)])
+def test_a_start_may_name_a_lane_unless_its_runs_have_an_order_already(rules: FlowRules, lane: str | None) -> None:
+    flow_rules.check_start(rules, lane, owner="workflow 'reindex'")
+
+
+def test_a_start_of_a_debounced_workflow_names_no_lane() -> None:
+    with pytest.raises(UsageError, match="workflow 'reindex' has debounce=, and was started with lane='deploy'"):
+        flow_rules.check_start(DEBOUNCED, "deploy", owner="workflow 'reindex'")
