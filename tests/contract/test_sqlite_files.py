@@ -153,7 +153,7 @@ async def test_damage_found_later_is_called_by_its_name(tmp_path: Path) -> None:
     await store.close()
     pages = path.stat().st_size // 4096
     data = bytearray(path.read_bytes())
-    for page in range(pages // 2, pages):  # the schema is whole, the rows are not
+    for page in range(3 * pages // 4, pages):  # the schema is whole, the rows are not
         data[page * 4096 : (page + 1) * 4096] = b"\xfe" * 4096
     path.write_bytes(data)
     store = await _opened(path)

@@ -9,8 +9,6 @@ import pytest
 
 from holdfast import (
     Holdfast,
-    LaneBusy,
-    LaneFull,
     Pack,
     Retry,
     Run,
@@ -20,7 +18,7 @@ from holdfast import (
     sleep,
     spawn,
 )
-from holdfast.errors import RunTimedOut, UnknownLane, WaitsForItself
+from holdfast.errors import LaneBusy, LaneFull, RunTimedOut, UnknownLane, WaitsForItself
 from holdfast.events import LaneSet, RunBlocked, RunParked
 from tests.integration.conftest import Home, eventually, heard, worker_of
 

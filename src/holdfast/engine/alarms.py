@@ -29,18 +29,21 @@ class Alarm:
     def clear(self) -> None:
         self._is_set = False
 
-    async def wait(self, seconds: float) -> bool:
-        """True once it is set; False if it was not within this time."""
+    async def wait(self, seconds: float | None) -> bool:
+        """True once it is set; False if it was not within this time, where there is a limit."""
         if self._is_set:
             return True
         assert self._waiting is None, "another task waits"
         loop = asyncio.get_running_loop()
         waiting = self._waiting = loop.create_future()
-        timer = loop.call_later(seconds, _end, waiting) if seconds > 0 else loop.call_soon(_end, waiting)
+        timer: asyncio.Handle | None = None
+        if seconds is not None:
+            timer = loop.call_later(seconds, _end, waiting) if seconds > 0 else loop.call_soon(_end, waiting)
         try:
             return await waiting
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._waiting = None
 
 

@@ -125,12 +125,14 @@ class EffectGate:
         shared = self._breakers.get(rule.name)
         if shared is None:
             shared = self._breakers[rule.name] = SharedBreaker(rule, self._context)
+            self._news.set()
         return shared
 
     def _limit(self, rule: Limit) -> SharedLimit:
         shared = self._limits.get(rule.name)
         if shared is None:
             shared = self._limits[rule.name] = SharedLimit(rule, self._context, is_trusted=self._is_trusted)
+            self._news.set()
         return shared
 
     # -- what other processes do
@@ -141,10 +143,10 @@ class EffectGate:
             self._news.set()
 
     async def watch(self) -> None:
-        """Look what other processes have done, forever."""
+        """Look what other processes have done, forever; only when told to, as long as no effect here has rules."""
         pace, clock = self._context.pace, self._context.clock
         while True:
-            await self._news.wait(pace.rules_poll_seconds)
+            await self._news.wait(pace.rules_poll_seconds if self._breakers or self._limits else None)
             self._news.clear()
             began_steady_ms = clock.steady_ms()
             try:

@@ -244,6 +244,7 @@ def pace_for(lease_seconds: float) -> Pace:
         mail_poll_seconds=seldom,
         waiters_poll_seconds=seldom,
         tasks_poll_seconds=seldom,
+        rules_poll_seconds=seldom,
         events_poll_seconds=seldom,
         prune_seconds=seldom * 50,
         timeouts_seconds=lease_seconds / 2,
