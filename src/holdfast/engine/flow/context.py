@@ -21,7 +21,7 @@ from holdfast.ports.store import Store
 
 PARKED_MAX = 10_000  # runs that are remembered of one rule; others are woken at their time
 
-Told = Callable[[Stay], None]
+Told = Callable[[Stay | None], None]
 
 
 class FlowContext(Struct, frozen=True, kw_only=True):

@@ -101,6 +101,7 @@ class EffectGate:
             passage = Passage(None, None if limit is None or room is None else (limit, room))
             if breaker is None:
                 return passage
+            waiter.told(None)
             try:
                 call = await breaker.begin(waiter.timeout_ms)
             except BaseException:

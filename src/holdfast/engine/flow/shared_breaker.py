@@ -10,7 +10,8 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 from msgspec import Struct
 
@@ -67,6 +68,7 @@ class SharedBreaker:
         self._buckets = Buckets(rule.within_ms)
         self._changed = asyncio.Event()
         self._waiting = 0
+        self._scout: Told | None = None  # the one of those who wait that tries first
         self._turn = asyncio.Lock()  # one write at a time
         self._reporting: asyncio.Task[None] | None = None
         self._is_due = False  # whether there is something to report
@@ -80,10 +82,15 @@ class SharedBreaker:
             async with self._turn:  # one look for all that begin together
                 if not self.is_known:
                     await self.read()
-        while (must := self._must_wait()) is not None:
-            if must.until_ms:
-                told(self.stay(step, must))
-            await self._until_changed(must.until_ms)
+        try:
+            while (must := self._must_wait()) is not None:
+                if must.until_ms:
+                    self._scout = self._scout or told
+                    told(self.stay(step, must, is_scout=self._scout is told))
+                await self._until_changed(must.until_ms)
+        finally:
+            if self._scout is told:
+                self._scout = None
 
     async def begin(self, timeout_ms: Millis | None) -> BreakerCall | None:
         """Let an effect begin; None if it has to wait after all."""
@@ -91,12 +98,22 @@ class SharedBreaker:
             return None
         if isinstance(self.kept.state, BreakerClosed):
             return BreakerCall(self.kept.era)
-        owner = self._context.owner()
-        kept = await self._apply(ProbeWanted(owner, timeout_ms))
-        if kept is None or not isinstance(kept.state, BreakerHalfOpen) or kept.state.probe is None:
+        wanted = ProbeWanted(self._context.owner(), timeout_ms)
+        taking = asyncio.get_running_loop().create_task(self._apply(wanted))
+        try:
+            kept = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._do(self._give_back(taking))
+            raise
+        if (probe := _probe_in(kept)) is None or kept is None:
             return None
         self._context.emit(events.BreakerProbed(self.rule.name))
-        return BreakerCall(kept.era, kept.state.probe)
+        return BreakerCall(kept.era, probe)
+
+    async def _give_back(self, taking: asyncio.Task[BreakerState | None]) -> None:
+        """The effect that wanted to be the probe is not called: no replica may probe before that is known."""
+        if (probe := _probe_in(await taking)) is not None:
+            await self._apply(ProbeUnknown(probe))
 
     def end(self, call: BreakerCall, *, failed: bool | None) -> None:
         """The call has come to its end. `failed` is None if nothing is known of it."""
@@ -112,15 +129,15 @@ class SharedBreaker:
                 if self._reporting is None:
                     self._reporting = asyncio.get_running_loop().create_task(self._report())
 
-    def stay(self, step: str, must: MustWait | None = None) -> Stay:
+    def stay(self, step: str, must: MustWait, *, is_scout: bool) -> Stay:
         """What an effect waits for that may not begin.
 
-        The run of the first one is woken when one may be tried; the others later, or when the breaker is closed. Each
+        The run of the scout is woken when one may be tried; the others later, or when the breaker is closed. Each
         wakes by itself in the end, however long the breaker is open: the replica that would wake it may have died.
+        The scout stays one when all of them look again, or none of them would be woken in time once they are let go.
         """
-        must = must or self._must_wait() or MustWait(self._context.store.now_ms())
         wake_at_ms = min(must.until_ms, Instant(self._context.store.now_ms() + breakers.OPEN_MS_MAX))
-        if self._waiting or len(self.parked):
+        if not is_scout:
             wake_at_ms += Millis(1_000 + int(self._context.ids.chance() * self._context.pace.held_ms))
         return Stay(at_breaker(self.rule, step, must), wake_at_ms)
 
@@ -176,12 +193,16 @@ class SharedBreaker:
             self._wake()
 
     def _tell(self, outcome: Event) -> None:
-        task = asyncio.get_running_loop().create_task(self._tell_on(outcome))
-        self._telling[task] = None
-        task.add_done_callback(self._telling.pop)
+        self._do(self._tell_on(outcome))
 
     async def _tell_on(self, outcome: Event) -> None:
         await self._apply(outcome)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what no effect waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._telling[task] = None
+        task.add_done_callback(self._telling.pop)
 
     async def told(self) -> None:
         """Returns when all that calls have said is written."""
@@ -252,3 +273,8 @@ class SharedBreaker:
         if not self._is_alone:
             self._is_alone = True
             self._context.emit(events.DecidesAlone("breaker", self.rule.name, str(error)))
+
+
+def _probe_in(kept: BreakerState | None) -> Probe | None:
+    """The call that is tried just now, if one is."""
+    return kept.state.probe if kept is not None and isinstance(kept.state, BreakerHalfOpen) else None

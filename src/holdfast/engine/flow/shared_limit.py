@@ -198,6 +198,7 @@ class SharedLimit:
         self._nudge()
 
     def _adopt(self, document: Document) -> None:
+        taken = self.slots.taken
         self._document, self._is_known, self.slots = document, True, slots_in(document)
         share = self.slots.shares.get(self._owner, Share())
         if share.slots > self._share.slots:
@@ -208,6 +209,9 @@ class SharedLimit:
         shares = self.slots.shares | {self._owner: share}
         self._due = 0 if self.rule.width is None else fair_share(self.rule.width, shares, self._owner)
         self._pump()
+        if self.slots.taken != taken:
+            for waiter in self._waiting:  # what is said of them is how the limit stands now
+                waiter.told(self.stay(waiter.step))
 
     def _nudge(self) -> None:
         self._alarm.set()

@@ -56,14 +56,18 @@ class HeldEffects:
         deadline_at_ms = None if left_ms is None else Instant(host.store.now_ms() + left_ms)
         mine: Stay | None = None
 
-        def hold(stay: Stay) -> None:
+        def hold(stay: Stay | None) -> None:
             nonlocal mine
+            if stay is None:  # it is about to begin: a run that were let go now would take what it is given along
+                self.stays.pop(step, None)
+                return
             wake_at_ms = stay.wake_at_ms if deadline_at_ms is None else min(stay.wake_at_ms, deadline_at_ms)
-            is_first, mine = mine is None, Stay(stay.wait, wake_at_ms)
+            is_first, is_news, mine = mine is None, step not in self.stays, Stay(stay.wait, wake_at_ms)
             self.stays[step] = mine
             if is_first:
                 self.since_ms = host.store.now_ms()
                 host.gate.hold(run.id, stay.wait)
+            if is_news:
                 complete(Completion(step, HELD_BACK))
 
         waiter = Waiter(run.id, step, policy.timeout_ms, hold)
