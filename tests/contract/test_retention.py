@@ -9,6 +9,7 @@ from holdfast.kernel.audits import Audit
 from holdfast.kernel.lanes import Entering
 from holdfast.kernel.messages import Watcher
 from holdfast.kernel.outs import Out
+from holdfast.kernel.rates import Rate, Taking
 from holdfast.kernel.runs import Run
 from holdfast.kernel.searches import Search, conditions_of
 from holdfast.ports.store import Store
@@ -206,6 +207,10 @@ async def test_row_counts_of_every_table_return_to_the_baseline(sqlite: SqliteBa
     an_audit = Audit("default", "a", "u-7", "run.start", "in-lane", store.now_ms())
     entering = admission(store, "in-lane", key=None, owner="w-1", retention_ms=SHORT_MS, enters=Entering("lane"))
     in_lane = await committed(store, replace(entering, outs=(an_out,), audits=(an_audit,)))
+    fields = {"key": None, "owner": "w-1", "retention_ms": SHORT_MS}
+    under_rules = await committed(
+        store, admission(store, "ruled", **fields, shares="ada", takes=Taking("shop", Rate(1, per="1s")))
+    )
     full = _rows(sqlite)
     may_go = set(full) - {"clock", "leases", "sqlite_sequence"}
     assert {table for table in may_go if full[table] > baseline[table]} == may_go
@@ -213,6 +218,7 @@ async def test_row_counts_of_every_table_return_to_the_baseline(sqlite: SqliteBa
     read = tuple(message.id for message in parent.messages)
     await committed(store, completion(store, parent.run, recorded=transitions.Recorded(read=read)))
     await committed(store, completion(store, in_lane))
+    await committed(store, completion(store, under_rules))
     sqlite.clock.advance(max(SHORT_MS * 3, lanes.IDLE_MS))
     await store.drop_outs("default", [each.place for each in (await store.outs("default")).kept])
     await store.drop_audits("default", [each.place for each in (await store.audits("default")).kept])
