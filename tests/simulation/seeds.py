@@ -47,7 +47,7 @@ HAPPENS_IN = {
     "key taken over": 0,
     "late write refused": 2,
     "lease stolen": 2,
-    "outbox relayed": 19,
+    "outbox relayed": 56,
     "unknown applied": 1,
     "unknown lost": 0,
 }

@@ -159,6 +159,7 @@ class Cluster:
         self.acts_left = len(plan.acts)  # of all clients
         self.failures: list[str] = []
         self.is_healed = False
+        self.is_ending = False
         PRESENT.world = self.nemesis
 
     def close(self) -> None:
@@ -274,6 +275,7 @@ class Cluster:
 
     def stop_all(self) -> None:
         """Every process ends in order."""
+        self.is_ending = True
         for member in self.members:
             if member.stopping is not None and member.host is not None:
                 member.host.deliver(member.stopping.set)
@@ -418,8 +420,8 @@ class Cluster:
 
     def _revive(self, member: Member, host: Host) -> None:
         """Start a process again, if this one is gone or takes too long to end."""
-        if member.host not in {host, None} or self.is_healed:
-            return
+        if member.host not in {host, None} or self.is_ending:
+            return  # it was started again when all healed, or is not needed any more
         host.kill()
         self.boot(member)
 

@@ -94,6 +94,7 @@ class _Lives:
         self._times = list(accumulate((record.at_ms for record in seen.history), max))
         self._admitted = {write.run: at for at, write in (*seen.writes, *seen.forgotten) if write.admits}
         self.forks = seen.forks
+        self.forgotten = {write.run for _, write in seen.forgotten if write.admits}
         self._pruned = {moved.run: at for at, moved in seen.of(RunMoved) if moved.how == "pruned"}
         self.runs: dict[Place, set[str]] = defaultdict(set)
         for run, place in seen.places.items():
@@ -192,6 +193,7 @@ class _Key:
         match called.verb, each.outcome:
             case "start", "ok":
                 yield Move(words, each.began, each.ended, self._started(each))
+                yield from self._sent_before(each, words)
             case "start", "refused":
                 yield Move(words, each.began, each.ended, self._refused(each))
             case "start", _:
@@ -213,6 +215,13 @@ class _Key:
                     yield Move(f"{words} {run}", began, inf, _create(run, _may_fork(called.run)), required=False)
             case _:
                 pass
+
+    def _sent_before(self, each: Operation, words: str) -> Iterator[Move[KeyState]]:
+        """A start whose first reply is lost is sent again; what it created first was seen until the store forgot it."""
+        for run in sorted(self._orphans & self._lives.forgotten):
+            admitted, _ = self._lives.birth(run)
+            if each.began <= admitted <= each.ended:
+                yield Move(f"{words} {run}", admitted, each.ended, _create(run, _may_create(each)), required=False)
 
     def _started(self, each: Operation) -> _After:
         assert each.returned is not None

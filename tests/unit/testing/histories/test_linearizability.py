@@ -147,6 +147,15 @@ LEGAL: dict[str, Told] = {
     "forgotten": (
         Told().call("s1").admit(write="w").find("f", "r1").fault("forgot", lost=("w",)).not_found("g").start("s2", "r2")
     ),
+    "created, seen, forgotten, and sent again": (
+        Told()
+        .start("s1", "r1")
+        .call("s2", replaces="r1")
+        .admit("r2", write="w")
+        .find("f", "r2")
+        .fault("forgot", lost=("w",))
+        .back("s2", run="r3", created=True)
+    ),
     "an end that was forgotten": (
         Told()
         .start("s1", "r1")
@@ -163,6 +172,14 @@ ILLEGAL: dict[str, Told] = {
     "two created": Told().start("s1", "r1").start("s2", "r2"),
     "two created, together": (
         Told().call("s1").call("s2").back("s2", run="r2", created=True).back("s1", run="r1", created=True)
+    ),
+    "one seen and another one created, though nothing was forgotten": (
+        Told()
+        .start("s1", "r1")
+        .call("s2", replaces="r1")
+        .admit("r2")
+        .find("f", "r2")
+        .back("s2", run="r3", created=True)
     ),
     "created though it was ended": Told().start("s1", "r1").write(END).start("s2", "r2"),
     "found before it was there": Told().find("f", "r1").start("s1", "r1"),
