@@ -90,12 +90,16 @@ def _has_come(seen: Seen, final: FinalRun, wait: Wait) -> bool:
 
 
 def cancel_lost(seen: Seen) -> Iterator[HistoryViolation]:
-    """A cancellation that was acknowledged has ended its run. One that came with a successor may have blocked it."""
+    """A cancellation that was acknowledged has ended its run. One that came with a successor may have blocked it.
+
+    The end that was read may be one that the store forgot: no client can know that of what it reads.
+    """
+    forgotten = {write.run for _, write in seen.forgotten if write.status in ENDED}
     for each in seen.operations:
         cancelled = each.called.run if each.called.verb == "cancel" else each.called.replaces
         final = seen.finals.get(cancelled)
         at_rest = ENDED if each.called.verb == "cancel" else SETTLED
-        if each.outcome != "ok" or final is None or final.status in at_rest:
+        if each.outcome != "ok" or final is None or final.status in at_rest or cancelled in forgotten:
             continue
         again = any(isinstance(entry.entry, Resumed | Retried) for entry in seen.durable.get(cancelled, ()))
         if not again:

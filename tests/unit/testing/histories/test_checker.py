@@ -96,6 +96,15 @@ LEGAL: dict[str, Told] = {
     .call("c", "cancel", run="r1")
     .back("c")
     .final("r1", Cancelled(0), status="cancelled"),
+    "a cancellation whose end was forgotten": Told()
+    .call("s1")
+    .admit()
+    .back("s1", run="r1", created=True)
+    .call("c", "cancel", run="r1")
+    .write(Cancelled(0), write="w", status="cancelled")
+    .back("c")
+    .fault("forgot", lost=("w",), runs=("r1",))
+    .final("r1", status="blocked"),
     "a cancellation is taken back": Told()
     .start("s1", "r1")
     .call("c", "cancel", run="r1")
