@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import signal
 import sys
 from typing import Any
@@ -28,7 +29,7 @@ def say(**line: Any) -> None:
     os.write(1, json.dumps(line).encode() + b"\n")
 
 
-def reap(*_: object) -> None:
+def reap() -> None:
     """Report who has ended. SIGCHLDs may fall together, so look until there is none left."""
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -41,15 +42,13 @@ def reap(*_: object) -> None:
 
 def fork(module: str, options: Any, out: str, err: str) -> int:
     importlib.import_module(module)  # once, here, for all that will need it
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # "forked" is said before "ended"
     pid = os.fork()
     if not pid:
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         os._exit(_be(module, options, out, err))
     living.add(pid)
     say(forked=pid, out=out)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     return pid
 
 
@@ -73,10 +72,26 @@ def _be(module: str, options: Any, out: str, err: str) -> int:
 
 def main() -> None:
     assert tests.faults.holdfast_process  # loaded once, here, for all
-    signal.signal(signal.SIGCHLD, reap)
+    # A read would not be interrupted by a signal that comes just before it: the end of a process would be reported with
+    # the next request only. So a signal writes into a pipe, which is waited for as well.
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     say(ready=os.getpid())
-    for line in sys.stdin:
-        fork(**json.loads(line))
+    asked = b""
+    while True:
+        ready, _, _ = select.select([0, woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            reap()
+        if 0 in ready:
+            data = os.read(0, 65_536)
+            if not data:
+                break
+            *lines, asked = (asked + data).split(b"\n")
+            for line in lines:
+                fork(**json.loads(line))
     for pid in list(living):
         os.kill(pid, signal.SIGKILL)
 
