@@ -40,7 +40,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import Permanent, UsageError
-from holdfast.kernel.documents import Document, Writing, next_version
+from holdfast.kernel.documents import Document, Writing, in_place_of
 from holdfast.kernel.keys import checked
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.times import END_OF_TIME, EPOCH, Instant, Millis
@@ -172,9 +172,7 @@ def kept_in(document: Document | None) -> BreakerState:
 
 def writing(namespace: str, name: str, found: Document | None, kept: BreakerState, *, now_ms: Instant) -> Writing:
     """What is written to keep it so."""
-    replaces = None if found is None else found.version
-    version = next_version(replaces, now_ms=now_ms)
-    return Writing(Document(namespace, KIND, name, version, _encode(kept)), replaces)
+    return in_place_of(found, namespace, KIND, name, _encode(kept), now_ms=now_ms)
 
 
 # -- whether an effect may begin

@@ -42,3 +42,12 @@ class Writing(Struct, frozen=True, gc=False):
 def next_version(replaces: int | None, *, now_ms: Instant) -> int:
     """The version of a document that takes the place of `replaces`."""
     return now_ms if replaces is None else max(now_ms, replaces + 1)
+
+
+def in_place_of(
+    found: Document | None, namespace: str, kind: str, document_id: str, body: bytes, *, now_ms: Instant
+) -> Writing:
+    """What is written to have this document in place of the one that was found, or where there was none."""
+    replaces = None if found is None else found.version
+    version = next_version(replaces, now_ms=now_ms)
+    return Writing(Document(namespace, kind, document_id, version, body), replaces)

@@ -33,7 +33,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import UsageError
-from holdfast.kernel.documents import Document, Writing, next_version
+from holdfast.kernel.documents import Document, Writing, in_place_of
 from holdfast.kernel.keys import checked
 from holdfast.kernel.leases import instance_of
 from holdfast.kernel.rates import Granted, Micros, Rate, spend
@@ -131,9 +131,7 @@ def slots_in(document: Document | None) -> LimitSlots:
 
 def writing(namespace: str, name: str, found: Document | None, slots: LimitSlots, *, now_ms: Instant) -> Writing:
     """What is written to keep it so."""
-    replaces = None if found is None else found.version
-    version = next_version(replaces, now_ms=now_ms)
-    return Writing(Document(namespace, KIND, name, version, _encode(slots)), replaces)
+    return in_place_of(found, namespace, KIND, name, _encode(slots), now_ms=now_ms)
 
 
 def decide(limit: Limit, slots: LimitSlots, wish: Wish, *, alive: Collection[str], now_ms: Instant) -> Grant:

@@ -214,9 +214,8 @@ class Admission:
         if (run.namespace, run.workflow) != (wanted.namespace, wanted.workflow):
             # Earlier versions joined the texts that the id of a request follows from in a way that let them meet.
             raise EngineFault(f"the request {wanted.request_id!r} has the id of a run that is not of {wanted.workflow}")
-        if (
-            run.digest != wanted.digest and wanted.debounce is None
-        ):  # a known request id without a key, and another input
+        # A known request id without a key, and another input.
+        if run.digest != wanted.digest and wanted.debounce is None:
             raise InputMismatch(wanted.workflow, wanted.request_id, run.id, run)
         self._emit(RunAdmitted(run.id, wanted.workflow, wanted.key))
         if wanted.enters is not None and waits.may_be_parked(run):
